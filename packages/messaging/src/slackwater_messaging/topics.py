@@ -215,5 +215,8 @@ def _unavailable(what: str, error: KafkaError) -> MessagingUnavailableError:
 
 def _stuck(left: Mapping[Place, int], seconds: float) -> MessagingUnavailableError:
     where = ", ".join(f"{topic}/{partition} below {end}" for (topic, partition), end in sorted(left.items()))
-    hint = "a transaction is open there, or the broker does not answer: it is ended after its time-out"
+    hint = (
+        "a transaction is open there, until its time-out at most; if it stays open for longer, it hangs: see "
+        "docs/runbooks/readers-stand-still.md"
+    )
     return MessagingUnavailableError(f"nothing could be read for {seconds:g} s of {where}", hint)

@@ -50,6 +50,8 @@ class Shop:
 
     def __init__(self, stack: DevStack, order: Order) -> None:
         self.stack, self.order = stack, order
+        self.is_open = False
+        """Whether the Kafka transaction stands open at the step of the fault."""
         self.outbox = Outbox(order.outbox)
         with self.connect() as connection:
             make_business_table(connection, order)
@@ -100,6 +102,13 @@ class Shop:
         self.stack.postgres.start()
 
     def kill_broker(self) -> None:
+        """Kills it, but not between a commit that it has acknowledged and the records that end it.
+
+        A single broker that comes up again may take its own partitions for deleted before it has registered,
+        and then never writes them: the transaction hangs, and nobody reads behind it.
+        """
+        if not self.is_open:
+            self.outlast()
         self.stack.kafka.kill()
         self.stack.kafka.start()
 
@@ -139,8 +148,12 @@ CASES = [(way, step, fault) for way, steps in STEPS.items() for step in steps fo
 
 @pytest.fixture(scope="module")
 def stack(dev_stack: Callable[..., DevStack]) -> DevStack:
-    often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-    return dev_stack(connect=False, redis=False, broker_overrides=often)
+    soon = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "broker.session.timeout.ms": "3000",  # so soon a killed broker may register again
+        "broker.heartbeat.interval.ms": "300",
+    }
+    return dev_stack(connect=False, redis=False, broker_overrides=soon)
 
 
 @pytest.mark.parametrize(("way", "step", "fault"), CASES)
@@ -148,6 +161,8 @@ def test_a_fault_costs_nothing_but_what_the_way_says(
     stack: DevStack, way: str, step: SendStep, fault: str
 ) -> None:
     shop = Shop(stack, new_order(way, stack.postgres.dsn(), stack.kafka.bootstrap))
+    steps = STEPS[way]
+    shop.is_open = steps.index(SendStep.PRODUCED) <= steps.index(step) < steps.index(SendStep.KAFKA_COMMITTED)
     settings = IMPATIENT if fault == "transaction timed out" else SETTINGS
     probe = _Second(step, lambda: FAULTS[fault](shop))
     with shop.sender(settings, probe) as sender:
