@@ -1,8 +1,6 @@
 """Kafka transactions as a producer needs them, over confluent_kafka."""
 
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from slackwater_client.broker import ProducerSettings
 from slackwater_client.errors import (
@@ -80,11 +78,6 @@ class KafkaWriter(KafkaTransactions):
             request_timeout=settings.request_timeout,
             queue={"queue.buffering.max.kbytes": max(1, settings.max_bytes // 1024)},
         )
-
-    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
-        """See the protocol."""
-        with self._translated("committing the consumer's offsets"):
-            self._producer.send_offsets_to_transaction(offsets, member, self._timeout)
 
     def commit(self) -> None:
         """See the protocol."""

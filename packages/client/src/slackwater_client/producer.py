@@ -189,7 +189,7 @@ class TransactionalProducer:
         if (consumer := transaction.consumer) is not None:
             offsets = consumer.offsets()
             if not offsets:
-                hint = "it has handed out none, was closed, or its lane went to another member"
+                hint = "it has handed out none, or was closed"
                 raise TransactionLostError("the consumer has no transaction to commit", hint)
             writer.send_offsets(offsets, consumer.group_metadata())
         try:

@@ -2,17 +2,20 @@
 
 librdkafka facts this module hides (2.16): with a delivery callback, ``poll()`` and ``flush()`` report fencing
 as ``SystemError`` with the ``KafkaException`` as its cause; a commit that timed out must not be tried again
-on the same producer, since its outcome is unknown.
+on the same producer, since its outcome is unknown; where a group's coordinator was away, sending offsets to a
+transaction can wait for it for ever, whatever the time-out.
 """
 
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Protocol
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from slackwater_protocol import KafkaSettings, OffsetRange, SlackwaterError
 
@@ -220,6 +223,36 @@ class KafkaTransactions(ABC):
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001 - librdkafka's name
                 raise self._meaning("the transaction", error) from error
+
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """Adds the offsets of a consumer group to the transaction; refused if the member has lost its place.
+
+        In a thread, since librdkafka may never come back: then the producer has to be discarded, and the
+        thread ends with it, or with the process.
+
+        Args:
+            offsets: Where the group goes on.
+            member: What the member's ``consumer_group_metadata`` returns.
+        """
+        what, producer, timeout = "committing the consumer's offsets", self._producer, self._timeout
+        outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(offsets, member, timeout)
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller
+                outcome.put(error)
+            else:
+                outcome.put(None)
+
+        threading.Thread(target=send, name="send offsets", daemon=True).start()
+        try:
+            error = outcome.get(timeout=2 * timeout)
+        except Empty:
+            raise self._late(what, f"no answer for {2 * timeout:g} s") from None
+        with self._translated(what):
+            if error is not None:
+                raise error
 
     def commit(self) -> None:
         """Commits; after an error that is no refusal the outcome is unknown."""

@@ -1,13 +1,11 @@
 """Consume, process, produce: within Kafka alone, in its transactions."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -17,7 +15,7 @@ from slackwater_messaging.errors import MessagingError, MessagingStateError, Mes
 from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.patience import Patience
-from slackwater_messaging.receiving.receipt import Place, ReceivedMessage
+from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
@@ -163,7 +161,8 @@ class TransactionalProcessor:
             for message in process(received):
                 transactions.produce(message.topic, message.key, message.value, list(message.headers), None)
         self._probe(ProcessorStep.PRODUCED)
-        transactions.send_offsets(ends_of(batch), self._member.metadata())
+        ends = [TopicPartition(*place, end) for place, end in ends_of(batch).items()]
+        transactions.send_offsets(ends, self._member.metadata())
         self._probe(ProcessorStep.OFFSETS_SENT)
         transactions.commit()
         self._probe(ProcessorStep.COMMITTED)
@@ -200,34 +199,7 @@ class _PassingError(MessagingError):
 
 
 class _Transactions(KafkaTransactions):
-    """Transactions that hold offsets of a group, too."""
-
-    def send_offsets(self, ends: Mapping[Place, int], metadata: Any) -> None:
-        """Adds the offsets of a group to the transaction; refused if the member has lost its place in it.
-
-        In a thread: where a group's coordinator was away, librdkafka (2.16) can wait for it for ever,
-        whatever the time-out. The producer is dropped then; the thread ends with it, or with the process.
-        """
-        parts = [TopicPartition(*place, end) for place, end in ends.items()]
-        producer, timeout = self._producer, self._timeout
-        outcome: SimpleQueue[BaseException | None] = SimpleQueue()
-
-        def send() -> None:
-            try:
-                producer.send_offsets_to_transaction(parts, metadata, timeout)
-            except BaseException as error:  # noqa: BLE001 - raised again by the caller
-                outcome.put(error)
-            else:
-                outcome.put(None)
-
-        threading.Thread(target=send, name="send offsets", daemon=True).start()
-        with self._translated("send_offsets_to_transaction"):
-            try:
-                error = outcome.get(timeout=2 * timeout)
-            except Empty:
-                raise self._late("send_offsets_to_transaction", f"no answer for {2 * timeout:g} s") from None
-            if error is not None:
-                raise error
+    """Transactions whose failures say whether another one may succeed."""
 
     def _meaning(self, what: str, error: KafkaException) -> MessagingError:
         found = kafka_error(error)

@@ -101,11 +101,6 @@ class MessageTransactions(KafkaTransactions):
             self.check()
             raise failure("writing messages", self._first_error)
 
-    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
-        """Commits a consumer's offsets in the transaction."""
-        with self._translated("committing the consumer's offsets"):
-            self._producer.send_offsets_to_transaction(offsets, member, self._timeout)
-
     def _report(self, error: KafkaError | None, _: Record) -> None:
         self._first_error = self._first_error or error
 
