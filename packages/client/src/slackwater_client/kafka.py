@@ -21,7 +21,7 @@ from slackwater_client.errors import (
 )
 from slackwater_client.kafka_writer import KafkaWriter
 from slackwater_client.transaction import Place
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient, kafka_error
+from slackwater_markers.kafka_retry import KafkaRetry, create_topics, is_transient, kafka_error
 from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
     def create(seconds: float) -> None:
         new = NewTopic(topic, partitions, -1, config=dict(config or {}))
         try:
-            admin.create_topics([new], request_timeout=seconds)[topic].result(seconds)
+            create_topics(admin, [new], seconds)
         except KafkaException as error:
             found = kafka_error(error)
             if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -347,8 +347,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
                 raise ClientUnavailableError(
                     problem, _ADVICE[KafkaError.CLUSTER_AUTHORIZATION_FAILED]
                 ) from error
-            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+            raise
 
     def count_new(seconds: float) -> int:
         found = _count(admin, topic, seconds)

@@ -27,7 +27,7 @@ from slackwater_markers.cut_log import (
     is_pass_decision,
 )
 from slackwater_markers.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
-from slackwater_markers.kafka_retry import KafkaRetry, kafka_error
+from slackwater_markers.kafka_retry import KafkaRetry, create_topics, kafka_error
 from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
 from slackwater_protocol.keys import cut_log_topic
 
@@ -80,14 +80,7 @@ class KafkaCutLog:
         admin = AdminClient(self._config)
         topic = NewTopic(self._topic, 1, replication_factor, config=_TOPIC_CONFIG)
 
-        def create(seconds: float) -> None:
-            try:
-                admin.create_topics([topic], request_timeout=seconds)[self._topic].result(seconds)
-            except KafkaException as error:
-                if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-
-        self._asked("creation", create)
+        self._asked("creation", functools.partial(create_topics, admin, [topic]))
         self._exists = True
         self._writer()  # a producer begins to ask for its id at once, which may take a second
 

@@ -7,12 +7,16 @@ a right that is missing, a fenced producer) are never met with another try, nor 
 
 import logging
 import time
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater_protocol import Clock, SystemClock
+
+if TYPE_CHECKING:  # readers of records need no administration, and start without its modules
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
 TRANSIENT_CODES = frozenset(
     (
@@ -77,6 +81,21 @@ def kafka_error(error: BaseException) -> KafkaError | None:
     """Returns Kafka's own error in one of its client's; None for any other."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return first if isinstance(first, KafkaError) else None
+
+
+def create_topics(admin: "AdminClient", topics: "Sequence[NewTopic]", seconds: float) -> None:
+    """Makes topics; one that exists is left as it is, so that the request can be repeated.
+
+    Raises:
+        KafkaException: Kafka refuses or does not answer.
+    """
+    for made in admin.create_topics(list(topics), request_timeout=seconds).values():
+        try:
+            made.result(seconds)
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
 
 class KafkaRetry:

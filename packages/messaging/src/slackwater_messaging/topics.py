@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
@@ -19,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient, kafka_error
+from slackwater_markers.kafka_retry import KafkaRetry, create_topics, is_transient, kafka_error
 from slackwater_messaging.errors import MessagingStateError, MessagingUnavailableError
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
@@ -177,17 +178,9 @@ def ensure_compacted_topic(kafka: KafkaSettings, topic: str) -> None:
     admin = AdminClient({**kafka.client_config})
     wanted = NewTopic(topic, 1, -1, config={"cleanup.policy": "compact"})
 
-    def create(seconds: float) -> None:
-        try:
-            admin.create_topics([wanted], request_timeout=seconds)[topic].result(seconds)
-        except KafkaException as error:
-            found = kafka_error(error)
-            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-
     what = f"making topic {topic}"
     with explained(what):
-        KafkaRetry(what, _SECONDS).call(create)
+        KafkaRetry(what, _SECONDS).call(partial(create_topics, admin, [wanted]))
 
 
 @contextmanager

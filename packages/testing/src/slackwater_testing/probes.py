@@ -1,5 +1,7 @@
-"""Probes that look at a sink, or crash it, at one of its steps."""
+"""Probes that look at what has steps, or crash it, at one of them."""
 
+import os
+import signal
 from collections.abc import Callable
 
 from slackwater_spark.sink import SinkStep
@@ -34,3 +36,25 @@ class LookAt:
         del batch_id
         if step is self._step:
             self._look()
+
+
+class SignalAt:
+    """Sends this process a signal at a step, after it was reached some times.
+
+    Args:
+        step: The step; None: never.
+        times: Which of its occurrences, counting from 1.
+        number: The signal.
+    """
+
+    def __init__(
+        self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL
+    ) -> None:
+        self._step, self._left, self._number = step, times, number
+
+    def __call__(self, step: str) -> None:
+        """Is told of each step."""
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), self._number)

@@ -76,8 +76,10 @@ class FilteredInbox:
         require_idle(connection)
         receipts = new_receipts(messages, self._table.key_of, lambda message, key: False)
         firsts = [receipt for receipt in receipts if not receipt.is_repeat]
-        hits = [receipt for receipt in firsts if self._may_be_known(receipt)]
-        new = [receipt for receipt in firsts if not self._may_be_known(receipt)]
+        hits: list[Receipt] = []
+        new: list[Receipt] = []
+        for receipt in firsts:
+            (hits if self._may_be_known(receipt) else new).append(receipt)
         with connection.transaction():
             if hits:
                 self._table.mark(connection, hits)

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import psycopg
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.receiving.receipt import Receipt, as_key
 from slackwater_messaging.receiving.table import TableInbox
+from slackwater_messaging.sending.sqlalchemy import connection_of
 
 
 @contextmanager
@@ -26,17 +24,8 @@ def receive(inbox: TableInbox, session: Session | Connection, key: bytes | str) 
         sqlalchemy.exc.SQLAlchemyError: The database refuses what the session writes.
     """
     with session.begin_nested():
-        connection = _driver_connection(session)
+        connection = connection_of(session)
         receipt = Receipt(as_key(key))
         inbox.mark(connection, [receipt])
         yield receipt
         inbox.store(connection, [receipt])
-
-
-def _driver_connection(session: Session | Connection) -> psycopg.Connection[Any]:
-    connection = session.connection() if isinstance(session, Session) else session
-    found = connection.connection.driver_connection
-    if not isinstance(found, psycopg.Connection):
-        problem = f"the driver's connection is a {type(found).__module__}.{type(found).__name__}"
-        raise MessagingConfigError(problem, "expected an engine of postgresql+psycopg://")
-    return found

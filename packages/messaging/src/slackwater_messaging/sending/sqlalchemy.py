@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from psycopg import Connection
+import psycopg
+from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
 from slackwater_messaging.errors import MessagingConfigError
@@ -31,16 +32,18 @@ class Sender(Protocol):
         ...
 
 
-def connection_of(session: Session) -> Database:
-    """Returns psycopg's connection under a session, in the session's transaction.
+def connection_of(session: Session | Connection) -> Database:
+    """Returns psycopg's connection under a session or connection, in its transaction.
 
     Raises:
-        MessagingConfigError: The session's engine uses another driver.
+        MessagingConfigError: The engine uses another driver.
     """
-    found = session.connection().connection.driver_connection
-    if not isinstance(found, Connection):
-        hint = "make the engine with postgresql+psycopg://…"
-        raise MessagingConfigError(f"the session's driver is {type(found).__module__}", hint)
+    connection = session.connection() if isinstance(session, Session) else session
+    found = connection.connection.driver_connection
+    if not isinstance(found, psycopg.Connection):
+        driver = type(found).__module__
+        problem = f"the engine's driver is {driver}: its connection is a {driver}.{type(found).__name__}"
+        raise MessagingConfigError(problem, "make the engine with postgresql+psycopg://…")
     return found
 
 

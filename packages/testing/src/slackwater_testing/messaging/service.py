@@ -1,8 +1,6 @@
 """The service that is killed: business transactions, each with its messages, in a process of its own."""
 
 import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from slackwater_messaging import Message
 from slackwater_messaging.sending import SendStep
 from slackwater_protocol import KafkaSettings
 from slackwater_testing.messaging.judge import MESSAGES, business_message
+from slackwater_testing.probes import SignalAt
 
 ROLLED_BACK = 4
 """Every so many business transactions fail after they have sent their messages."""
@@ -65,21 +64,6 @@ class BusinessError(Exception):
     """A business transaction that fails, as some do."""
 
 
-class KillAt:
-    """Kills this process, as the kernel would, at an occurrence of a step."""
-
-    def __init__(self, place: tuple[SendStep, int] | None) -> None:
-        self._step = None if place is None else place[0]
-        self._left = 0 if place is None else place[1]
-
-    def __call__(self, step: SendStep) -> None:
-        """Is told of each step."""
-        if step is self._step:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
 def make_business_table(connection: Connection[tuple[object, ...]], order: Order) -> None:
     """Makes the business table."""
     text = sql.SQL("CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY)")
@@ -115,7 +99,7 @@ def run(order: Order) -> None:
     """Runs a service to its end, or to its death."""
     from slackwater_testing.messaging.ways import WAYS  # which imports this module
 
-    WAYS[order.way].run(order, KillAt(order.kill_at))
+    WAYS[order.way].run(order, SignalAt(*order.kill_at) if order.kill_at else SignalAt())
 
 
 def start(order: Order) -> ForkServerProcess:

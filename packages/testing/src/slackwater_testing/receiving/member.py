@@ -1,6 +1,5 @@
 """A service that receives, as a process that kills itself at a step: what happens to a real one."""
 
-import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +11,14 @@ import psycopg
 from slackwater_messaging import Message
 from slackwater_messaging.receiving import (
     ProcessorSettings,
-    ProcessorStep,
     Receipt,
     ReceivedMessage,
     Receiver,
     ReceiverSettings,
-    ReceiverStep,
     TransactionalProcessor,
 )
 from slackwater_protocol import KafkaSettings
+from slackwater_testing.probes import SignalAt
 from slackwater_testing.receiving.ways import Twin, Way, make_inbox
 
 CONNECTION_OPTIONS = "-c lock_timeout=1s -c idle_in_transaction_session_timeout=3s"
@@ -56,20 +54,6 @@ class MemberSettings:
     def kafka(self) -> KafkaSettings:
         """Where the brokers are."""
         return KafkaSettings(self.bootstrap, {"group.instance.id": self.instance, **self.options})
-
-
-class SignalAt:
-    """Sends this process a signal at a step, after it was reached some times."""
-
-    def __init__(self, step: str | None, times: int, number: signal.Signals) -> None:
-        self._step, self._left, self._number = step, times, number
-
-    def __call__(self, step: ReceiverStep | ProcessorStep) -> None:
-        """Is told of each step."""
-        if step == self._step:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), self._number)
 
 
 Probe = Callable[[Any], None]

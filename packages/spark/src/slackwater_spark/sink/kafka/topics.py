@@ -13,6 +13,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_markers.kafka_retry import create_topics
 from slackwater_protocol import TopicState
 from slackwater_spark.errors import OutputRefusedError, PipelineStateError, PipelineUnavailableError
 from slackwater_spark.sink.batch import Emit
@@ -95,7 +96,7 @@ class SinkTopics:
         if new:
             self._ask(
                 f"the creation of topics {', '.join(topic.topic for topic in new)}",
-                lambda seconds: _create(self._admin, new, seconds),
+                partial(create_topics, self._admin, new),
             )
 
     def identities(self) -> dict[str, tuple[str, int]]:
@@ -202,12 +203,3 @@ def _check(admin: AdminClient, rule: TopicRule, partitions: int, seconds: float)
         policy = answer["cleanup.policy"].value
         if policy != "compact":
             raise unusable_topic(rule.name, "cleanup.policy=compact", f"cleanup.policy={policy}", _ADVICE)
-
-
-def _create(admin: AdminClient, topics: list[NewTopic], seconds: float) -> None:
-    for future in admin.create_topics(topics, request_timeout=seconds).values():
-        try:
-            future.result(seconds)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
