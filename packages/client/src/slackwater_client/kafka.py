@@ -249,7 +249,8 @@ class KafkaMember:
         if message is not None and (error := message.error()) is not None:
             if error.code() in _ABSENT:
                 raise ClientStateError(
-                    f"topic {self._topic} does not exist", "create it, or correct its name"
+                    f"topic {self._topic} does not exist",
+                    "correct the name, or start what makes it: the sidecar of a source, the pipeline of an output",
                 )
             if error.code() == _AWAY_TOO_LONG:
                 logger.warning("%s: the group has gone on without this member; joining again", error.str())
