@@ -13,7 +13,7 @@ from slackwater_messaging import Message, PollingRelay, PreparedSender
 from slackwater_messaging.sending import SendStep
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_protocol import SystemClock
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import At, Death, World
 
 pytestmark = pytest.mark.integration
 

@@ -4,8 +4,8 @@ import pytest
 
 from slackwater_devstack import KafkaBroker, PostgresServer
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
-from slackwater_testing.receiving.ways import Twin, Way
-from slackwater_testing.receiving.world import RIGHT, World
+from slackwater_testing.messaging.receiving.ways import Twin, Way
+from slackwater_testing.messaging.receiving.world import RIGHT, World
 
 pytestmark = pytest.mark.integration
 ITEMS = 24

@@ -23,9 +23,9 @@ from slackwater_messaging.receiving import (
     ReceiverStep,
 )
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.receiving.member import Effects, processor, receiver
-from slackwater_testing.receiving.ways import Twin, Way, make_inbox
-from slackwater_testing.receiving.world import RIGHT, World, go_on_and_end, stop, wait_until_stopped
+from slackwater_testing.messaging.receiving.member import Effects, processor, receiver
+from slackwater_testing.messaging.receiving.ways import Twin, Way, make_inbox
+from slackwater_testing.messaging.receiving.world import RIGHT, World, go_on_and_end, stop, wait_until_stopped
 
 pytestmark = pytest.mark.integration
 IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}

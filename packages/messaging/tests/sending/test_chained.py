@@ -14,7 +14,7 @@ from slackwater_messaging.sending import (
     HalfCommittedError,
     SendStep,
 )
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import At, Death, World
 
 pytestmark = pytest.mark.integration
 ORDERS = pytest.mark.parametrize("order", list(CommitOrder))

@@ -30,9 +30,9 @@ from slackwater_messaging import (
 )
 from slackwater_messaging.sending import SendProbe, SendStep
 from slackwater_messaging.sending.step import no_probe
-from slackwater_testing.messaging import WAYS, Verdict, judge
-from slackwater_testing.messaging.crash import new_order
-from slackwater_testing.messaging.service import Order, do_business, make_business_table
+from slackwater_testing.messaging.sending import WAYS, Verdict, judge
+from slackwater_testing.messaging.sending.crash import new_order
+from slackwater_testing.messaging.sending.service import Order, do_business, make_business_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_testing.messaging import WAYS
-from slackwater_testing.messaging.losses import measure_losses
+from slackwater_testing.messaging.sending import WAYS
+from slackwater_testing.messaging.sending.losses import measure_losses
 
 pytestmark = pytest.mark.integration
 

@@ -22,7 +22,7 @@ from slackwater_messaging.sending import (
 from slackwater_messaging.sending.indoubt import outcome_topic
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.prepared import _explain
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import At, Death, World
 
 pytestmark = pytest.mark.integration
 STEPS = pytest.mark.parametrize(

@@ -7,13 +7,11 @@ from typing import Any
 
 import psycopg
 from confluent_kafka import Message as Record
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater_messaging import Message
 from slackwater_messaging.sending import Outbox, SendStep
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.topics import read_to_end
+from slackwater_testing.topics import make_topics, read_to_end
 
 
 class Death(BaseException):
@@ -62,8 +60,7 @@ class World:
     def make_topic(self, name: str, partitions: int = 1) -> str:
         """Makes a topic; returns its whole name."""
         topic = f"{self.name}.{name}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+        make_topics(self.bootstrap, [topic], partitions)
         return topic
 
     def message(self, value: str, key: str = "k") -> Message:

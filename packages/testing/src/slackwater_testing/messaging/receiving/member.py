@@ -18,8 +18,8 @@ from slackwater_messaging.receiving import (
     TransactionalProcessor,
 )
 from slackwater_protocol import KafkaSettings
+from slackwater_testing.messaging.receiving.ways import Twin, Way, make_inbox
 from slackwater_testing.probes import SignalAt
-from slackwater_testing.receiving.ways import Twin, Way, make_inbox
 
 CONNECTION_OPTIONS = "-c lock_timeout=1s -c idle_in_transaction_session_timeout=3s"
 """Who waits looks after the group now and then; who was stopped within a transaction loses it."""

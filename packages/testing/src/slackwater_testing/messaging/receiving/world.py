@@ -14,13 +14,11 @@ from typing import Any
 import psutil
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.receiving.member import MemberSettings, run_member
-from slackwater_testing.receiving.ways import Twin, Way, make_inbox
-from slackwater_testing.topics import read_to_end
+from slackwater_testing.messaging.receiving.member import MemberSettings, run_member
+from slackwater_testing.messaging.receiving.ways import Twin, Way, make_inbox
+from slackwater_testing.topics import make_topics, read_to_end
 
 PARTITIONS = 2
 _SECONDS = 120.0
@@ -69,11 +67,8 @@ class World:
         """The item of each message."""
         self._places: list[str] = []
         self._members = multiprocessing.get_context("forkserver")
-        self._members.set_forkserver_preload(["slackwater_testing.receiving.member"])
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        made = [NewTopic(topic, PARTITIONS, 1) for topic in (name, f"{name}.out")]
-        for done in admin.create_topics(made).values():
-            done.result(_SECONDS)
+        self._members.set_forkserver_preload(["slackwater_testing.messaging.receiving.member"])
+        make_topics(bootstrap, [name, f"{name}.out"], PARTITIONS)
         with psycopg.connect(dsn, autocommit=True) as connection:
             for statement in _TABLES:
                 connection.execute(statement.format(name).encode())

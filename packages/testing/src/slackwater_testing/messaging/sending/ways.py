@@ -24,8 +24,13 @@ from slackwater_messaging.sending import (
     SendStep,
 )
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.judge import judge
-from slackwater_testing.messaging.service import Order, do_business, failing_business, make_business_table
+from slackwater_testing.messaging.sending.judge import judge
+from slackwater_testing.messaging.sending.service import (
+    Order,
+    do_business,
+    failing_business,
+    make_business_table,
+)
 
 Sender = ChainedSender | SavedSender | PreparedSender
 

@@ -11,7 +11,7 @@ from psycopg import Connection, sql
 from slackwater_messaging import Message
 from slackwater_messaging.sending import SendStep
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.judge import MESSAGES, business_message
+from slackwater_testing.messaging.sending.judge import MESSAGES, business_message
 from slackwater_testing.probes import SignalAt
 
 ROLLED_BACK = 4
@@ -97,7 +97,7 @@ def failing_business() -> suppress:
 
 def run(order: Order) -> None:
     """Runs a service to its end, or to its death."""
-    from slackwater_testing.messaging.ways import WAYS  # which imports this module
+    from slackwater_testing.messaging.sending.ways import WAYS  # which imports this module
 
     WAYS[order.way].run(order, SignalAt(*order.kill_at) if order.kill_at else SignalAt())
 
@@ -105,7 +105,7 @@ def run(order: Order) -> None:
 def start(order: Order) -> ForkServerProcess:
     """Starts a service in a process of its own."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["slackwater_testing.messaging.ways"])
+    context.set_forkserver_preload(["slackwater_testing.messaging.sending.ways"])
     process: ForkServerProcess = context.Process(target=run, args=(order,), daemon=True)
     process.start()
     return process

@@ -5,16 +5,12 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from slackwater_messaging.sending import SendStep
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.judge import Verdict, judge
-from slackwater_testing.messaging.service import Order, run_in_process
-from slackwater_testing.messaging.ways import WAYS, Loss
-
-_SECONDS = 60.0
+from slackwater_testing.messaging.sending.judge import Verdict, judge
+from slackwater_testing.messaging.sending.service import Order, run_in_process
+from slackwater_testing.messaging.sending.ways import WAYS, Loss
+from slackwater_testing.topics import make_topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +55,7 @@ def new_order(way: str, database: str, bootstrap: str, *, count: int = 3) -> Ord
     """Makes the topic of a new service, and returns what it is to do."""
     name = f"m{uuid.uuid4().hex[:10]}"
     order = Order(way=way, database=database, bootstrap=bootstrap, name=name, count=count)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(order.topic, 2, 1)])[order.topic].result(_SECONDS)
+    make_topics(bootstrap, [order.topic], 2)
     return order
 
 

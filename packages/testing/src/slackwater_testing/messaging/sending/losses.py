@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass, replace
 
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.crash import new_order
-from slackwater_testing.messaging.judge import MESSAGES, Verdict, judge
-from slackwater_testing.messaging.service import run_in_process, start
+from slackwater_testing.messaging.sending.crash import new_order
+from slackwater_testing.messaging.sending.judge import MESSAGES, Verdict, judge
+from slackwater_testing.messaging.sending.service import run_in_process, start
 
 _PER_RUN = 100_000
 """More business transactions than a run gets done before it is killed."""
