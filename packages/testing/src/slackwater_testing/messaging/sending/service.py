@@ -1,22 +1,35 @@
 """The service that is killed: business transactions, each with its messages, in a process of its own."""
 
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerProcess
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
 
-from psycopg import Connection, sql
+import psycopg
+from psycopg import sql
 
-from slackwater_messaging import Message
-from slackwater_messaging.sending import SendStep
-from slackwater_protocol import KafkaSettings
+from slackwater_messaging import Message, SenderSettings
+from slackwater_messaging.sending.closing import KeptConnection
+from slackwater_protocol import KafkaSettings, SystemClock
 from slackwater_testing.messaging.sending.judge import MESSAGES, business_message
 from slackwater_testing.probes import SignalAt
 
-ROLLED_BACK = 4
+ROLLED_BACK: Final = 4
 """Every so many business transactions fail after they have sent their messages."""
-_JOIN_SECONDS = 300.0
+BUSINESS: Final = "business"
+"""The point before the first step of every way: the data is written, and nothing of its messages."""
+SETTINGS: Final = SenderSettings(clock_margin=timedelta(minutes=1))
+_JOIN_SECONDS: Final = 300.0
+
+Database = psycopg.Connection[Any]
+Send = Callable[..., None]
+"""Sends messages with the business transaction that is open."""
+Probe = Callable[[str], None]
+"""Is told of each :class:`SendStep`, and of :data:`BUSINESS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +44,21 @@ class Order:
     first: int = 1
     """The number of its first business transaction."""
     count: int = 3
-    kill_at: tuple[SendStep, int] | None = None
+    messages: int = MESSAGES
+    """Of each business transaction."""
+    value_bytes: int = 0
+    """Of each message, at least."""
+    rolled_back: int = ROLLED_BACK
+    """Every so many business transactions fail; 0: none does."""
+    rate: float | None = None
+    """Business transactions per second, at intended times; None: one directly after the other."""
+    seconds: float | None = None
+    """So long it works, whatever is left of ``count``."""
+    settings: SenderSettings = SETTINGS
+    """Of the sender."""
+    capture_batch: int = 1
+    """Database transactions in one Kafka transaction of the relay of captured messages."""
+    kill_at: tuple[str, int] | None = None
     """The step, and which of its occurrences counting from 1, at which the process kills itself."""
 
     @property
@@ -59,54 +86,102 @@ class Order:
         """Its business transactions."""
         return range(self.first, self.first + self.count)
 
+    @property
+    def probe(self) -> SignalAt:
+        """Kills the process where the order says so."""
+        return SignalAt(*self.kill_at) if self.kill_at else SignalAt()
+
 
 class BusinessError(Exception):
     """A business transaction that fails, as some do."""
 
 
-def make_business_table(connection: Connection[tuple[object, ...]], order: Order) -> None:
+class Business:
+    """A service at work, over a connection that is made when it is needed, and anew when it has broken.
+
+    Args:
+        order: What it is to do.
+        transaction: Opens a business transaction over a connection, and returns how messages are sent in it.
+        probe: Is told when the data of a business transaction is written.
+    """
+
+    def __init__(
+        self, order: Order, transaction: Callable[[Database], AbstractContextManager[Send]], probe: Probe
+    ) -> None:
+        self._order, self._transaction, self._probe = order, transaction, probe
+        self._connection = KeptConnection(order.database)
+        insert = sql.SQL("INSERT INTO {} VALUES (%s)")
+        self._insert = insert.format(sql.Identifier(order.table))
+
+    def do(self, number: int) -> None:
+        """Does one business transaction; one that fails of itself is passed over."""
+        connection = self._connection.open()
+        with suppress(BusinessError), self._transaction(connection) as send:
+            connection.execute(self._insert, [number])
+            self._probe(BUSINESS)
+            send(*self._messages(number))
+            if self._order.rolled_back and number % self._order.rolled_back == 0:
+                raise BusinessError
+
+    def close(self) -> None:
+        """Closes the connection; the next business transaction has another one."""
+        self._connection.close()
+
+    def _messages(self, number: int) -> Iterator[Message]:
+        order = self._order
+        return (
+            business_message(order.topic, number, place, order.value_bytes) for place in range(order.messages)
+        )
+
+
+def make_business_table(order: Order) -> None:
     """Makes the business table."""
     text = sql.SQL("CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY)")
-    connection.execute(text.format(sql.Identifier(order.table)))
-
-
-def do_business(
-    connection: Connection[tuple[object, ...]], order: Order, number: int, send: Callable[..., None]
-) -> None:
-    """Does what belongs to one business transaction, which is open.
-
-    Raises:
-        BusinessError: It is one of those that fail.
-    """
-    text = sql.SQL("INSERT INTO {} VALUES (%s)").format(sql.Identifier(order.table))
-    connection.execute(text, [number])
-    send(*messages_of(order, number))
-    if number % ROLLED_BACK == 0:
-        raise BusinessError
-
-
-def messages_of(order: Order, number: int) -> Iterator[Message]:
-    """Yields the messages of a business transaction."""
-    return (business_message(order.topic, number, place) for place in range(MESSAGES))
-
-
-def failing_business() -> suppress:
-    """Passes over business transactions that fail."""
-    return suppress(BusinessError)
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        connection.execute(text.format(sql.Identifier(order.table)))
 
 
 def run(order: Order) -> None:
-    """Runs a service to its end, or to its death."""
+    """Runs a service, and what delivers for it, in turns, to its end or its death."""
     from slackwater_testing.messaging.sending.ways import WAYS  # which imports this module
 
-    WAYS[order.way].run(order, SignalAt(*order.kill_at) if order.kill_at else SignalAt())
+    way, probe = WAYS[order.way], order.probe
+    with way.open(order, probe) as business, way.deliver(order, probe) as delivery:
+        for number in order.numbers:
+            business.do(number)
+            while not way.is_delivered(order):
+                delivery.run_once()
 
 
-def start(order: Order) -> ForkServerProcess:
-    """Starts a service in a process of its own."""
+def run_at_rate(order: Order) -> None:
+    """Runs a service alone, at the order's rate and for its time."""
+    from slackwater_testing.messaging.sending.ways import WAYS
+
+    clock, pause = SystemClock(), threading.Event()
+    with WAYS[order.way].open(order, order.probe) as business:
+        start = clock.monotonic()
+        for place, number in enumerate(order.numbers):
+            now = clock.monotonic() - start
+            if order.seconds is not None and now >= order.seconds:
+                return
+            if order.rate is not None:
+                pause.wait(max(0.0, place / order.rate - now))
+            business.do(number)
+
+
+def run_delivery(order: Order) -> None:
+    """Runs what delivers for a service until it is killed."""
+    from slackwater_testing.messaging.sending.ways import WAYS
+
+    with WAYS[order.way].deliver(order, order.probe) as delivery:
+        delivery.run(threading.Event())
+
+
+def start(order: Order, work: Callable[[Order], None] = run) -> BaseProcess:
+    """Starts one of the functions above in a process of its own, which ends with this one."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["slackwater_testing.messaging.sending.ways"])
-    process: ForkServerProcess = context.Process(target=run, args=(order,), daemon=True)
+    process = context.Process(target=work, args=(order,), daemon=True)
     process.start()
     return process
 

@@ -1,13 +1,17 @@
 """The ways of sending as services use them, and what each promises when the service dies."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 import psycopg
+from confluent_kafka import Producer
 
+from slackwater_messaging import Message
 from slackwater_messaging.sending import (
     CapturedOutbox,
     CaptureRelay,
@@ -19,23 +23,26 @@ from slackwater_messaging.sending import (
     PreparedSender,
     ProvenSender,
     SavedSender,
-    SenderSettings,
-    SendProbe,
     SendStep,
 )
+from slackwater_messaging.sending.outbox import MessageTable
 from slackwater_protocol import KafkaSettings
+from slackwater_testing.errors import RunFailedError
 from slackwater_testing.messaging.sending.judge import judge
 from slackwater_testing.messaging.sending.service import (
+    BUSINESS,
+    Business,
+    Database,
     Order,
-    do_business,
-    failing_business,
+    Probe,
+    Send,
     make_business_table,
 )
 
 Sender = ChainedSender | SavedSender | PreparedSender
 
-_SETTINGS: Final = SenderSettings(clock_margin=timedelta(minutes=1))
 _WAIT: Final = timedelta(seconds=60)
+_FLUSH_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,168 +61,274 @@ SOURCE: Final = "inv"
 """The connector of ways that need one."""
 
 
-@dataclass(frozen=True, slots=True)
+class Delivery(Protocol):
+    """What delivers for a service beside it: a relay, a listener, a connector."""
+
+    def run_once(self) -> object:
+        """Delivers what is there, or waits a while for something to come."""
+        ...
+
+    def run(self, stop: threading.Event) -> None:
+        """Delivers until it is told to stop."""
+        ...
+
+
+class _Nobody:
+    """Delivers for services that need nobody for it."""
+
+    def run_once(self) -> object:
+        raise RunFailedError("a service without a relay", "has left messages to be delivered")
+
+    def run(self, stop: threading.Event) -> None:
+        stop.wait()
+
+
+def _needs_nobody(order: Order, probe: Probe) -> AbstractContextManager[Delivery]:
+    del order, probe
+    return nullcontext(_Nobody())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """A way of sending."""
 
-    run: Callable[[Order, SendProbe], None]
-    """Does an order's business transactions, and sends until nothing is left to be sent."""
-    deaths: Mapping[SendStep, Loss]
-    """Its steps, and what a death just behind each costs."""
+    open: Callable[[Order, Probe], AbstractContextManager[Business]]
+    """Makes the tables, unless they are there, and opens a service."""
+    deaths: Mapping[str, Loss]
+    """Its steps in order, and what a death just behind each costs: behind one is before the next."""
+    deliver: Callable[[Order, Probe], AbstractContextManager[Delivery]] = _needs_nobody
+    """Opens what delivers beside the service."""
+    is_delivered: Callable[[Order], bool] = lambda order: True
+    """Whether everything that is committed was delivered."""
+    open_sender: Callable[[Order, Probe], Sender] | None = None
+    """Makes the sender, of ways that have one."""
     needs_capture: bool = False
     """Whether it needs a connector of all tables, with the source's name :data:`SOURCE`, and a sidecar."""
 
+    @property
+    def costs(self) -> frozenset[str]:
+        """The fields of :class:`Loss` that a death at some step may cost; nothing else ever."""
+        losses = [asdict(loss) for loss in self.deaths.values()]
+        return frozenset(name for loss in losses for name, value in loss.items() if value != 0)
 
-def _connect(order: Order) -> psycopg.Connection[tuple[object, ...]]:
-    connection = psycopg.connect(order.database, autocommit=True)
-    make_business_table(connection, order)
-    return connection
-
-
-def _run_polling(order: Order, probe: SendProbe) -> None:
-    outbox = _made_outbox(order)
-    with (
-        _connect(order) as connection,
-        PollingRelay(order.database, order.kafka, outbox, probe=probe) as relay,
-    ):
-        for number in order.numbers:
-            with failing_business(), connection.transaction():
-                do_business(connection, order, number, lambda *m: outbox.send(connection, *m))
-            while relay.run_once():
-                pass
+    @property
+    def needs_delivery(self) -> bool:
+        """Whether something has to run beside the service."""
+        return self.deliver is not _needs_nobody
 
 
-def _run_chained(commits: CommitOrder) -> Callable[[Order, SendProbe], None]:
-    def run(order: Order, probe: SendProbe) -> None:
-        with ChainedSender(order.kafka, order.name, order=commits, settings=_SETTINGS, probe=probe) as sender:
-            _send(order, sender)
-
-    return run
+# --- ways with a sender
 
 
-def _run_saved(order: Order, probe: SendProbe) -> None:
-    outbox = _made_outbox(order)
-    with SavedSender(order.kafka, outbox, order.name, settings=_SETTINGS, probe=probe) as sender:
-        _send(order, sender)
+def _with_sender(
+    make: Callable[[Order, Probe], Sender],
+) -> Callable[[Order, Probe], AbstractContextManager[Business]]:
+    @contextmanager
+    def open_service(order: Order, probe: Probe) -> Iterator[Business]:
+        make_business_table(order)
+        with make(order, probe) as sender:
+
+            @contextmanager
+            def transaction(connection: Database) -> Iterator[Send]:
+                with sender.transaction(connection) as sending:
+                    yield sending.send
+
+            with closing(Business(order, transaction, probe)) as business:
+                yield business
+
+    return open_service
 
 
-def _run_proven(order: Order, probe: SendProbe) -> None:
-    outbox = _made_outbox(order)
-    # as a static member it takes over at once from one that has died
-    kafka = KafkaSettings(order.bootstrap, {"group.instance.id": order.name})
-    with (
-        ProvenSender(order.kafka, outbox, order.name, settings=_SETTINGS, probe=probe) as sender,
-        DeliveryListener(
-            order.database, kafka, outbox, topics=[order.topic], group=order.name, probe=probe
-        ) as listener,
-        _connect(order) as connection,
-    ):
-        for number in order.numbers:
-            _send(replace(order, first=number, count=1), sender)
-            while outbox.read(connection, order.name):
-                listener.run_once(_WAIT)
+def _chained(commits: CommitOrder) -> Callable[[Order, Probe], Sender]:
+    def make(order: Order, probe: Probe) -> Sender:
+        return ChainedSender(order.kafka, order.name, order=commits, settings=order.settings, probe=probe)
+
+    return make
 
 
-def _run_prepared(order: Order, probe: SendProbe) -> None:
-    with PreparedSender(order.kafka, order.name, settings=_SETTINGS, probe=probe) as sender:
-        _send(order, sender)
+def _saved(order: Order, probe: Probe) -> Sender:
+    return SavedSender(order.kafka, _made_outbox(order), order.name, settings=order.settings, probe=probe)
 
 
-def _run_captured(order: Order, probe: SendProbe) -> None:
-    outbox = CapturedOutbox(f"public.{order.outbox}")
-    with _connect(order) as connection:
-        outbox.create(connection)
-        for number in order.numbers:
-            with failing_business(), connection.transaction():
-                do_business(connection, order, number, lambda *m: outbox.send(connection, *m))
-    # the group notices soon that a relay has died
-    kafka = KafkaSettings(order.bootstrap, {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"})
-    with CaptureRelay(kafka, outbox, source=SOURCE, name=order.name, batch=1, probe=probe) as relay:
-        while judge(order.database, order.bootstrap, order.table, order.topic).lost:
-            relay.run_once()
+def _proven(order: Order, probe: Probe) -> Sender:
+    return ProvenSender(order.kafka, _made_outbox(order), order.name, settings=order.settings, probe=probe)
+
+
+def _prepared(order: Order, probe: Probe) -> Sender:
+    return PreparedSender(order.kafka, order.name, settings=order.settings, probe=probe)
+
+
+# --- ways with a table alone
+
+
+def _with_table(
+    make: Callable[[Order], MessageTable],
+) -> Callable[[Order, Probe], AbstractContextManager[Business]]:
+    @contextmanager
+    def open_service(order: Order, probe: Probe) -> Iterator[Business]:
+        make_business_table(order)
+        table = make(order)
+
+        @contextmanager
+        def transaction(connection: Database) -> Iterator[Send]:
+            with connection.transaction():
+                yield lambda *messages: table.send(connection, *messages)
+
+        with closing(Business(order, transaction, probe)) as business:
+            yield business
+
+    return open_service
 
 
 def _made_outbox(order: Order) -> Outbox:
     outbox = Outbox(order.outbox)
-    with _connect(order) as connection:
+    with psycopg.connect(order.database, autocommit=True) as connection:
         outbox.create(connection)
     return outbox
 
 
-def _send(order: Order, sender: Sender) -> None:
-    with _connect(order) as connection:
-        for number in order.numbers:
-            with failing_business(), sender.transaction(connection) as sending:
-                do_business(sending.connection, order, number, sending.send)
+def _made_captured(order: Order) -> CapturedOutbox:
+    outbox = CapturedOutbox(f"public.{order.outbox}")
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        outbox.create(connection)
+    return outbox
 
+
+# --- the plain way, to compare with
+
+
+@contextmanager
+def _open_after_commit(order: Order, probe: Probe) -> Iterator[Business]:
+    make_business_table(order)
+    producer = Producer({**order.kafka.client_config, "enable.idempotence": True})
+
+    @contextmanager
+    def transaction(connection: Database) -> Iterator[Send]:
+        messages: list[Message] = []
+        with connection.transaction():
+            yield lambda *sent: messages.extend(sent)
+        probe(SendStep.DATABASE_COMMITTED)
+        for each in messages:
+            producer.produce(each.topic, each.value, each.key)
+        producer.flush(_FLUSH_SECONDS)
+        probe(SendStep.PRODUCED)
+
+    with closing(Business(order, transaction, probe)) as business:
+        yield business
+
+
+# --- what delivers
+
+
+def _poll(order: Order, probe: Probe) -> PollingRelay:
+    return PollingRelay(order.database, order.kafka, _made_outbox(order), probe=probe)
+
+
+def _listen(order: Order, probe: Probe) -> DeliveryListener:
+    # as a static member it takes over at once from one that has died
+    kafka = KafkaSettings(order.bootstrap, {"group.instance.id": order.name})
+    return DeliveryListener(
+        order.database, kafka, _made_outbox(order), topics=[order.topic], group=order.name, probe=probe
+    )
+
+
+def _capture(order: Order, probe: Probe) -> CaptureRelay:
+    # the group notices soon that a relay has died
+    kafka = KafkaSettings(order.bootstrap, {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"})
+    table = CapturedOutbox(f"public.{order.outbox}")
+    return CaptureRelay(kafka, table, source=SOURCE, name=order.name, batch=order.capture_batch, probe=probe)
+
+
+def _is_empty(order: Order) -> bool:
+    query = f"SELECT NOT EXISTS (SELECT FROM {order.outbox})".encode()  # noqa: S608 - our own name
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        return connection.execute(query).fetchone() == (True,)
+
+
+def _is_in_topic(order: Order) -> bool:
+    return judge(order).lost == 0
+
+
+def _costs_nothing(*steps: SendStep) -> dict[str, Loss]:
+    return dict.fromkeys([BUSINESS, *steps], NOTHING)
+
+
+_SAVED_STEPS: Final = (
+    SendStep.SAVED,
+    SendStep.DATABASE_COMMITTED,
+    SendStep.PRODUCED,
+    SendStep.KAFKA_COMMITTED,
+)
 
 WAYS: Final[Mapping[str, Way]] = MappingProxyType(
     {
+        "after-commit": Way(
+            open=_open_after_commit,
+            deaths={
+                BUSINESS: NOTHING,
+                SendStep.DATABASE_COMMITTED: Loss(lost=2),
+                SendStep.PRODUCED: NOTHING,
+            },
+        ),
         "polling": Way(
-            _run_polling,
-            {
+            open=_with_table(_made_outbox),
+            deaths={
+                BUSINESS: NOTHING,
                 SendStep.TAKEN: NOTHING,
                 SendStep.PRODUCED: Loss(repeated=None),
                 SendStep.REMOVED: Loss(repeated=None),
                 SendStep.DATABASE_COMMITTED: NOTHING,
             },
+            deliver=_poll,
+            is_delivered=_is_empty,
         ),
         "captured": Way(
-            _run_captured,
-            dict.fromkeys([SendStep.TAKEN, SendStep.PRODUCED, SendStep.KAFKA_COMMITTED], NOTHING),
+            open=_with_table(_made_captured),
+            deaths=_costs_nothing(SendStep.TAKEN, SendStep.PRODUCED, SendStep.KAFKA_COMMITTED),
+            deliver=_capture,
+            is_delivered=_is_in_topic,
             needs_capture=True,
         ),
         "chained-database-first": Way(
-            _run_chained(CommitOrder.DATABASE_FIRST),
-            {
+            open=_with_sender(_chained(CommitOrder.DATABASE_FIRST)),
+            deaths={
+                BUSINESS: NOTHING,
                 SendStep.PRODUCED: NOTHING,
                 SendStep.DATABASE_COMMITTED: Loss(lost=2),
                 SendStep.KAFKA_COMMITTED: NOTHING,
             },
+            open_sender=_chained(CommitOrder.DATABASE_FIRST),
         ),
         "chained-kafka-first": Way(
-            _run_chained(CommitOrder.KAFKA_FIRST),
-            {
+            open=_with_sender(_chained(CommitOrder.KAFKA_FIRST)),
+            deaths={
+                BUSINESS: NOTHING,
                 SendStep.PRODUCED: NOTHING,
                 SendStep.KAFKA_COMMITTED: Loss(ghosts=2, early=2),
                 SendStep.DATABASE_COMMITTED: NOTHING,
             },
+            open_sender=_chained(CommitOrder.KAFKA_FIRST),
         ),
         "saved": Way(
-            _run_saved,
-            dict.fromkeys(
-                [
-                    SendStep.SAVED,
-                    SendStep.DATABASE_COMMITTED,
-                    SendStep.PRODUCED,
-                    SendStep.KAFKA_COMMITTED,
-                    SendStep.REMOVED,
-                ],
-                NOTHING,
-            ),
+            open=_with_sender(_saved),
+            deaths=_costs_nothing(*_SAVED_STEPS, SendStep.REMOVED),
+            open_sender=_saved,
         ),
         "proven": Way(
-            _run_proven,
-            dict.fromkeys(
-                [
-                    SendStep.SAVED,
-                    SendStep.DATABASE_COMMITTED,
-                    SendStep.PRODUCED,
-                    SendStep.KAFKA_COMMITTED,
-                    SendStep.TAKEN,
-                    SendStep.REMOVED,
-                ],
-                NOTHING,
-            ),
+            open=_with_sender(_proven),
+            deaths=_costs_nothing(*_SAVED_STEPS, SendStep.TAKEN, SendStep.REMOVED),
+            deliver=_listen,
+            is_delivered=_is_empty,
+            open_sender=_proven,
         ),
         "prepared": Way(
-            _run_prepared,
-            {
-                SendStep.PRODUCED: NOTHING,
-                SendStep.PREPARED: NOTHING,
+            open=_with_sender(_prepared),
+            deaths={
+                **_costs_nothing(SendStep.PRODUCED, SendStep.PREPARED),
                 SendStep.KAFKA_COMMITTED: Loss(early=2),
                 SendStep.DATABASE_COMMITTED: NOTHING,
             },
+            open_sender=_prepared,
         ),
     }
 )

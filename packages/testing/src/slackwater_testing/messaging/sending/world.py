@@ -1,7 +1,6 @@
-"""A database, a broker, and what happens to a sender at its steps, for tests in one process."""
+"""A database and a broker, for tests in one process."""
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,34 +8,9 @@ import psycopg
 from confluent_kafka import Message as Record
 
 from slackwater_messaging import Message
-from slackwater_messaging.sending import Outbox, SendStep
+from slackwater_messaging.sending import Outbox
 from slackwater_protocol import KafkaSettings
 from slackwater_testing.topics import make_topics, read_to_end
-
-
-class Death(BaseException):
-    """What a process that is killed does to its open calls."""
-
-
-class At:
-    """Does something once, at a step.
-
-    Args:
-        step: The step.
-        act: What is done; None: dies.
-    """
-
-    def __init__(self, step: SendStep, act: Callable[[], object] | None = None) -> None:
-        self._step: SendStep | None = step
-        self._act = act
-
-    def __call__(self, step: SendStep) -> None:
-        """Is told of each step."""
-        if step is self._step:
-            self._step = None
-            if self._act is None:
-                raise Death
-            self._act()
 
 
 @dataclass
