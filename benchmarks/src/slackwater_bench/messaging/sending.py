@@ -94,7 +94,7 @@ class _Sent:
 
     @property
     def latencies_ms(self) -> list[float]:
-        """From the commit until a message was visible; below 0 if it was visible before. Without the first."""
+        """From the commit until a message was visible, but for the first ones; below 0 if it was before."""
         warm = sorted(self.committed)[WARM_UP:]
         return [1000 * (self.seen[number] - self.committed[number]) for number in warm]
 
