@@ -4,12 +4,13 @@ Golden vectors are in ``tests/vectors``. Transaction tables are coded as three c
 that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses versions it does not know.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any, TypeVar
+
+import msgspec
 
 from slackwater_protocol.clock import END_OF_TIME_MS
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
@@ -126,7 +127,7 @@ def _ranges(ranges: Mapping[int, OffsetRange]) -> str:
 
 @lru_cache(maxsize=256)
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return msgspec.json.encode(text).decode()
 
 
 def decode_commit_record(data: bytes) -> CommitRecord:
@@ -493,15 +494,15 @@ def _sums(differences: Sequence[int], start: int = 0) -> list[int]:
 
 
 def _dump(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return msgspec.json.encode(fields)
 
 
 def _load(kind: str, data: bytes, build: Callable[[_Fields], T]) -> T:
     try:
-        fields = _Fields(json.loads(data))
+        fields = _Fields(msgspec.json.decode(data))
         version = fields.number("v")
         if version > PROTOCOL_VERSION:
             raise UnsupportedVersionError(kind, version, PROTOCOL_VERSION)
         return build(fields)
-    except (ValueError, KeyError, RecursionError) as error:
+    except (ValueError, KeyError, RecursionError, msgspec.MsgspecError) as error:
         raise MalformedRecordError(kind, f"{type(error).__name__}: {error} in {data[:200]!r}") from error
