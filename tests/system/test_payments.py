@@ -1,4 +1,4 @@
-"""The example of docs/examples/payments: its programs are killed, and every request is booked and answered once.
+"""The example of docs/examples/payments, killed: every request is booked once, and answered alike each time.
 
 Real PostgreSQL, Debezium, Kafka, Redis, sidecar and Spark. The judge reads what both services have stored and
 what they have said to each other; the certifier compares every document of both views with the committed
@@ -6,7 +6,6 @@ states of the database.
 """
 
 import signal
-import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,6 +66,11 @@ class Verdict:
     """Orders with answers that differ."""
     asked_again: int = 0
     """Requests beyond the first one of an order."""
+
+    @property
+    def is_booked_again(self) -> bool:
+        """True if an order was booked twice, which both the tables and the answers say."""
+        return min(self.wrong, self.booked_again, self.contradicted) > 0
 
 
 class Running:
@@ -174,9 +178,8 @@ def test_every_request_is_booked_once_and_answered_alike_whoever_is_killed(runni
     running.replace("payments", mechanism="without")
     for _ in range(5):
         running.order(1)
+    assert running.product.wait_until(lambda: running.judge().is_booked_again, running.run.SECONDS)
     running.settle()
-    verdict = running.judge()
-    assert min(verdict.wrong, verdict.booked_again, verdict.contradicted) > 0
     orders, accounts = running.certificates()
     assert orders.invariant_violations > 0
-    assert (orders.torn, orders.final_differences, accounts.torn) == (0, 0, 0)
+    assert (orders.torn, accounts.torn) == (0, 0)

@@ -1,7 +1,7 @@
 """The payments service: books each payment once, and gives whoever asks again the same answer.
 
-    python payments.py create DATABASE             makes its tables, and accounts to pay from
-    python payments.py serve DATABASE BOOTSTRAP    answers requests; kill it whenever you like
+    python payments.py create DATABASE BOOTSTRAP    makes its topics and tables, and accounts to pay from
+    python payments.py serve DATABASE BOOTSTRAP     answers requests; kill it whenever you like
 
 A request is JSON with ``order`` (the same order is the same request), ``customer`` and ``amount`` in cents.
 """
@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any
 
 import psycopg
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from slackwater_messaging import CapturedOutbox, Message
 from slackwater_messaging.receiving import Receipt, ReceivedMessage, Receiver, TableInbox
@@ -57,8 +59,13 @@ INBOX = TableInbox("payments.inbox", key_of=order_of)
 OUTBOX = CapturedOutbox("payments.outbox")
 
 
-def create(database: str) -> None:
+def create(database: str, bootstrap: str) -> None:
     """Makes what the service needs; what is there stays."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    known = admin.list_topics(timeout=60).topics
+    if missing := [NewTopic(name, 2, 1) for name in (REQUESTS, ANSWERS) if name not in known]:
+        for made in admin.create_topics(missing).values():
+            made.result(60)
     with psycopg.connect(database) as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS payments")
         INBOX.create(connection)
@@ -105,8 +112,8 @@ def serve(database: str, bootstrap: str) -> None:
 def main(*arguments: str) -> None:
     """Is the command."""
     match arguments:
-        case ("create", database):
-            create(database)
+        case ("create", database, bootstrap):
+            create(database, bootstrap)
         case ("serve", database, bootstrap):
             serve(database, bootstrap)
         case _:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psycopg
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater_certify import Connections, Mode, certify, load_specification, report
 from slackwater_devstack import DevStack, DevStackSettings
@@ -62,17 +61,15 @@ def services(stack: DevStack, patience: float) -> Mapping[str, Sequence[str]]:
 def started(stack: DevStack, folder: Path, programs: Mapping[str, Sequence[str]]) -> Iterator[Product]:
     """Runs everything, in this folder, on a stack whose servers are up."""
     with Product(stack, folder) as product:
-        for name in ("shop.py", "payments.py"):
-            product.start("create", script(name, "create", stack.postgres.dsn()))
-            product.programs.pop("create").wait(SECONDS)
+        database, bootstrap = stack.postgres.dsn(), product.bootstrap
+        for name, *servers in (("shop.py", database), ("payments.py", database, bootstrap)):
+            product.start("create", script(name, "create", *servers)).wait(SECONDS)
+            product.stop("create")
         stack.start_connector(TABLES)
         stack.wait_until_streaming()
         product.start_sidecar()
-        admin = AdminClient({"bootstrap.servers": product.bootstrap})
-        for done in admin.create_topics([NewTopic(name, 2, 1) for name in TOPICS]).values():
-            done.result(SECONDS)
         product.start_pipeline(PIPELINE, local=folder / "spark")
-        cuts = cut_log_topic(SOURCE)
+        admin, cuts = AdminClient({"bootstrap.servers": bootstrap}), cut_log_topic(SOURCE)
         product.wait_until(lambda: cuts in admin.list_topics(timeout=SECONDS).topics, SECONDS)
         for name, command in programs.items():
             product.start(name, command)
