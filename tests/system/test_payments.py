@@ -43,7 +43,7 @@ DEATHS: Mapping[str, Sequence[str]] = {
     "payments-relay": SENDING,
 }
 """The steps behind which each program dies, one after the other."""
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.2
 STATES = """
 SELECT o.id, o.status, array_remove(array_agg(p.state), NULL),
     (SELECT count(*) FROM shop.parcels AS s WHERE s.order_id = o.id)
@@ -86,8 +86,11 @@ class Running:
         self._numbers = count()
 
     def order(self, amount: int) -> None:
-        """Places an order, and asks again for the payments of all that have none."""
+        """Places an order."""
         self.shop.place_order(self._customers, next(self._numbers) % 20 + 1, amount)
+
+    def ask_again(self) -> None:
+        """Asks again for the payments of all orders that have none, whose requests may have been lost."""
         self.shop.ask_again(self._customers, timedelta(0))
 
     def replace(self, name: str, step: str = "", mechanism: str = "with") -> None:
@@ -102,6 +105,8 @@ class Running:
         left = {name: deque(steps) for name, steps in deaths.items()}
         for name, steps in left.items():
             self.replace(name, steps.popleft())
+        self.order(30_000)
+        self.ask_again()
         pause, dying = threading.Event(), set(left)
         while dying:
             self.order(30_000)
@@ -178,6 +183,7 @@ def test_every_request_is_booked_once_and_answered_alike_whoever_is_killed(runni
     running.replace("payments", mechanism="without")
     for _ in range(5):
         running.order(1)
+    running.ask_again()
     assert running.product.wait_until(lambda: running.judge().is_booked_again, running.run.SECONDS)
     running.settle()
     orders, accounts = running.certificates()

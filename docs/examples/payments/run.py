@@ -1,6 +1,6 @@
 """Runs the example on real servers, kills its programs meanwhile, and shows what has come of it.
 
-    python run.py [ORDERS]                         400; about a minute and a half
+    python run.py [ORDERS]                         400; less than a minute
 
 It starts PostgreSQL, Kafka, Debezium, Redis, a sidecar, the pipeline, both services and their relays.
 """

@@ -118,7 +118,7 @@ def order(database: str, count: int) -> None:
     """Places orders of random customers; a twentieth of a second lies between two."""
     with psycopg.connect(database, autocommit=True) as connection:
         for _ in range(count):
-            place_order(connection, random.randint(1, 20), random.randint(500, 20_000))  # noqa: S311
+            place_order(connection, random.randint(1, 20), random.randint(500, 10_000))  # noqa: S311
             time.sleep(0.05)
 
 
