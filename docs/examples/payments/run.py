@@ -8,7 +8,7 @@ It starts PostgreSQL, Kafka, Debezium, Redis, a sidecar, the pipeline, both serv
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, takewhile
 from pathlib import Path
@@ -69,11 +69,15 @@ def started(stack: DevStack, folder: Path, programs: Mapping[str, Sequence[str]]
         stack.wait_until_streaming()
         product.start_sidecar()
         product.start_pipeline(PIPELINE, local=folder / "spark")
-        admin, cuts = AdminClient({"bootstrap.servers": bootstrap}), cut_log_topic(SOURCE)
-        product.wait_until(lambda: cuts in admin.list_topics(timeout=SECONDS).topics, SECONDS)
+        product.wait_until(lambda: cut_log_topic(SOURCE) in topics(bootstrap), SECONDS)
         for name, command in programs.items():
             product.start(name, command)
         yield product
+
+
+def topics(bootstrap: str) -> Collection[str]:
+    """Returns the names of the topics that there are."""
+    return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
 
 
 def settle(product: Product, visible: Visibility) -> bool:

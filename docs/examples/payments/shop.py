@@ -43,7 +43,9 @@ ALTER TABLE shop.parcels REPLICA IDENTITY FULL
 """
 PLACE = "INSERT INTO shop.orders (customer_id, amount) VALUES (%s, %s) RETURNING id, customer_id, amount"
 ASK_AGAIN = """
-UPDATE shop.orders SET asked_at = now() WHERE status = 'placed' AND asked_at < now() - %s
+UPDATE shop.orders SET asked_at = now() WHERE id IN (
+    SELECT id FROM shop.orders WHERE status = 'placed' AND asked_at < now() - %s FOR UPDATE SKIP LOCKED
+)
 RETURNING id, customer_id, amount
 """
 
@@ -80,7 +82,7 @@ def place_order(connection: Connection, customer: int, amount: int) -> None:
 
 
 def ask_again(connection: Connection, patience: timedelta) -> None:
-    """Asks once more for the payments of orders that have had no answer for so long."""
+    """Asks once more for the payments of orders that have had no answer for so long; waits for nobody."""
     with connection.transaction():
         rows = connection.execute(ASK_AGAIN, [patience]).fetchall()
         OUTBOX.send(connection, *(request(*row) for row in rows))

@@ -1,4 +1,4 @@
--- The tables of both services that the views read, as `slackwater schema pull` writes them.
+-- The tables of both services, as far as the views read them.
 
 CREATE TABLE shop.orders (
     id bigint PRIMARY KEY,
