@@ -22,6 +22,7 @@ from slackwater_protocol import (
     OffsetRange,
     OpenTransaction,
     PassDecision,
+    PipelineRecord,
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
@@ -327,7 +328,8 @@ def test_a_report_may_lack_its_end_and_its_times(report: PipelineReport) -> None
 
 
 def test_each_kind_of_record_of_each_checkpoint_of_a_pipeline_has_its_key() -> None:
-    others = [replace(REPORT, query_id="8"), REPORT, replace(REGISTRATION, query_id="8"), REGISTRATION]
+    others: list[PipelineRecord] = [REPORT, replace(REPORT, query_id="8")]
+    others += [REGISTRATION, replace(REGISTRATION, query_id="8")]
     assert len({pipeline_record_key(record) for record in others}) == len(others)
     assert pipeline_record_key(replace(REPORT, run="b", batch_id=8)) == pipeline_record_key(REPORT)
 

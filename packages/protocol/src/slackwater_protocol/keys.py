@@ -17,7 +17,7 @@ LEDGER_SCHEMA = "slackwater"
 
 
 def registration_key(pipeline: str, query_id: str) -> str:
-    """Key of a registration in :data:`PIPELINES_TOPIC`: two checkpoints of one name do not replace each other."""
+    """Key of a registration in :data:`PIPELINES_TOPIC`: each checkpoint of a name has its own."""
     return f"{pipeline}/{query_id}"
 
 
