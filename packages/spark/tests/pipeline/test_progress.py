@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_control import make_topology
 from slackwater_markers import InMemoryPipelineLog
-from slackwater_protocol import PipelineRegistration, PipelineReport, ProgressRecord, RegisteredView
+from slackwater_protocol import (
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
+    ProgressRecord,
+    RegisteredView,
+)
 from slackwater_spark.errors import PipelineStateError
 from slackwater_spark.pipeline import load_pipeline, pipeline_definition
 from slackwater_spark.pipeline import progress as progress_module
@@ -214,3 +221,21 @@ def test_a_registration_of_a_revision_has_its_base_name_and_the_stages_that_foll
     later = [stage for stage in found.stages if stage.level > 1]
     assert later
     assert all(stage.stages and not stage.tables for stage in later)
+
+
+def test_pipelines_that_read_each_other_are_linked_by_what_they_register(clock: StandingClock) -> None:
+    folders = [ORDERS_PIPELINE.with_name(name) for name in ("order_sizes", "order_totals")]
+    found = [
+        make_registration(load_pipeline(f), timeline=1, checkpoint="/c", calls_function=False, clock=clock)
+        for f in folders
+    ]
+    entries = [PipelineEntry(record, offset, 0) for offset, record in enumerate(found)]
+    topology = make_topology(entries, {}, 0)
+    [link] = topology.links
+    assert (link.pipeline, link.source, link.table, link.read_by) == (
+        "order_totals",
+        "order_totals",
+        "public.order_totals",
+        "order_sizes",
+    )
+    assert [source.name for source in topology.sources] == ["inv", "order_totals", "order_sizes"]
