@@ -154,6 +154,8 @@ class KafkaPipelineLog:
                 producer.produce(PIPELINES_TOPIC, value, key, partition=0, on_delivery=acknowledged)
         producer.flush(self._timeout)
         if failures or len(offsets) < len(values):
+            producer.purge()  # what is said to have failed must not be written later
+            producer.flush(0)
             reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
             raise PipelineLogUnavailableError(operation, reason)
         return max(offsets)
