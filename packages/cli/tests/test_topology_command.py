@@ -83,7 +83,6 @@ REVENUE = replace(
 )
 REPORT = PipelineReport(
     pipeline="orders",
-    query_id="q",
     run="r",
     batch_id=3,
     timeline=1,
@@ -212,13 +211,13 @@ def test_a_pipeline_that_runs_is_not_forgotten(
     assert len(log.read()) == 1
 
 
-def test_a_pipeline_that_has_ended_is_forgotten_with_all_its_checkpoints(
+def test_a_pipeline_that_has_ended_is_forgotten_with_all_its_runs(
     log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     end = RunEnd(ended_ms=NOW_MS, failure="")
-    for query in ("q", "q2"):
-        log.register(replace(ORDERS, query_id=query))
-        log.report(replace(REPORT, query_id=query, end=end))
+    for run in ("r", "r2"):
+        log.register(replace(ORDERS, run=run))
+        log.report(replace(REPORT, run=run, end=end))
     log.register(REVENUE)
     assert main.run(["topology", "forget", "orders"]) == 0
     assert [entry.record for entry in log.read()] == [REVENUE]

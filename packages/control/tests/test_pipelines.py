@@ -59,7 +59,7 @@ REGISTRATION = PipelineRegistration(
     version="0",
     started_ms=5,
 )
-REPORT = PipelineReport(pipeline="orders", query_id="q", run="r", batch_id=1, timeline=1, commit_lsn=7)
+REPORT = PipelineReport(pipeline="orders", run="r", batch_id=1, timeline=1, commit_lsn=7)
 
 
 def entries(*records: PipelineRecord, written_ms: int = NOW_MS) -> list[PipelineEntry]:
@@ -98,29 +98,33 @@ def test_a_run_that_has_ended_never_vanishes() -> None:
     assert state(entries(REGISTRATION, replace(REPORT, end=LEFT)), 10 * NOW_MS) is PipelineState.LEFT
 
 
-def test_what_an_earlier_run_says_counts_for_nothing() -> None:
-    """It was overtaken, and ends after the other has begun."""
-    found = entries(REGISTRATION, replace(REGISTRATION, run="later"), replace(REPORT, end=FAILED))
-    [known] = known_pipelines(found, NOW_MS)
-    assert known.registration.run == "later"
-    assert known.report is None
-    assert known.state(NOW_MS) is PipelineState.RUNNING
+def shown(*records: PipelineRecord) -> tuple[str, PipelineState]:
+    [known] = known_pipelines(entries(*records), NOW_MS)
+    return known.registration.run, known.state(NOW_MS)
+
+
+SECOND = replace(REGISTRATION, run="second")
+OF_SECOND = replace(REPORT, run="second")
+
+
+def test_of_two_runs_that_may_go_on_the_later_one_is_shown() -> None:
+    """It has their checkpoint, and overtakes the other, which does not know it yet."""
+    assert shown(REGISTRATION, SECOND, OF_SECOND, REPORT) == ("second", PipelineState.RUNNING)
+
+
+def test_a_run_that_could_not_begin_does_not_hide_the_one_that_goes_on() -> None:
+    failed = replace(OF_SECOND, end=FAILED)
+    assert shown(REGISTRATION, REPORT, SECOND, failed) == ("r", PipelineState.RUNNING)
+    left = replace(REPORT, end=LEFT)
+    assert shown(REGISTRATION, SECOND, failed, left) == ("r", PipelineState.LEFT)
+
+
+def test_a_run_that_ends_when_the_next_one_has_begun_does_not_end_that() -> None:
+    assert shown(REGISTRATION, SECOND, replace(REPORT, end=LEFT)) == ("second", PipelineState.RUNNING)
 
 
 def test_a_report_without_a_registration_is_of_no_pipeline() -> None:
     assert known_pipelines(entries(REPORT), NOW_MS) == []
-
-
-def test_of_two_checkpoints_of_a_name_the_one_that_runs_is_shown_else_the_last_one() -> None:
-    other = replace(REGISTRATION, query_id="q2", run="r2")
-    ended = replace(REPORT, query_id="q2", run="r2", end=LEFT)
-    for found, expected in (
-        (entries(REGISTRATION, other), "q2"),
-        (entries(REGISTRATION, other, ended), "q"),
-        (entries(REGISTRATION, other, ended, replace(REPORT, end=LEFT)), "q2"),
-    ):
-        [known] = known_pipelines(found, NOW_MS)
-        assert known.registration.query_id == expected
 
 
 # --- who holds a name
@@ -167,17 +171,19 @@ def test_another_pipeline_holds_its_name_for_good(other: PipelineRegistration) -
     assert holder_of(replace(other, query_id="q"), found, NOW_MS) is None, "its checkpoint says what is wrong"
 
 
-def test_a_pipeline_whose_outputs_are_functions_holds_its_name_only_while_it_runs() -> None:
-    mine = replace(REGISTRATION, views=(view("a function", "function"),))
-    other = replace(OTHER, source="crm")
-    assert holder_of(other, entries(mine), NOW_MS) is not None
-    assert holder_of(other, entries(mine, replace(REPORT, end=LEFT)), NOW_MS) is None
-
-
-def test_who_takes_a_name_takes_the_place_of_its_earlier_checkpoints() -> None:
-    earlier = replace(REGISTRATION, query_id="earlier")
-    found = entries(earlier, replace(REGISTRATION, pipeline="others"), OTHER, REGISTRATION)
-    assert [known.registration for known in superseded(OTHER, found, 2)] == [earlier]
+def test_who_takes_a_name_takes_the_place_of_earlier_runs_that_have_ended() -> None:
+    found = entries(
+        REGISTRATION,
+        replace(REGISTRATION, pipeline="others"),
+        SECOND,
+        replace(REPORT, end=FAILED),
+        OTHER,
+        REPORT,
+    )[:5]
+    mine = replace(OTHER, query_id="q")
+    assert [run.registration.run for run in superseded(mine, found, NOW_MS, 4)] == ["r"]
+    later_ms = NOW_MS + HELD_MS + 1
+    assert [run.registration.run for run in superseded(mine, found, later_ms, 4)] == ["r", "second"]
 
 
 # --- properties
@@ -186,7 +192,7 @@ ids = st.sampled_from(["a", "b", "c"])
 ends = st.sampled_from([None, LEFT, FAILED])
 records: st.SearchStrategy[PipelineRecord] = st.one_of(
     st.builds(lambda n, q, r: replace(REGISTRATION, pipeline=n, query_id=q, run=r), ids, ids, ids),
-    st.builds(lambda n, q, r, e: replace(REPORT, pipeline=n, query_id=q, run=r, end=e), ids, ids, ids, ends),
+    st.builds(lambda n, r, e: replace(REPORT, pipeline=n, run=r, end=e), ids, ids, ends),
 )
 times = st.integers(NOW_MS - 2 * HELD_MS, NOW_MS)
 histories = st.lists(st.tuples(records, times), max_size=12).map(
@@ -197,7 +203,7 @@ histories = st.lists(st.tuples(records, times), max_size=12).map(
 def compacted(history: Sequence[PipelineEntry]) -> list[PipelineEntry]:
     newest: dict[Any, PipelineEntry] = {}
     for entry in history:
-        newest[type(entry.record), entry.record.pipeline, entry.record.query_id] = entry
+        newest[type(entry.record), entry.record.pipeline, entry.record.run] = entry
     return list(newest.values())
 
 

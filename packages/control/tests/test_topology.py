@@ -87,7 +87,6 @@ REVENUE = replace(
 )
 REPORT = PipelineReport(
     pipeline="orders",
-    query_id="q",
     run="r",
     batch_id=3,
     timeline=1,

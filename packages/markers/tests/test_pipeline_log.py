@@ -48,7 +48,7 @@ REGISTRATION = PipelineRegistration(
     version="0",
     started_ms=5,
 )
-REPORT = PipelineReport(pipeline="orders", query_id="q", run="r", batch_id=1, timeline=1, commit_lsn=7)
+REPORT = PipelineReport(pipeline="orders", run="r", batch_id=1, timeline=1, commit_lsn=7)
 
 Append = Callable[[bytes, bytes | None], None]
 
@@ -113,14 +113,13 @@ def test_a_topic_that_exists_is_left_as_it_is(log: PipelineLog) -> None:
     assert records(log.read()) == [REGISTRATION]
 
 
-def test_the_newest_registration_and_report_of_each_checkpoint_remain_in_order(log: PipelineLog) -> None:
+def test_the_registration_and_the_newest_report_of_each_run_remain_in_order(log: PipelineLog) -> None:
     log.ensure()
-    other = replace(REGISTRATION, query_id="another")
+    other, again = replace(REGISTRATION, run="another"), replace(REGISTRATION, owner="again")
     log.register(REGISTRATION)
     log.register(other)
     for batch in (1, 2, 3):
         log.report(replace(REPORT, batch_id=batch))
-    again = replace(REGISTRATION, run="again")
     log.register(again)
     assert records(log.read()) == [other, replace(REPORT, batch_id=3), again]
 
@@ -138,10 +137,10 @@ def test_what_is_forgotten_is_gone_and_may_come_again(log: PipelineLog) -> None:
     log.ensure()
     log.register(REGISTRATION)
     log.report(REPORT)
-    log.register(replace(REGISTRATION, query_id="stays"))
-    log.forget("orders", "q")
+    log.register(replace(REGISTRATION, run="stays"))
+    log.forget("orders", "r")
     log.forget("orders", "never was there")
-    assert records(log.read()) == [replace(REGISTRATION, query_id="stays")]
+    assert records(log.read()) == [replace(REGISTRATION, run="stays")]
     log.register(REGISTRATION)
     assert records(log.read())[-1] == REGISTRATION
 
@@ -185,8 +184,8 @@ def test_readers_of_kafka_find_what_others_have_written_before_and_after(topic: 
 def test_a_topic_that_was_made_anew_is_read_from_its_start(topic: str, bootstrap: str) -> None:
     log = new_log(bootstrap)
     log.ensure()
-    for query in "abcdefghi":  # a topic that is longer now than it was looks like the one before
-        log.register(replace(REGISTRATION, query_id=query))
+    for run in "abcdefghi":  # a topic that is longer now than it was looks like the one before
+        log.register(replace(REGISTRATION, run=run))
     assert len(log.read()) == 9
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(30)
@@ -203,7 +202,7 @@ def until_made(log: KafkaPipelineLog) -> None:
     log.ensure()
     while True:
         try:
-            log.register(replace(REGISTRATION, query_id="probe"))
+            log.register(replace(REGISTRATION, run="probe"))
         except PipelineLogUnavailableError:
             log.ensure()
         else:

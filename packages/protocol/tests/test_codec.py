@@ -167,7 +167,6 @@ REGISTRATION = PipelineRegistration(
 )
 REPORT = PipelineReport(
     pipeline="orders.v2",
-    query_id="7f1c",
     run="a0",
     batch_id=7,
     timeline=1,
@@ -327,11 +326,11 @@ def test_a_report_may_lack_its_end_and_its_times(report: PipelineReport) -> None
     assert decode_pipeline_record(encode_pipeline_record(report)) == report
 
 
-def test_each_kind_of_record_of_each_checkpoint_of_a_pipeline_has_its_key() -> None:
-    others: list[PipelineRecord] = [REPORT, replace(REPORT, query_id="8")]
-    others += [REGISTRATION, replace(REGISTRATION, query_id="8")]
+def test_each_kind_of_record_of_each_run_has_its_key() -> None:
+    others: list[PipelineRecord] = [REPORT, replace(REPORT, run="8"), replace(REPORT, pipeline="p")]
+    others += [REGISTRATION, replace(REGISTRATION, run="8"), replace(REGISTRATION, pipeline="p")]
     assert len({pipeline_record_key(record) for record in others}) == len(others)
-    assert pipeline_record_key(replace(REPORT, run="b", batch_id=8)) == pipeline_record_key(REPORT)
+    assert pipeline_record_key(replace(REPORT, batch_id=8)) == pipeline_record_key(REPORT)
 
 
 def test_nanoseconds_that_nobody_can_show_are_refused() -> None:

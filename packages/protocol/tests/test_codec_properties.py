@@ -214,7 +214,6 @@ registrations = st.builds(
 reports = st.builds(
     PipelineReport,
     pipeline=names,
-    query_id=names,
     run=names,
     batch_id=st.integers(-1, 2**60),
     timeline=timelines,

@@ -3,11 +3,11 @@
 from slackwater_control.pipelines import (
     HELD_FOR,
     VANISHED_AFTER,
-    KnownPipeline,
+    KnownRun,
     PipelineState,
     holder_of,
-    known_checkpoints,
     known_pipelines,
+    known_runs,
     superseded,
 )
 from slackwater_control.rendering import topology_dot, topology_json, topology_schema
@@ -25,7 +25,7 @@ from slackwater_control.topology import (
 __all__ = [
     "HELD_FOR",
     "VANISHED_AFTER",
-    "KnownPipeline",
+    "KnownRun",
     "Link",
     "PipelineNode",
     "PipelineState",
@@ -35,8 +35,8 @@ __all__ = [
     "Topology",
     "VisibleBatch",
     "holder_of",
-    "known_checkpoints",
     "known_pipelines",
+    "known_runs",
     "make_topology",
     "superseded",
     "topology_dot",

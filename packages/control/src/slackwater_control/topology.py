@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from slackwater_control.pipelines import KnownPipeline, PipelineState, known_pipelines
+from slackwater_control.pipelines import KnownRun, PipelineState, known_pipelines
 from slackwater_protocol import (
     Cut,
     PipelineEntry,
@@ -271,7 +271,7 @@ def _links(registrations: Sequence[PipelineRegistration]) -> Iterable[Link]:
                 )
 
 
-def _pipeline(known: KnownPipeline, cut: Cut | None, now_ms: int) -> PipelineNode:
+def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
     registration, report = known.registration, known.report
     end = None if report is None else report.end
     return PipelineNode(

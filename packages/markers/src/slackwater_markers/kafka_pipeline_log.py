@@ -111,9 +111,9 @@ class KafkaPipelineLog:
         except (KafkaException, BufferError) as error:
             self._note_loss(_reason(error))
 
-    def forget(self, pipeline: str, query_id: str) -> None:
+    def forget(self, pipeline: str, run: str) -> None:
         """See the protocol."""
-        keys = registration_key(pipeline, query_id), report_key(pipeline, query_id)
+        keys = registration_key(pipeline, run), report_key(pipeline, run)
         self._write("removal", {key.encode(): None for key in keys})
 
     def close(self) -> None:

@@ -164,9 +164,9 @@ class InMemoryPipelineLog:
         """See the protocol."""
         self.append(pipeline_record_key(report), encode_pipeline_record(report))
 
-    def forget(self, pipeline: str, query_id: str) -> None:
+    def forget(self, pipeline: str, run: str) -> None:
         """See the protocol."""
-        for key in (registration_key(pipeline, query_id), report_key(pipeline, query_id)):
+        for key in (registration_key(pipeline, run), report_key(pipeline, run)):
             self.append(key.encode(), None)
 
     def append(self, key: bytes, value: bytes | None) -> int:

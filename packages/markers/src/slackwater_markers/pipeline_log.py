@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class PipelineLog(Protocol):
-    """The newest registration and the newest report of each checkpoint of each pipeline.
+    """The registration and the newest report of each run of each pipeline.
 
     Written by runs, read by anybody. Methods that raise, raise only
     :class:`~slackwater_markers.errors.PipelineLogUnavailableError`. Not thread-safe, but for :meth:`report`,
@@ -49,8 +49,8 @@ class PipelineLog(Protocol):
         """
         ...
 
-    def forget(self, pipeline: str, query_id: str) -> None:
-        """Removes registration and report of a checkpoint; returns when that is acknowledged."""
+    def forget(self, pipeline: str, run: str) -> None:
+        """Removes registration and report of a run; returns when that is acknowledged."""
         ...
 
     def close(self) -> None:

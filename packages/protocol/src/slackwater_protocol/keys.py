@@ -16,14 +16,14 @@ LEDGER_SCHEMA = "slackwater"
 """The schema of ledgers in lakes; views have none of their tables in it."""
 
 
-def registration_key(pipeline: str, query_id: str) -> str:
-    """Key of a registration in :data:`PIPELINES_TOPIC`: each checkpoint of a name has its own."""
-    return f"{pipeline}/{query_id}"
+def registration_key(pipeline: str, run: str) -> str:
+    """Key of a run's registration in :data:`PIPELINES_TOPIC`."""
+    return f"{pipeline}/{run}"
 
 
-def report_key(pipeline: str, query_id: str) -> str:
-    """Key of a report in :data:`PIPELINES_TOPIC`."""
-    return f"{pipeline}/{query_id}/report"
+def report_key(pipeline: str, run: str) -> str:
+    """Key of a run's report in :data:`PIPELINES_TOPIC`."""
+    return f"{pipeline}/{run}/report"
 
 
 def cuts_key(source: str, timeline: int) -> str:

@@ -25,7 +25,7 @@ def encode_pipeline_record(record: PipelineRecord) -> bytes:
 def pipeline_record_key(record: PipelineRecord) -> bytes:
     """Returns the key under which a record replaces the one before it."""
     key = registration_key if isinstance(record, PipelineRegistration) else report_key
-    return key(record.pipeline, record.query_id).encode()
+    return key(record.pipeline, record.run).encode()
 
 
 def decode_pipeline_record(data: bytes) -> PipelineRecord:
@@ -92,7 +92,6 @@ def _view(d: Fields) -> RegisteredView:
 def _report(d: Fields) -> PipelineReport:
     return PipelineReport(
         pipeline=d.text("pipeline"),
-        query_id=d.text("query_id"),
         run=d.text("run"),
         batch_id=d.number("batch_id", least=-1),
         timeline=d.number("timeline"),

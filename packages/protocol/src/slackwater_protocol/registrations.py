@@ -1,8 +1,7 @@
 """What runs of pipelines tell the whole cluster: a registration at their start, reports while they run.
 
 Both stand in one compacted topic (:data:`~slackwater_protocol.keys.PIPELINES_TOPIC`), one record of each kind
-per checkpoint of a pipeline. A registration says what the pipeline is and which run of it has begun; a report
-how far that run is, and at last how it ended.
+per run. A registration says what the pipeline is; a report how far the run is, and at last how it ended.
 """
 
 from collections.abc import Mapping
@@ -96,7 +95,6 @@ class PipelineReport:
     """The newest visible batch of a run, what the run has done so far, and perhaps its end."""
 
     pipeline: str
-    query_id: str
     run: str
     """The run whose registration this belongs to."""
     batch_id: int

@@ -20,7 +20,7 @@ from slackwater_spark.errors import PipelineStateError
 from slackwater_spark.pipeline import load_pipeline, pipeline_definition
 from slackwater_spark.pipeline import progress as progress_module
 from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
-from slackwater_spark.pipeline.registration import make_registration
+from slackwater_spark.pipeline.registration import make_registration, with_checkpoint
 from slackwater_sql.postgres import parse_catalog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
@@ -100,7 +100,7 @@ def test_news_are_reported_and_silence_now_and_then(log: WatchedLog, clock: Stan
         reporter.check(None)
         reporter.register("q")
         first = log.await_report(1)
-        assert (first.batch_id, first.timeline, first.query_id, first.end) == (-1, 2, "q", None)
+        assert (first.batch_id, first.timeline, first.end) == (-1, 2, None)
         reporter.report_batch(BATCH)
         second = log.await_report(2)
         assert (second.batch_id, second.commit_lsn, second.events, second.documents) == (4, 20, 3, 2)
@@ -166,7 +166,7 @@ def test_an_error_names_who_holds_a_name_and_what_helps(log: WatchedLog, clock: 
 def test_a_run_takes_the_place_of_an_earlier_checkpoint_of_its_pipeline(
     log: WatchedLog, clock: StandingClock
 ) -> None:
-    log.register(replace(registration(clock), query_id="lost"))
+    log.register(replace(registration(clock), query_id="lost", run="lost"))
     clock.seconds += 100
     reporter = RunReporter(log, registration(clock), clock)
     with reporter.reporting_end():
@@ -218,6 +218,9 @@ def test_a_registration_of_a_revision_has_its_base_name_and_the_stages_that_foll
         {"s.t": "elsewhere"},
     )
     assert {view.kind for view in found.views} == {"function"}
+    named = with_checkpoint(found, "0123456789")
+    assert (named.pipeline, named.base_name, named.query_id) == ("p/01234567", "p", "0123456789")
+    assert with_checkpoint(registration(clock), "0123").pipeline == "orders"
     later = [stage for stage in found.stages if stage.level > 1]
     assert later
     assert all(stage.stages and not stage.tables for stage in later)

@@ -7,7 +7,7 @@ from slackwater.errors import CommandInputError
 from slackwater.invocation import Command, setting, start_command
 from slackwater.output import Output, ago
 from slackwater.pipelines import open_pipeline_log, read_topology, topology_lines
-from slackwater_control import known_checkpoints, topology_dot, topology_json
+from slackwater_control import known_runs, topology_dot, topology_json
 from slackwater_protocol import SystemClock
 
 
@@ -79,7 +79,7 @@ def forget(ctx: click.Context, pipeline: str) -> None:
     """
     kafka, now_ms = kafka_settings(start_command(ctx), "where pipelines register"), _now_ms()
     with open_pipeline_log(kafka) as log:
-        found = [each for each in known_checkpoints(log.read()) if each.registration.pipeline == pipeline]
+        found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
         if not found:
             hint = "`slackwater topology` lists those that are; the name has the revision, as in orders.v2"
             raise CommandInputError(f"no pipeline {pipeline!r} is registered", hint)
@@ -94,7 +94,7 @@ def forget(ctx: click.Context, pipeline: str) -> None:
                     problem, "stop it first; one that was killed can be forgotten a minute later"
                 )
         for each in found:
-            log.forget(pipeline, each.registration.query_id)
+            log.forget(pipeline, each.registration.run)
     Output().line(f"forgotten: {pipeline}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from slackwater_control import HELD_FOR, KnownPipeline, holder_of, superseded
+from slackwater_control import HELD_FOR, KnownRun, holder_of, superseded
 from slackwater_markers import KafkaPipelineLog, PipelineLog, PipelineLogUnavailableError
 from slackwater_protocol import (
     Clock,
@@ -19,6 +19,7 @@ from slackwater_protocol import (
     RunEnd,
 )
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
+from slackwater_spark.pipeline.registration import with_checkpoint
 from slackwater_spark.pipeline.settings import RunSettings
 
 _REPORT_SECONDS: Final = 1.0
@@ -109,7 +110,7 @@ class RunReporter:
         Raises:
             PipelineStateError: another checkpoint holds the name.
         """
-        self._registration = replace(self._registration, query_id=query_id or "")
+        self._registration = with_checkpoint(self._registration, query_id or "")
         with self._tolerated("its name is not compared with those of others"):
             self._refuse_if_taken(self._log.read())
             self._log.ensure()
@@ -120,18 +121,18 @@ class RunReporter:
         Raises:
             PipelineStateError: another run took the name in the same moment; this one is not registered.
         """
-        self._registration = replace(self._registration, query_id=query_id)
+        self._registration = with_checkpoint(self._registration, query_id)
         with self._tolerated("it is not shown in the topology"):
             offset = self._log.register(self._registration)
             entries = self._log.read()
             try:
                 self._refuse_if_taken(entries, offset)
             except PipelineStateError:
-                self._log.forget(self._registration.pipeline, query_id)
+                self._log.forget(self._registration.pipeline, self._registration.run)
                 raise
             self._begin()
-            for other in superseded(self._registration, entries, offset):
-                self._log.forget(other.registration.pipeline, other.registration.query_id)
+            for other in superseded(self._registration, entries, self._now_ms(), offset):
+                self._log.forget(other.registration.pipeline, other.registration.run)
 
     def report_start(self, progress: ProgressRecord | None) -> None:
         """Notes what is visible at the start; None: nothing is yet."""
@@ -167,7 +168,7 @@ class RunReporter:
     def reporting_end(self) -> Iterator[None]:
         """Reports how the block ends, and frees the connection.
 
-        A run that another one of its checkpoint has overtaken has nothing more to say: the other one goes on.
+        A run that another one has overtaken says nothing: the pipeline has not ended, the other one goes on.
         """
         try:
             yield
@@ -192,7 +193,6 @@ class RunReporter:
         registration = self._registration
         self._report = PipelineReport(
             pipeline=registration.pipeline,
-            query_id=registration.query_id,
             run=registration.run,
             batch_id=-1,
             timeline=registration.timeline,
@@ -219,15 +219,18 @@ class RunReporter:
         with self._lock:
             if self._report is not None:
                 text = failure.encode(errors="replace").decode()
-                end = RunEnd(ended_ms=_milliseconds(self._clock.now()), failure=text)
+                end = RunEnd(ended_ms=self._now_ms(), failure=text)
                 self._log.report(replace(self._report, end=end))
                 self._report = None
 
     def _refuse_if_taken(self, entries: Sequence[PipelineEntry], before: int | None = None) -> None:
-        now_ms = _milliseconds(self._clock.now())
+        now_ms = self._now_ms()
         holder = holder_of(self._registration, entries, now_ms, before=before)
         if holder is not None:
             raise _taken(holder, now_ms)
+
+    def _now_ms(self) -> int:
+        return _milliseconds(self._clock.now())
 
     @contextmanager
     def _tolerated(self, consequence: str) -> Iterator[None]:
@@ -238,7 +241,7 @@ class RunReporter:
             _log.warning("pipeline %s: %s: %s", name, consequence, error)
 
 
-def _taken(holder: KnownPipeline, now_ms: int) -> PipelineStateError:
+def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
     """Returns the error for a name that is held."""
     by = holder.registration
     since = datetime.fromtimestamp(by.started_ms / 1000, UTC)

@@ -3,6 +3,7 @@
 import os
 import socket
 import uuid
+from dataclasses import replace
 from importlib.metadata import version
 
 from slackwater_protocol import (
@@ -57,6 +58,17 @@ def make_registration(
         version=version("slackwater-spark"),
         started_ms=int(clock.now().timestamp() * 1000),
     )
+
+
+def with_checkpoint(registration: PipelineRegistration, query_id: str) -> PipelineRegistration:
+    """Returns the registration of a run with the checkpoint of this id.
+
+    Functions that get the documents of one pipeline are pipelines of their own: the id is in their names.
+    """
+    name = registration.pipeline
+    if any(view.kind == _FUNCTION for view in registration.views):
+        name = f"{registration.base_name}/{query_id[:8]}"
+    return replace(registration, pipeline=name, query_id=query_id)
 
 
 def _stages(plan: EnginePlan) -> tuple[RegisteredStage, ...]:
