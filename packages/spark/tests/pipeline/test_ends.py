@@ -274,6 +274,22 @@ def test_a_name_that_is_taken_in_the_same_moment_is_refused_before_the_output_is
     assert registered(run) == first
 
 
+def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise PipelineLogUnavailableError("removal", "timed out")
+
+    late = run.new()
+    late.check()
+    run.pipelines.register(replace(make_registration_of(run), query_id="another"))
+    monkeypatch.setattr(run.pipelines, "forget", away)
+    context: Any = run.context
+    with pytest.raises(PipelineStateError, match="'orders' is taken"):
+        late.run(context)
+    assert run.sink.happened == ["close"]
+
+
 def make_registration_of(run: Run) -> PipelineRegistration:
     return make_registration(
         run.definition, timeline=1, checkpoint="c", calls_function=False, clock=SystemClock()

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -128,11 +128,13 @@ class RunReporter:
             try:
                 self._refuse_if_taken(entries, offset)
             except PipelineStateError:
-                self._log.forget(self._registration.pipeline, self._registration.run)
+                with suppress(PipelineLogUnavailableError):  # it then looks like a run that has vanished
+                    self._log.forget(self._registration.pipeline, self._registration.run)
                 raise
             self._begin()
-            for other in superseded(self._registration, entries, self._now_ms(), offset):
-                self._log.forget(other.registration.pipeline, other.registration.run)
+            with suppress(PipelineLogUnavailableError):  # the next run does it
+                for other in superseded(self._registration, entries, self._now_ms(), offset):
+                    self._log.forget(other.registration.pipeline, other.registration.run)
 
     def report_start(self, progress: ProgressRecord | None) -> None:
         """Notes what is visible at the start; None: nothing is yet."""
