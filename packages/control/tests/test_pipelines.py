@@ -225,7 +225,7 @@ def test_no_registration_is_lost_and_each_name_is_shown_once(history: list[Pipel
 def starts(order: Sequence[tuple[int, str]]) -> Iterator[bool]:
     """Runs of one name that begin in one moment, each with a checkpoint of its own; yields who goes on.
 
-    Each looks, registers and looks again; `order` says whose turn it is.
+    Each looks, registers, looks again, and withdraws if it found somebody; `order` says whose turn it is.
     """
     log, offsets = list[PipelineEntry](), count()
     runs = {number: replace(REGISTRATION, query_id=str(number), run=str(number)) for number, _ in order}
@@ -233,20 +233,20 @@ def starts(order: Sequence[tuple[int, str]]) -> Iterator[bool]:
     own: dict[int, int] = {}
     for number, step in order:
         run = runs[number]
-        if not goes_on[number]:
-            continue
-        if step == "register":
+        if step == "withdraw":
+            log = [entry for entry in log if goes_on[number] or entry.record != run]
+        elif step == "look":
+            found = holder_of(run, log, NOW_MS, before=own.get(number))
+            goes_on[number] = goes_on[number] and found is None
+        elif goes_on[number]:
             own[number] = next(offsets)
             log.append(PipelineEntry(run, own[number], NOW_MS))
-        elif holder_of(run, log, NOW_MS, before=own.get(number)) is not None:
-            goes_on[number] = False
-            log = [entry for entry in log if entry.record != run]
     return iter(goes_on.values())
 
 
 @st.composite
 def interleavings(draw: st.DrawFn) -> list[tuple[int, str]]:
-    left = {n: ["look", "register", "look again"] for n in range(draw(st.integers(1, 4)))}
+    left = {n: ["look", "register", "look", "withdraw"] for n in range(draw(st.integers(1, 4)))}
     order = []
     while left:
         number = draw(st.sampled_from(sorted(left)))
