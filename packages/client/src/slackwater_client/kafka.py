@@ -82,6 +82,9 @@ class KafkaBroker:
             "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": self._max_kbytes,
             "fetch.queue.backoff.ms": 5,
+            # The end of a topic, and a partition that is read again after a pause, wait for the answer to the
+            # request that is on its way.
+            "fetch.wait.max.ms": 20,
             **self._config,
         }
         return KafkaReader(Consumer(config))
