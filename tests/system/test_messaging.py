@@ -8,14 +8,14 @@ from confluent_kafka.admin import AdminClient
 
 from slackwater_devstack import DevStack
 from slackwater_protocol.keys import cut_log_topic
-from slackwater_testing.messaging.crash import (
+from slackwater_testing.messaging.sending.crash import (
     CrashPoint,
     CrashReport,
     crash_and_recover,
     crash_points,
     new_order,
 )
-from slackwater_testing.messaging.ways import SOURCE
+from slackwater_testing.messaging.sending.ways import SOURCE
 from slackwater_testing.programs import Product
 
 pytestmark = pytest.mark.system

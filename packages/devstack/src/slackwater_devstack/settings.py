@@ -79,6 +79,8 @@ class DevStackSettings:
     offset_flush_interval: timedelta = timedelta(seconds=5)
     """Time between two positions that Connect stores, hence how much a kill has repeated."""
     heartbeat_interval: timedelta = timedelta(seconds=5)
+    postgres_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing PostgreSQL's settings."""
     broker_overrides: Mapping[str, str] = field(default_factory=dict)
     """Added to or replacing the broker's properties."""
     worker_overrides: Mapping[str, str] = field(default_factory=dict)

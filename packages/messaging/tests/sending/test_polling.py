@@ -24,7 +24,8 @@ from slackwater_messaging.sending import (
 from slackwater_messaging.sending.headers import header_of
 from slackwater_messaging.sending.outbox import LANES
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 SOON = RelaySettings(request_timeout=timedelta(seconds=4))

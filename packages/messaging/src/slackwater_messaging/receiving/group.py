@@ -9,7 +9,8 @@ from confluent_kafka import Message as KafkaMessage
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
-from slackwater_messaging.receiving.receipt import Place, ReceivedMessage
+from slackwater_messaging.message import Place
+from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from slackwater_messaging.errors import MessagingConfigError, MessagingError
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember, is_passing
 from slackwater_messaging.receiving.patience import Patience
-from slackwater_messaging.receiving.receipt import Inbox, Place, Receipt, ReceivedMessage, TakenOverError
+from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage, TakenOverError
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)

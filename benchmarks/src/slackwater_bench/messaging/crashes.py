@@ -1,0 +1,129 @@
+"""What is lost, repeated or shown before its data when a service dies, or a server, at a known place."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from slackwater_bench.messaging.facts import RECEIVED, costs_of
+from slackwater_bench.messaging.servers import Servers, running_servers
+from slackwater_bench.scenario import Parameters, RunContext
+from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
+from slackwater_messaging.sending import SendStep
+from slackwater_testing.messaging.receiving import crash as receiving
+from slackwater_testing.messaging.receiving.losses import receive_through_deaths
+from slackwater_testing.messaging.receiving.world import Verdict as ReceiveVerdict
+from slackwater_testing.messaging.sending import faults as sending
+from slackwater_testing.messaging.sending.crash import CrashPoint, crash_and_recover, new_order
+from slackwater_testing.messaging.sending.judge import MESSAGES
+from slackwater_testing.messaging.sending.judge import Verdict as SendVerdict
+from slackwater_testing.messaging.sending.losses import measure_losses
+from slackwater_testing.messaging.sending.ways import WAYS
+
+AT_RANDOM = "killed at random"
+SEED = 7
+_COMMITS = (
+    SendStep.DATABASE_COMMITTED,
+    SendStep.KAFKA_COMMITTED,
+    ReceiverStep.COMMITTED,
+    ProcessorStep.COMMITTED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What was found at one place."""
+
+    messages: int
+    """That were committed, or written to be received."""
+    lost: int
+    repeated: int
+    early: int = 0
+    """Visible without their data: for a while or for ever."""
+
+    def __add__(self, other: "Cell") -> "Cell":
+        """What was found at both."""
+        return Cell(**{name: value + asdict(other)[name] for name, value in asdict(self).items()})
+
+
+def crash(parameters: Parameters, context: RunContext) -> dict[str, Cell]:
+    """Lets a way die and suffer; returns what was found, by place. What stands in the cells is not judged.
+
+    Raises:
+        TestingError: Something did not die where it should, or did not go on.
+    """
+    name, kills = str(parameters["way"]), int(parameters["kills"])
+    if name in RECEIVED:
+        found = _crash_receiving(name, kills, context)
+    else:
+        found = _crash_sending(name, kills, context)
+    cells: dict[str, Cell] = {}
+    for place, cell in found:
+        context.say(f"{name}, {place}: {cell}")
+        cells[place] = cells[place] + cell if place in cells else cell
+    return cells
+
+
+def broken_promises(name: str, cells: Mapping[str, Cell]) -> list[str]:
+    """Returns what a way has cost and may never cost."""
+    allowed = {"messages", *costs_of(name)}
+    return [
+        f"{place}: {number} of {cell.messages} messages {cost}"
+        for place, cell in cells.items()
+        for cost, number in asdict(cell).items()
+        if number and cost not in allowed
+    ]
+
+
+def around_first_commit(steps: Sequence[str]) -> tuple[str, str]:
+    """Returns the step before the first commit of a way, and that behind it."""
+    first = next(place for place, step in enumerate(steps) if step in _COMMITS)
+    return steps[first - 1], steps[first]
+
+
+def _crash_sending(name: str, kills: int, context: RunContext) -> Iterator[tuple[str, Cell]]:
+    way = WAYS[name]
+    with running_servers(context, capture=way.needs_capture, broker=sending.SOON) as servers:
+        for step in way.deaths:
+            order = new_order(name, servers.database, servers.bootstrap)
+            report = crash_and_recover(CrashPoint(name, step), order)
+            yield f"killed after {step}", _sent(report.recovered, report.early)
+        if way.needs_capture:
+            return
+        wanted, at = around_first_commit(list(way.deaths)), sending.Servers(*_killable(servers))
+        for point in sending.fault_points():
+            if point.way == name and point.step in wanted:
+                yield point.fault, _sent(sending.suffer_and_go_on(point, at))
+        yield (
+            AT_RANDOM,
+            _sent(measure_losses(name, servers.database, servers.bootstrap, kills=kills, seed=SEED)),
+        )
+
+
+def _crash_receiving(name: str, kills: int, context: RunContext) -> Iterator[tuple[str, Cell]]:
+    way = RECEIVED[name]
+    with running_servers(context, broker=receiving.SOON) as servers:
+        at = receiving.Servers(*_killable(servers))
+        wanted = around_first_commit(receiving.steps_of(way))
+        for point in receiving.receive_points(way):
+            if point.fault is receiving.Fault.KILLED:
+                yield f"killed after {point.step}", _received(receiving.suffer_and_finish(point, at))
+            elif point.step in wanted:
+                yield point.fault, _received(receiving.suffer_and_finish(point, at))
+        yield AT_RANDOM, _received(receive_through_deaths(way, at, kills=kills, seed=SEED))
+
+
+def _killable(servers: Servers) -> tuple[PostgresServer, KafkaBroker]:
+    return servers.stack.postgres, servers.stack.kafka
+
+
+def _sent(verdict: SendVerdict, early: int = 0) -> Cell:
+    return Cell(
+        messages=verdict.rows * MESSAGES,
+        lost=verdict.lost,
+        repeated=verdict.repeated,
+        early=max(early, verdict.ghosts),
+    )
+
+
+def _received(verdict: ReceiveVerdict) -> Cell:
+    return Cell(messages=verdict.messages, lost=verdict.lost, repeated=verdict.repeated)
