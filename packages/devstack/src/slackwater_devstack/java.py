@@ -103,7 +103,9 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
     return _resolve(_DATA, (cache or cache_folder()) / "jars", progress)
 
 
-def resolve_plugin(plugin: ConnectPlugin, cache: Path | None = None, progress: Progress | None = None) -> JarSet:
+def resolve_plugin(
+    plugin: ConnectPlugin, cache: Path | None = None, progress: Progress | None = None
+) -> JarSet:
     """The jars of a connector that not every worker has; otherwise as :func:`resolve_jars`.
 
     Raises:

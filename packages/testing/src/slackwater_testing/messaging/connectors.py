@@ -1,195 +1,236 @@
-"""Connectors that others have made, as a team would use them to move messages between a database and Kafka.
+"""Connectors that others have made, run as a team runs them to move messages between a database and Kafka.
 
-Each is a function that returns a connector's properties for a :class:`Place`; :class:`Worker` runs one in a Kafka
-Connect of its own. What they keep and lose is measured in ``packages/messaging/tests/connectors``.
+A function for each returns its properties; :func:`open_worker` runs one in a Kafka Connect of its own. What
+they keep and what they lose is measured in ``packages/messaging/tests/connectors``; which ones, and why, is
+in docs/design/0027-messaging.md.
 """
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import Final
 from urllib.parse import urlencode
 
-import psycopg
-from confluent_kafka import Producer
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from slackwater_devstack import ConnectMode, ConnectPlugin, ConnectWorker
+from slackwater_testing.messaging.sending.service import Database
 
 Properties = dict[str, str]
-_STRINGS = "org.apache.kafka.connect.storage.StringConverter"
-_JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+_STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
+_BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_PLUGINS: Final = {
+    "org.apache.camel.kafkaconnector.CamelSourceConnector": ConnectPlugin.CAMEL_SQL,
+    "io.debezium.connector.jdbc.JdbcSinkConnector": ConnectPlugin.DEBEZIUM_JDBC,
+}
+_NEVER: Final = timedelta(hours=1)
+_STATEMENT: Final = re.compile(rb"LOG:  (?:statement|execute [^:]*): *(\w+)")
+"""Not the empty ones with which drivers ask whether a connection is alive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A database, a broker, and the names of a table and a topic that a connector moves messages between."""
+class Ends:
+    """The database and the broker between which a connector moves messages."""
 
     dsn: str
     bootstrap: str
-    table: str
-    topic: str
     user: str = "postgres"
     """The account that the connector uses, which tells its statements from others."""
 
     @property
-    def _address(self) -> Properties:
-        found = conninfo_to_dict(self.dsn)
-        return {name: str(found[name]) for name in ("host", "port", "dbname")}
-
-    @property
-    def jdbc_url(self) -> str:
+    def jdbc(self) -> str:
         """The database as JDBC drivers want it."""
-        where = self._address
-        return f"jdbc:postgresql://{where['host']}:{where['port']}/{where['dbname']}"
+        found = conninfo_to_dict(self.dsn)
+        return f"jdbc:postgresql://{found['host']}:{found['port']}/{found['dbname']}"
 
     @property
     def debezium(self) -> Properties:
         """The database as Debezium's source wants it."""
-        where = self._address
+        found = conninfo_to_dict(self.dsn)
         return {
-            "database.hostname": where["host"],
-            "database.port": where["port"],
-            "database.dbname": where["dbname"],
+            "database.hostname": str(found["host"]),
+            "database.port": str(found["port"]),
+            "database.dbname": str(found["dbname"]),
             "database.user": self.user,
             "database.password": "unused",
         }
 
 
-class Worker:
-    """A Kafka Connect worker with one connector; a context manager that starts and stops it.
+@contextmanager
+def open_worker(
+    folder: Path,
+    ends: Ends,
+    connector: Properties,
+    *,
+    mode: ConnectMode = ConnectMode.STANDALONE,
+    flush_interval: timedelta = _NEVER,
+) -> Iterator[ConnectWorker]:
+    """Runs a Kafka Connect worker with one connector, from when its task runs to the end of the block.
 
     Args:
-        folder: Its data and log.
-        bootstrap: Kafka.
+        folder: Its data and log; where it is outlives the block.
+        ends: Where Kafka is.
         connector: Properties of the connector.
-        plugins: What is downloaded for it.
-        mode: Whether it stores where it is with the records, in one Kafka transaction.
-        flush_interval: How often it stores where it is otherwise; a worker that is killed earlier repeats.
-        overrides: Added to or replacing the worker's properties.
+        mode: Whether the connector's place is stored in the Kafka transaction of its records.
+        flush_interval: How often it is stored otherwise; by default only at an orderly end.
+
+    Raises:
+        DevStackUnavailableError: The worker or its connector did not start.
     """
-
-    def __init__(
-        self,
-        folder: Path,
-        bootstrap: str,
-        connector: Properties,
-        *,
-        plugins: tuple[ConnectPlugin, ...] = (),
-        mode: ConnectMode = ConnectMode.STANDALONE,
-        flush_interval: timedelta = timedelta(minutes=10),
-        overrides: Properties | None = None,
-    ) -> None:
-        self.connect = ConnectWorker(folder, mode=mode, plugins=plugins)
-        self.connect.configure(bootstrap, connector, flush_interval, overrides)
-
-    def __enter__(self) -> Self:
-        """Starts it; returns when its task runs."""
-        self.connect.apply()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Ends it."""
-        self.connect.stop()
+    plugin = _PLUGINS.get(connector["connector.class"])
+    worker = ConnectWorker(folder, mode=mode, plugins=() if plugin is None else (plugin,))
+    worker.configure(ends.bootstrap, connector, flush_interval)
+    try:
+        worker.apply()
+        yield worker
+    finally:
+        worker.stop()
 
 
-def polling_source(place: Place, query: str, after: str, *, delay: timedelta, batch: int = 0) -> Properties:
-    """Camel's SQL source: polls with a query and runs a statement for each row that it took.
+def polling_source(ends: Ends, topic: str, query: str, after: str) -> Properties:
+    """Camel's SQL source: polls with a query, and runs a statement for each row that it took.
 
     Args:
-        place: Database and topic.
+        ends: The database.
+        topic: Where the rows go, as JSON.
         query: Selects the rows to be sent, in order.
         after: Run after each row, whose columns it names as ``:#column``.
-        delay: Between two polls.
-        batch: Rows per poll at most; 0: all.
     """
-    options = {"dataSource": "#bean:database", "onConsume": after, "delay": delay // timedelta(milliseconds=1)}
-    options |= {"initialDelay": 0, "maxMessagesPerPoll": batch}
+    options = {"dataSource": "#bean:database", "onConsume": after, "delay": 200, "initialDelay": 0}
     return {
-        "name": place.topic,
+        "name": topic,
         "connector.class": "org.apache.camel.kafkaconnector.CamelSourceConnector",
         "tasks.max": "1",
-        "topics": place.topic,
+        "topics": topic,
         "camel.source.url": f"sql:{query}?{urlencode(options)}",
         "camel.source.marshal": "json-jackson",
         "camel.beans.database": "#class:org.postgresql.ds.PGSimpleDataSource",
-        "camel.beans.database.url": place.jdbc_url,
-        "camel.beans.database.user": place.user,
+        "camel.beans.database.url": ends.jdbc,
+        "camel.beans.database.user": ends.user,
         "key.converter": _STRINGS,
-        "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "value.converter": _BYTES,
     }
 
 
-def event_router(place: Place, *, batch: int = 2048, exactly_once: bool = False) -> Properties:
-    """Debezium's source with its outbox event router; the table has the columns that it expects by default.
+def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
+    """Debezium's source with its outbox event router, over a :class:`slackwater_messaging.CapturedOutbox`.
 
     Args:
-        place: Database and table (``schema.table``); a row's ``aggregatetype`` names its topic.
-        batch: Records per poll at most.
-        exactly_once: Whether the worker has to support it.
+        ends: The database.
+        table: Name of the table, in the schema ``public``.
+        batch: Rows per poll at most; each is removed by a second change.
     """
-    name = place.table.replace(".", "_")
     return {
-        "name": name,
+        "name": table,
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
-        **place.debezium,
+        **ends.debezium,
         "plugin.name": "pgoutput",
-        "slot.name": name,
-        "publication.name": name,
+        "slot.name": table,
+        "publication.name": table,
         "publication.autocreate.mode": "filtered",
-        "table.include.list": place.table,
-        "topic.prefix": name,
+        "table.include.list": f"public.{table}",
+        "topic.prefix": table,
         "snapshot.mode": "no_data",
         "tombstones.on.delete": "false",
+        "poll.interval.ms": "20",
         "max.batch.size": str(batch),
         "max.queue.size": str(2 * batch),
-        **({"exactly.once.support": "required"} if exactly_once else {}),
         "transforms": "outbox",
         "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+        "transforms.outbox.route.by.field": "topic",
         "transforms.outbox.route.topic.replacement": "${routedByValue}",
-        "key.converter": _STRINGS,
-        "value.converter": _STRINGS,
+        "transforms.outbox.table.field.event.key": "key",
+        "transforms.outbox.table.field.event.payload": "value",
+        "key.converter": _BYTES,
+        "value.converter": _BYTES,
     }
 
 
-def make_event_table(connection: psycopg.Connection[tuple[object, ...]], table: str) -> None:
-    """Makes a table with the columns that the event router expects by default."""
-    columns = "id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text, aggregateid text, type text, payload text"
-    connection.execute(sql.SQL(f"CREATE TABLE {{}} ({columns})").format(sql.Identifier(*table.split("."))))  # type: ignore[arg-type]
-
-
-def table_sink(place: Place, topics: tuple[str, ...], *, upsert: bool, key: bool, batch: int = 500) -> Properties:
-    """Debezium's JDBC sink: each topic's records are written into a table of the topic's name.
+def table_sink(
+    ends: Ends,
+    name: str,
+    topics: tuple[str, ...],
+    *,
+    upsert: bool = False,
+    keyed: bool = True,
+    batch: int = 500,
+) -> Properties:
+    """Debezium's JDBC sink: writes the committed records of each topic into the table of the topic's name.
 
     Args:
-        place: The database.
-        topics: What it reads, of read_committed records.
+        ends: The database.
+        name: Of the connector; its group is ``connect-<name>``.
+        topics: What it reads, of :func:`table_record`.
         upsert: Whether a row that is there is written over.
-        key: Whether the record's key is the table's primary key.
-        batch: Records of one table per transaction at most.
+        keyed: Whether the record's key is the table's primary key.
+        batch: Records of one table in a transaction at most.
     """
     return {
-        "name": place.topic,
+        "name": name,
         "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
         "tasks.max": "1",
         "topics": ",".join(topics),
-        "connection.url": place.jdbc_url,
-        "connection.username": place.user,
+        "connection.url": ends.jdbc,
+        "connection.username": ends.user,
         "connection.password": "unused",
         "insert.mode": "upsert" if upsert else "insert",
-        "primary.key.mode": "record_key" if key else "none",
+        "primary.key.mode": "record_key" if keyed else "none",
         "schema.evolution": "none",
         "collection.name.format": "${topic}",
         "batch.size": str(batch),
         "consumer.override.isolation.level": "read_committed",
         "consumer.override.auto.offset.reset": "earliest",
         # a worker that is started again takes over at once from the one that was killed
-        "consumer.override.group.instance.id": place.topic,
+        "consumer.override.group.instance.id": name,
         "key.converter": _JSON,
         "key.converter.schemas.enable": "true",
         "value.converter": _JSON,
         "value.converter.schemas.enable": "true",
     }
+
+
+def table_record(number: int, note: str) -> tuple[bytes, bytes]:
+    """Key and value of a record for :func:`table_sink`, of a table with the columns ``id`` and ``note``."""
+    identity = {"field": "id", "type": "int64", "optional": False}
+    text = {"field": "note", "type": "string", "optional": False}
+    key = {"schema": _struct(identity), "payload": {"id": number}}
+    value = {"schema": _struct(identity, text), "payload": {"id": number, "note": note}}
+    return json.dumps(key).encode(), json.dumps(value).encode()
+
+
+def _struct(*fields: dict[str, object]) -> dict[str, object]:
+    return {"type": "struct", "optional": False, "fields": list(fields)}
+
+
+class StatementLog:
+    """The statements of a connector, as the database logs them.
+
+    Args:
+        connection: Of a superuser, in autocommit mode.
+        path: The server's log.
+        account: Made for the connector, so that only its statements are logged.
+    """
+
+    def __init__(self, connection: Database, path: Path, account: str) -> None:
+        self.account = account
+        self._path = path
+        name = sql.Identifier(account)
+        connection.execute(sql.SQL("CREATE ROLE {} SUPERUSER LOGIN").format(name))
+        connection.execute(sql.SQL("ALTER ROLE {} SET log_statement = 'all'").format(name))
+        self._start = path.stat().st_size
+
+    def take(self) -> list[str]:
+        """Returns the first word of each statement since the last call."""
+        with self._path.open("rb") as log:
+            log.seek(self._start)
+            text = log.read()
+            self._start = log.tell()
+        return [word.decode().upper() for word in _STATEMENT.findall(text)]
