@@ -58,6 +58,9 @@ def test_a_broken_promise_is_named_and_a_cost_that_is_stated_is_none() -> None:
     early = {"killed after kafka_committed": Cell(messages=8, lost=0, repeated=0, early=2)}
     assert broken_promises("prepared", early) == []
     assert broken_promises("captured", early) != []
+    ghosts = {"killed after kafka_committed": Cell(messages=8, lost=0, repeated=0, ghosts=2)}
+    assert broken_promises("prepared", ghosts) != []
+    assert broken_promises("chained-kafka-first", ghosts) == []
 
 
 def test_faults_strike_on_both_sides_of_the_first_commit() -> None:

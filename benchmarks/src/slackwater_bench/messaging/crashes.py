@@ -1,7 +1,9 @@
 """What is lost, repeated or shown before its data when a service dies, or a server, at a known place."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from slackwater_bench.messaging.facts import RECEIVED, costs_of
 from slackwater_bench.messaging.servers import Servers, running_servers
@@ -19,6 +21,9 @@ from slackwater_testing.messaging.sending.judge import Verdict as SendVerdict
 from slackwater_testing.messaging.sending.losses import measure_losses
 from slackwater_testing.messaging.sending.ways import WAYS
 
+_Trial = tuple[str, Callable[[], "Cell"]]
+"""Place, and what finds out."""
+_SIDE_BY_SIDE = 4
 AT_RANDOM = "killed at random"
 SEED = 7
 _COMMITS = (
@@ -37,8 +42,15 @@ class Cell:
     """That were committed, or written to be received."""
     lost: int
     repeated: int
+    ghosts: int = 0
+    """Visible, and their data never came."""
     early: int = 0
-    """Visible without their data: for a while or for ever."""
+    """Visible before their data, which came when another process had gone on."""
+
+    @property
+    def cost(self) -> int:
+        """All that is not as it should be."""
+        return self.lost + self.repeated + self.ghosts + self.early
 
     def __add__(self, other: "Cell") -> "Cell":
         """What was found at both."""
@@ -83,33 +95,62 @@ def around_first_commit(steps: Sequence[str]) -> tuple[str, str]:
 def _crash_sending(name: str, kills: int, context: RunContext) -> Iterator[tuple[str, Cell]]:
     way = WAYS[name]
     with running_servers(context, capture=way.needs_capture, broker=sending.SOON) as servers:
-        for step in way.deaths:
+        at = sending.Servers(*_killable(servers))
+
+        def die(step: str) -> Cell:
             order = new_order(name, servers.database, servers.bootstrap)
             report = crash_and_recover(CrashPoint(name, step), order)
-            yield f"killed after {step}", _sent(report.recovered, report.early)
-        if way.needs_capture:
-            return
-        wanted, at = around_first_commit(list(way.deaths)), sending.Servers(*_killable(servers))
-        for point in sending.fault_points():
-            if point.way == name and point.step in wanted:
-                yield point.fault, _sent(sending.suffer_and_go_on(point, at))
-        yield (
-            AT_RANDOM,
-            _sent(measure_losses(name, servers.database, servers.bootstrap, kills=kills, seed=SEED)),
-        )
+            return _sent(report.recovered, report.early)
+
+        def die_at_random() -> Cell:
+            found = measure_losses(name, servers.database, servers.bootstrap, kills=kills, seed=SEED)
+            return _sent(found)
+
+        def suffer(point: sending.FaultPoint) -> Cell:
+            return _sent(sending.suffer_and_go_on(point, at))
+
+        wanted = around_first_commit(list(way.deaths))
+        points = [p for p in sending.fault_points() if p.way == name and p.step in wanted]
+        alone = [p for p in points if p.fault in (sending.Fault.FENCED, sending.Fault.TIMED_OUT)]
+        together: list[_Trial] = [(f"killed after {step}", partial(die, step)) for step in way.deaths]
+        together += [(point.fault, partial(suffer, point)) for point in alone]
+        if not way.needs_capture:
+            together.append((AT_RANDOM, die_at_random))
+        yield from _at_once(together)
+        for point in points:
+            if point not in alone:
+                yield point.fault, suffer(point)
 
 
 def _crash_receiving(name: str, kills: int, context: RunContext) -> Iterator[tuple[str, Cell]]:
     way = RECEIVED[name]
     with running_servers(context, broker=receiving.SOON) as servers:
         at = receiving.Servers(*_killable(servers))
+
+        def suffer(point: receiving.ReceivePoint) -> Cell:
+            return _received(receiving.suffer_and_finish(point, at))
+
         wanted = around_first_commit(receiving.steps_of(way))
-        for point in receiving.receive_points(way):
-            if point.fault is receiving.Fault.KILLED:
-                yield f"killed after {point.step}", _received(receiving.suffer_and_finish(point, at))
-            elif point.step in wanted:
-                yield point.fault, _received(receiving.suffer_and_finish(point, at))
-        yield AT_RANDOM, _received(receive_through_deaths(way, at, kills=kills, seed=SEED))
+        killed = [p for p in receiving.receive_points(way) if p.fault is receiving.Fault.KILLED]
+        points = [p for p in receiving.receive_points(way) if p.step in wanted and p not in killed]
+        alone = [p for p in points if p.fault is receiving.Fault.OVERTAKEN]
+        together: list[_Trial] = [(f"killed after {p.step}", partial(suffer, p)) for p in killed]
+        together += [(point.fault, partial(suffer, point)) for point in alone]
+        together.append(
+            (AT_RANDOM, lambda: _received(receive_through_deaths(way, at, kills=kills, seed=SEED)))
+        )
+        yield from _at_once(together)
+        for point in points:
+            if point not in alone:
+                yield point.fault, suffer(point)
+
+
+def _at_once(trials: Sequence[_Trial]) -> Iterator[tuple[str, Cell]]:
+    """Makes trials that harm no server side by side: each has topics, tables and processes of its own."""
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        begun = [(place, pool.submit(trial)) for place, trial in trials]
+        for place, found in begun:
+            yield place, found.result()
 
 
 def _killable(servers: Servers) -> tuple[PostgresServer, KafkaBroker]:
@@ -121,7 +162,8 @@ def _sent(verdict: SendVerdict, early: int = 0) -> Cell:
         messages=verdict.rows * MESSAGES,
         lost=verdict.lost,
         repeated=verdict.repeated,
-        early=max(early, verdict.ghosts),
+        ghosts=verdict.ghosts,
+        early=max(0, early - verdict.ghosts),
     )
 
 

@@ -136,11 +136,8 @@ RECEIVED: Final[Mapping[str, Way | Twin | None]] = MappingProxyType(
     }
 )
 """The ways of receiving as members work; None: within Kafka."""
-_COLUMNS: Final = {"lost": "lost", "repeated": "repeated", "ghosts": "early", "early": "early"}
 
 
 def costs_of(name: str) -> frozenset[str]:
-    """Returns what a crash may cost with a way: ``lost``, ``repeated``, ``early``; nothing else ever."""
-    if name in RECEIVING:
-        return RECEIVING[name].costs
-    return frozenset(_COLUMNS[cost] for cost in WAYS[name].costs)
+    """Returns what a crash may cost with a way: fields of a cell of the crash table, and nothing else."""
+    return RECEIVING[name].costs if name in RECEIVING else WAYS[name].costs

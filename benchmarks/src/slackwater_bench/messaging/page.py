@@ -1,6 +1,7 @@
 """The comparison in docs/messaging.md, from the results. Pure; the same results give the same text."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Final
 
 from slackwater_bench.messaging.crashes import AT_RANDOM, Cell
@@ -142,8 +143,8 @@ def _cells(point: PointSummary) -> dict[str, Cell]:
 def _cell(cell: Cell | None) -> str:
     if cell is None:
         return ""
-    found = {"lost": cell.lost, "repeated": cell.repeated, "early": cell.early}
-    costs = ", ".join(f"**{number} {name}**" for name, number in found.items() if number)
+    found = {name: number for name, number in asdict(cell).items() if number and name != "messages"}
+    costs = ", ".join(f"**{number} {name}**" for name, number in found.items())
     return f"{costs or 0} of {cell.messages:,}"
 
 

@@ -47,7 +47,8 @@ def measure_receiving(parameters: Parameters, context: RunContext) -> dict[str, 
             world.receive(WARM_UP, rate)
             start = world.written
             world.receive(int(rate * seconds), rate)
-            latencies = world.latencies_ms(start)
+            latencies = world.latencies_ms(start + WARM_UP)
+            world.stop()  # filters are written now, and not among the backlog's rows
             size, backlog = world.table_bytes(), int(parameters["backlog"])
             per_second = world.receive_backlog(backlog)
             grown = world.table_bytes() - size
@@ -106,7 +107,6 @@ class _World:
 
     def receive_backlog(self, count: int) -> float:
         """Has so many messages written while nobody receives, and then a member; returns its messages/s."""
-        self.stop()
         first = self.written
         self._append(count, None)
         self._member = self._world.start(**self._route)

@@ -94,8 +94,9 @@ class _Sent:
 
     @property
     def latencies_ms(self) -> list[float]:
-        """From the commit until a message was visible; below 0 if it was visible before."""
-        return [1000 * (self.seen[number] - at) for number, at in self.committed.items()]
+        """From the commit until a message was visible, but for the first ones; below 0 if it was before."""
+        warm = sorted(self.committed)[WARM_UP:]
+        return [1000 * (self.seen[number] - self.committed[number]) for number in warm]
 
     @property
     def per_second(self) -> float:

@@ -152,6 +152,36 @@ def test_an_error_of_the_service_is_passed_on_and_its_batch_comes_again(
     assert world.judge() == RIGHT
 
 
+def test_a_batch_whose_transaction_the_database_has_ended_for_its_age_is_tried_again(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    """PostgreSQL ends the connection, which is no operational error for psycopg."""
+    world = World(broker.bootstrap, server.dsn(), Way.TABLE)
+    world.write(range(MANY))
+    effects = Effects(world.settings)
+    ended: list[int] = []
+
+    def handle(connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
+        if not ended:
+            ended.append(connection.info.backend_pid)
+            connection.execute("SET idle_in_transaction_session_timeout = 1")
+            wait_until_gone(server, ended[0])
+        return effects.handle(connection, message)
+
+    with receiver(world.settings) as receiving:
+        while not world.is_done():
+            receiving.poll(handle, reply=effects.reply)
+    assert ended
+    assert world.judge() == RIGHT
+
+
+def wait_until_gone(server: PostgresServer, backend: int) -> None:
+    pause = threading.Event()
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        while connection.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [backend]).fetchone():
+            pause.wait(0.01)
+
+
 def test_an_error_of_the_service_gives_the_kafka_transaction_up(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
