@@ -3,15 +3,23 @@
 The same table with a sidecar and a relay of ours: ``tests/system/test_messaging.py``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from slackwater_devstack import ConnectMode
+from slackwater_devstack import ConnectMode, KafkaBroker, PostgresServer
 from slackwater_messaging import CapturedOutbox
-from slackwater_testing.messaging.connectors import Ends, StatementLog, event_router, open_worker
+from slackwater_testing.messaging.connectors import (
+    Ends,
+    StatementLog,
+    drop_slot,
+    event_router,
+    make_slot,
+    open_worker,
+)
+from slackwater_testing.messaging.sending.crash import CrashPoint, crash_and_recover, crash_points, new_order
 from slackwater_testing.messaging.sending.world import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -27,28 +35,37 @@ class Outbox:
         self.name = f"{world.name}_captured"
         self._table = CapturedOutbox(f"public.{self.name}")
         self._table.create(world.connection)
+        make_slot(world.connection, self.name)
 
     def write(self, *values: str, over: psycopg.Connection[tuple[object, ...]] | None = None) -> None:
         """Sends messages in one transaction, or in the open one of a connection."""
         self._table.send(over or self._world.connection, *(self._world.message(each) for each in values))
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the connector has a place in the log: what is committed from now on is sent."""
-        query = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s AND active)"
-        return self._world.connection.execute(query, [self.name]).fetchone() == (True,)
-
 
 @pytest.fixture
-def outbox(world: World) -> Outbox:
-    return Outbox(world)
+def outbox(world: World) -> Iterator[Outbox]:
+    made = Outbox(world)
+    yield made
+    drop_slot(world.connection, made.name)
+
+
+@pytest.mark.parametrize("point", list(crash_points(connector=True)), ids=str)
+def test_a_death_costs_what_the_way_says(
+    point: CrashPoint, postgres_server: PostgresServer, kafka_broker: KafkaBroker
+) -> None:
+    order = new_order(point.way, postgres_server.dsn(), kafka_broker.bootstrap)
+    found = crash_and_recover(point, order).recovered
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        drop_slot(connection, order.outbox)
+    assert (found.lost, found.ghosts, found.disordered) == (0, 0, 0)
+    assert bool(found.repeated) is (point.loss.repeated is None)
+    assert found.rows > 0
 
 
 def test_messages_have_the_order_of_commits_and_none_is_lost(
     world: World, ends: Ends, outbox: Outbox, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:
     with psycopg.connect(world.dsn) as slow, open_worker(tmp_path, ends, event_router(ends, outbox.name)):
-        wait_until(lambda: outbox.is_open)
         outbox.write("late", over=slow)
         outbox.write("early")
         wait_until(lambda: world.values() == ["early"])
@@ -69,7 +86,6 @@ def test_a_worker_that_is_killed_repeats_unless_it_is_exactly_once(
 ) -> None:
     connector = event_router(ends, outbox.name)
     with open_worker(tmp_path, ends, connector, mode=mode):
-        wait_until(lambda: outbox.is_open)
         outbox.write("a")
         wait_until(lambda: world.values() == ["a"])
     with open_worker(tmp_path, ends, connector, mode=mode) as worker:
@@ -88,7 +104,6 @@ def test_exactly_once_tears_a_transaction_over_several_of_kafka(
 ) -> None:
     connector = event_router(ends, outbox.name, batch=8)
     with open_worker(tmp_path, ends, connector, mode=ConnectMode.EXACTLY_ONCE):
-        wait_until(lambda: outbox.is_open)
         outbox.write(*(f"m{n}" for n in range(20)))
         wait_until(lambda: len(world.values()) == 20)
     offsets = [record.offset() for record in world.records()]
@@ -102,7 +117,6 @@ def test_it_asks_the_database_nothing_while_it_sends(
 ) -> None:
     ends = Ends(dsn=world.dsn, bootstrap=world.bootstrap, user=statements.account)
     with open_worker(tmp_path, ends, event_router(ends, outbox.name)):
-        wait_until(lambda: outbox.is_open)
         outbox.write("first")
         wait_until(lambda: world.values() == ["first"])
         assert statements.take() != [], "it has looked at the table before"

@@ -122,6 +122,8 @@ def polling_source(ends: Ends, topic: str, query: str, after: str) -> Properties
 def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
     """Debezium's source with its outbox event router, over a :class:`slackwater_messaging.CapturedOutbox`.
 
+    Needs :func:`make_slot`.
+
     Args:
         ends: The database.
         table: Name of the table, in the schema ``public``.
@@ -135,7 +137,7 @@ def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
         "plugin.name": "pgoutput",
         "slot.name": table,
         "publication.name": table,
-        "publication.autocreate.mode": "filtered",
+        "publication.autocreate.mode": "disabled",
         "table.include.list": f"public.{table}",
         "topic.prefix": table,
         "snapshot.mode": "no_data",
@@ -152,6 +154,21 @@ def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
         "key.converter": _BYTES,
         "value.converter": _BYTES,
     }
+
+
+def make_slot(connection: Database, table: str) -> None:
+    """Makes the event router's place in the log, unless it is there: later commits are sent."""
+    exists = connection.execute("SELECT FROM pg_replication_slots WHERE slot_name = %s", [table]).fetchone()
+    if exists is None:
+        text = sql.SQL("CREATE PUBLICATION {0} FOR TABLE public.{0}")
+        connection.execute(text.format(sql.Identifier(table)))
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [table])
+
+
+def drop_slot(connection: Database, table: str) -> None:
+    """Removes it, so that the database need not keep its log, unless somebody reads there."""
+    query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+    connection.execute(query + " WHERE slot_name = %s AND NOT active", [table])
 
 
 def table_sink(
