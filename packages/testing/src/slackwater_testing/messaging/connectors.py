@@ -12,16 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
+import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from slackwater_devstack import ConnectMode, ConnectPlugin, ConnectWorker
-from slackwater_testing.messaging.sending.service import Database
 
 Properties = dict[str, str]
+Database = psycopg.Connection[Any]
 
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
