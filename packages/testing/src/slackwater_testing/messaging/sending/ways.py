@@ -1,5 +1,6 @@
 """The ways of sending as services use them, and what each promises when the service dies."""
 
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -256,14 +257,13 @@ def _capture(order: Order, probe: Probe) -> CaptureRelay:
 class _Connector:
     """A connector at work."""
 
-    def __init__(self, order: Order, probe: Probe) -> None:
-        self._order, self._probe = order, probe
+    def __init__(self, order: Order) -> None:
+        self._order = order
 
     def run_once(self) -> None:
         pause = threading.Event()
         while not _is_in_topic(self._order):
             pause.wait(_LOOK_SECONDS)
-        self._probe(SendStep.PRODUCED)
 
     def run(self, stop: threading.Event) -> None:
         stop.wait()
@@ -271,10 +271,12 @@ class _Connector:
 
 @contextmanager
 def _route(order: Order, probe: Probe) -> Iterator[Delivery]:
+    del probe  # nobody can look into it
     ends = Ends(dsn=order.database, bootstrap=order.bootstrap)
     folder = Path(tempfile.gettempdir()) / f"slackwater-{order.name}"  # found again after a death
     with open_worker(folder, ends, event_router(ends, order.outbox)):
-        yield _Connector(order, probe)
+        yield _Connector(order)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_empty(order: Order) -> bool:
@@ -329,7 +331,8 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
         ),
         "event-router": Way(
             open=_with_table(_made_routed),
-            deaths={BUSINESS: NOTHING, SendStep.PRODUCED: Loss(repeated=None)},
+            # its connector dies with the service, and has not stored how far it had come before
+            deaths={BUSINESS: Loss(repeated=None)},
             deliver=_route,
             is_delivered=_is_in_topic,
             is_connector=True,
