@@ -123,6 +123,9 @@ def _crash_table(
     places = [(f"killed after {step}", f"killed when {label}") for step, label in steps.items()]
     places += [(AT_RANDOM, AT_RANDOM), *((fault, fault) for fault in faults)]
     shown = {name: facts for name, facts in ways.items() if name in cells}
+    known = {place for place, _ in places}
+    found = dict.fromkeys(place for name in shown for place in cells[name])
+    places += [(place, place) for place in found if place not in known]
     yield from (title, "")
     yield from _head(["", *(facts.short for facts in shown.values())])
     for place, label in places:
@@ -151,7 +154,8 @@ def _cell(cell: Cell | None) -> str:
 def _amount(value: float | None, unit: str) -> str:
     if value is None:
         return ""
-    return f"{value:,.0f}{unit}" if abs(value) >= 100 or value == int(value) else f"{value:,.1f}{unit}"
+    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0")
+    return number + unit
 
 
 def _head(cells: Sequence[str]) -> Iterator[str]:
