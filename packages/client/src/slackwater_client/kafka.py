@@ -250,7 +250,7 @@ class KafkaMember:
             if error.code() in _ABSENT:
                 raise ClientStateError(
                     f"topic {self._topic} does not exist",
-                    "correct the name, or start what makes it: the sidecar of a source, the pipeline of an output",
+                    "correct the name, or start what makes it: a source's sidecar, an output's pipeline",
                 )
             if error.code() == _AWAY_TOO_LONG:
                 logger.warning("%s: the group has gone on without this member; joining again", error.str())
