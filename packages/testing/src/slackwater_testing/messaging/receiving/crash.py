@@ -111,17 +111,19 @@ def restart(server: Server) -> None:
 
 
 def receive_here(world: World, probe: Any) -> None:
-    """Receives in this process until everything is done."""
+    """Receives in this process until everything is done.
+
+    Raises:
+        RunFailedError: It takes too long.
+    """
     effects = Effects(world.settings)
     if world.settings.way is None:
         with processor(world.settings, probe) as working:
-            while not world.is_done():
-                working.poll(effects.process)
+            world.wait_until_done(lambda: working.poll(effects.process) >= 0)
         return
     reply = effects.reply if world.settings.has_answers else None
     with receiver(world.settings, probe) as receiving:
-        while not world.is_done():
-            receiving.poll(effects.handle, reply=reply)
+        world.wait_until_done(lambda: receiving.poll(effects.handle, reply=reply) >= 0)
 
 
 def finish_beside(world: World, stopped: BaseProcess) -> None:
