@@ -230,6 +230,8 @@ class SidecarSection(_Section):
     """Processes that read and decode a source's partitions; 1: the sidecar's own does."""
     publish_interval: Duration = timedelta(milliseconds=5)
     """Cuts are at least so far apart; seconds."""
+    barrier_interval: Duration = timedelta(seconds=1)
+    """From one barrier, where all pipelines end a batch, to the next; commit time in seconds; 0: none."""
     open_after: Duration = timedelta(seconds=5)
     """A transaction that has been open for longer is named in the status; seconds."""
     restored_cuts: int = Field(default=2_000, ge=1)
