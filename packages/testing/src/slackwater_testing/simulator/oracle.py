@@ -41,7 +41,7 @@ class Expected:
     places: dict[int, list[tuple[Key, int]]] = field(default_factory=dict)
     """Number of the change to all places where it stands, in the order of writing."""
     ts_ms: int = 0
-    """The time of the commit; 0 for a snapshot."""
+    """The time of the commit; 0 for a snapshot, and if END is lost."""
 
 
 class Oracle:
@@ -238,8 +238,8 @@ class Oracle:
             return
         if lsn != cut.lsn and all(lsn != earlier.lsn for earlier in self._cuts):
             raise ViolationError("G10", f"{name(cut)} names {lsn} as a barrier, where no cut ends")
-        after = next((c for c in self.commits if c.lsn > lsn), None)
-        before = [c for c in self.commits if c.lsn <= lsn]
+        after = next((c for c in self.commits if c.lsn > lsn and c.ts_ms), None)
+        before = [c for c in self.commits if c.lsn <= lsn and (c.ts_ms or c.xid == SNAPSHOT_XID)]
         if after is None or (before and before[-1].ts_ms and _interval(before[-1]) == _interval(after)):
             raise ViolationError("G10", f"{name(cut)} names {lsn} as a barrier, in the midst of an interval")
 

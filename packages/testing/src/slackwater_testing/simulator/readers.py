@@ -122,6 +122,9 @@ class Pipeline(ABC):
     def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         """G3: every change of the batch's commits once, and nothing else; of those skipped some at most."""
 
+    def _judge_end(self, start: Position, end: Position) -> None:
+        """G10: no batch passes the newest barrier that was known when it was planned."""
+
     @abstractmethod
     def _judge_state(self) -> None:
         """G1: the state is the database's."""
@@ -175,6 +178,7 @@ class Pipeline(ABC):
         limit = rng.choice((1, 5, 30, None))
         end = self.planner.next(start, limit, None)
         if end != start:
+            self._judge_end(start, end)
             self._durable.planned, self._first_read = end.to_json(), None
             self._note(f"plans {_place(start)}..{_place(end)}")
 
@@ -305,6 +309,14 @@ class StrictPipeline(Pipeline):
 
     def __init__(self, world: World, era: Era) -> None:
         super().__init__(world, era, Scope.STRICT, world.followed_tables)
+
+    def _judge_end(self, start: Position, end: Position) -> None:
+        known = [p.cut for o, p in self._world.logged.items() if o < end.log and p.cut.timeline == self.timeline]
+        barrier = max((cut.barrier_lsn for cut in known), default=0)
+        passed = [cut for cut in known if cut.lsn > start.lsn]
+        has_snapshot_rows = any(cut.late_snapshots or cut.has_incremental_rows for cut in passed)
+        if start.lsn < barrier < end.lsn and not has_snapshot_rows:
+            raise ViolationError("G10", f"batch {start.lsn}..{end.lsn} passes the barrier {barrier}")
 
     def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         skipped = self.planner.content(start, end).skipped
