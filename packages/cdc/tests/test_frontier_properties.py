@@ -159,9 +159,7 @@ class SimulatedConnector:
 
     def _end(self, index: int, run: Run, counts: dict[str, int]) -> Emitted:
         transaction = self.transactions[index]
-        value = end_value(
-            transaction.xid, transaction.commit_lsn, counts, ts_ms=transaction.commit_ts_ms
-        )
+        value = end_value(transaction.xid, transaction.commit_lsn, counts, ts_ms=transaction.commit_ts_ms)
         return Emitted(TRANSACTION_TOPIC, value, (index, len(transaction.rows)), run.name)
 
 

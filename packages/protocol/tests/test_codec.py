@@ -62,6 +62,7 @@ CUT = Cut(
     late_snapshots=(22270056,),
     has_incremental_rows=True,
 )
+CUT_WITH_BARRIER = replace(CUT, barrier_lsn=22270100)
 COMMIT = CommitRecord(
     pipeline="orders",
     source="inv",
@@ -118,6 +119,7 @@ TIMELINE = TimelineDecision(
 PASS = PassDecision(source="inv", log_offset=17, wall_ms=1795206861409, decided_by="ann@host", reason="disk")
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
+    "cut_with_barrier": (CUT_WITH_BARRIER, encode_cut, decode_cut),
     "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
     "commit_record_described": (DESCRIBED_COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),

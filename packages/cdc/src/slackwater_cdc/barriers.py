@@ -8,10 +8,10 @@ from slackwater_protocol import Cut
 class Barriers:
     """Chooses the last commit of each interval of commit time.
 
-    Commits and their times alone decide, so all sidecars of a source choose the same ones, and so does that of
-    an output that is a source again. Times of commits are taken a little before the order of commits is made,
-    so one that lies in the interval before is no reason for a barrier. Where the clock goes back by more, there
-    is one. Who begins in the middle may choose one more than others have.
+    Commits and their times alone decide, so all sidecars of a source choose the same ones, and so does that
+    of an output that is a source again. The time of a commit is taken a little before its place in the order,
+    so a time in the interval before is no reason for a barrier; where a clock goes back by more, there is
+    one. Who begins in the middle may choose one more than others have.
 
     Args:
         interval: Its length; zero: there are no barriers.

@@ -56,7 +56,7 @@ class Frontier:
         barrier_interval: From one barrier to the next, in commit time; zero: there are none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the source have a default
         self,
         source: str,
         *,
