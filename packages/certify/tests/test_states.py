@@ -15,7 +15,7 @@ from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.history import History
 from slackwater_certify.output import Output
 from slackwater_certify.testing import SPECIFICATION, RightOutput, SourceLog, line, order, write_specification
-from slackwater_certify.view import View, load_view
+from slackwater_certify.view import View, connect, load_view
 
 Judge = Callable[..., Certificate]
 
@@ -152,3 +152,25 @@ def test_snapshots_of_the_whole_must_be_at_one_commit(judged: Judge) -> None:
     assert certificate.torn == 0
     assert certificate.inconsistent_states == 1
     assert "snapshot 2" in certificate.examples["inconsistent state"][0]
+
+
+@pytest.mark.parametrize(
+    ("join", "off"),
+    [
+        ("JOIN", {"common_subplan"}),
+        ("FULL OUTER JOIN", {"common_subplan", "filter_pushdown"}),
+    ],
+)
+def test_a_view_is_evaluated_without_the_optimizations_that_get_it_wrong(
+    tmp_path: Path, join: str, off: set[str]
+) -> None:
+    specification = load_specification(write_specification(tmp_path))
+    view = "SELECT TRANSACTIONALLY o.id, p.id AS p FROM shop.orders o JOIN shop.orders p ON p.id = o.id"
+    specification.view.sql.write_text(view.replace("JOIN", join))
+    specification = replace(
+        specification, view=replace(specification.view, key=("id",), unordered=frozenset())
+    )
+    with connect(load_view(specification).sql) as connection:
+        found = connection.execute("SELECT current_setting('disabled_optimizers')").fetchone()
+    assert found is not None
+    assert set(found[0].split(",")) == off

@@ -10,7 +10,6 @@ from statistics import median
 
 from confluent_kafka.admin import AdminClient
 
-from slackwater.loading import DEFAULT_FILE
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
@@ -82,7 +81,7 @@ def run_start(parameters: Parameters, context: RunContext) -> Measured:
     again: list[Started] = []
     with Bed(context) as bed:
         if parameters.get("archive") == "none":
-            (bed.folder / DEFAULT_FILE).write_text("[run]\nclass_archive = false\n")
+            (bed.folder / "slackwater.toml").write_text("[run]\nclass_archive = false\n")
         else:
             _make_archive(bed, context)
         appender = TransactionAppender(bed.bootstrap, SOURCE, 4)

@@ -25,7 +25,7 @@ class VersionedTables:
 
     def __init__(self, view: View, rows: Mapping[str, RowIntervals]) -> None:
         self._view = view
-        self._connection = connect()
+        self._connection = connect(view.sql)
         self._query = f"SELECT CAST(to_json(d) AS VARCHAR) FROM ({_readable(view)}) d"  # noqa: S608 - quoted names, and the user's own SQL
         for name, table in view.tables.items():
             _load(self._connection, table, rows[name])

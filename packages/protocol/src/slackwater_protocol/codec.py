@@ -4,12 +4,13 @@ Golden vectors are in ``tests/vectors``. Transaction tables are coded as three c
 that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses versions it does not know.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any, TypeVar
+
+import msgspec
 
 from slackwater_protocol.clock import END_OF_TIME_MS
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
@@ -127,12 +128,17 @@ def _ranges(ranges: Mapping[int, OffsetRange]) -> str:
 
 @lru_cache(maxsize=256)
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return msgspec.json.encode(text).decode()
 
 
 def decode_commit_record(data: bytes) -> CommitRecord:
     """Decodes a commit record; raises like :func:`decode_cut`."""
-    return _load("commit record", data, _commit_record)
+    kind = "commit record"
+    try:
+        return _commit_record(_COMMIT_DECODER.decode(data))
+    except _UNREADABLE as error:
+        _load(kind, data, lambda _: None)  # what a newer version has changed is no damage
+        raise _malformed(kind, data, error) from error
 
 
 def encode_progress_record(record: ProgressRecord) -> bytes:
@@ -215,17 +221,9 @@ class _Fields:
         """Returns a whole number that fits in 64 bits."""
         return _number(self._fields[name], name, least)
 
-    def whole_numbers(self, *names: str) -> list[int]:
-        """Returns several fields that are whole numbers of 64 bits, checked together."""
-        return _numbers([self._fields[name] for name in names], ", ".join(names))
-
     def moment(self, name: str) -> int:
         """Returns milliseconds since the epoch."""
         return _number(self._fields[name], name, below=END_OF_TIME_MS)
-
-    def nanoseconds(self, name: str) -> int:
-        """Returns nanoseconds since the epoch."""
-        return _number(self._fields[name], name, below=END_OF_TIME_MS * 1_000_000)
 
     def number_or_none(self, name: str) -> int | None:
         return None if self._fields[name] is None else self.number(name)
@@ -252,11 +250,6 @@ class _Fields:
 
     def lists(self, name: str) -> list[list[Any]]:
         return _typed_list(self._fields[name], list, name)
-
-    def texts(self, name: str) -> dict[str, tuple[str, ...]]:
-        found = {key: tuple(_typed_list(each, str, name)) for key, each in self.mapping(name).items()}
-        "".join(chain.from_iterable(found.values())).encode()
-        return found
 
     def counts(self, name: str) -> dict[str, int]:
         found = self.mapping(name)
@@ -310,9 +303,14 @@ def _number(value: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> i
 def _numbers(values: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> list[int]:
     """Checks whole numbers of 64 bits; a list of thousands is checked without a loop."""
     found = _typed_list(values, int, name)
-    if found and not (least <= min(found) and max(found) < below):
-        raise ValueError(f"{name} holds a number out of range")
+    if found:
+        _check_range(found, name, below, least)
     return found
+
+
+def _check_range(numbers: list[int], name: str, below: int = _TOO_LARGE, least: int = 0) -> None:
+    if not (least <= min(numbers) and max(numbers) < below):
+        raise ValueError(f"{name} holds a number out of range")
 
 
 def _cut(d: _Fields) -> Cut:
@@ -393,50 +391,72 @@ def _ahead(d: _Fields) -> AheadMarkers:
     )
 
 
-def _commit_record(d: _Fields) -> CommitRecord:
-    timeline, commit_lsn, previous_lsn = d.whole_numbers("timeline", "commit_lsn", "previous_lsn")
+class _CommitFields(msgspec.Struct, gc=False):
+    """A commit record as it is written: consumers read one for every few documents."""
+
+    v: int
+    pipeline: str
+    source: str
+    timeline: int
+    commit_lsn: int
+    previous_lsn: int
+    xid: int | None
+    commit_ts: int
+    offsets: dict[str, dict[int, tuple[int, int, int]]]
+    skipped: list[int] = []
+    id: str = ""
+    commit_ts_ns: int | msgspec.UnsetType = msgspec.UNSET
+    record_count: int = -1
+    record_counts: dict[str, int] = {}
+    schemas: dict[str, tuple[str, ...]] = {}
+
+
+_COMMIT_DECODER = msgspec.json.Decoder(_CommitFields)
+
+
+def _commit_record(d: _CommitFields) -> CommitRecord:
+    if d.v > PROTOCOL_VERSION:
+        raise ValueError(f"version {d.v}")
+    commit_ts_ns = None if d.commit_ts_ns is msgspec.UNSET else d.commit_ts_ns
+    numbers = [d.v, d.timeline, d.commit_lsn, d.previous_lsn, d.xid or 0, *d.skipped]
+    ranges = [held for partitions in d.offsets.values() for held in partitions.values()]
+    _check_range([*numbers, *chain.from_iterable(ranges)], "a field")
+    _check_range([d.commit_ts], "commit_ts", END_OF_TIME_MS)
     record = CommitRecord(
-        pipeline=d.text("pipeline"),
-        source=d.text("source"),
-        timeline=timeline,
-        commit_lsn=commit_lsn,
-        previous_lsn=previous_lsn,
-        xid=d.number_or_none("xid"),
-        commit_ts_ms=d.moment("commit_ts"),
+        pipeline=d.pipeline,
+        source=d.source,
+        timeline=d.timeline,
+        commit_lsn=d.commit_lsn,
+        previous_lsn=d.previous_lsn,
+        xid=d.xid,
+        commit_ts_ms=d.commit_ts,
         offsets={
-            topic: _offset_ranges(_typed(ranges, dict, topic))
-            for topic, ranges in d.mapping("offsets").items()
+            topic: {partition: OffsetRange(*held) for partition, held in partitions.items()}
+            for topic, partitions in d.offsets.items()
         },
-        skipped=tuple(d.numbers_or_none("skipped")),
-        commit_ts_ns=d.nanoseconds("commit_ts_ns") if d.has("commit_ts_ns") else None,
-        schemas=d.texts("schemas") if d.has("schemas") else {},
+        skipped=tuple(d.skipped),
+        commit_ts_ns=commit_ts_ns,
+        schemas=d.schemas,
     )
-    if record.commit_ts_ns is not None:
+    if commit_ts_ns is not None:
         _check_described(d, record)
     return record
 
 
-def _check_described(d: _Fields, record: CommitRecord) -> None:
+def _check_described(d: _CommitFields, record: CommitRecord) -> None:
     """Refuses a record that contradicts itself: what follows from other fields is never guessed."""
     if record.commit_ts_ns is not None and record.commit_ts_ns // 1_000_000 != record.commit_ts_ms:
         raise ValueError("commit_ts_ns is another time than commit_ts")
-    if d.text("id") != record.commit_id:
+    if d.id != record.commit_id:
         raise ValueError(f"id is not {record.commit_id}")
     counts = record.record_counts
-    if d.counts("record_counts") != counts or d.number("record_count") != sum(counts.values()):
+    if d.record_counts != counts or d.record_count != sum(counts.values()):
         raise ValueError("the record counts are not those of the offsets")
 
 
 def _pair(values: Any) -> tuple[int, int]:
     first, position = _numbers(values, "places", least=-1)
     return first, position
-
-
-def _offset_ranges(ranges: dict[str, Any]) -> dict[int, OffsetRange]:
-    """Reads the ranges of a topic; their numbers are checked together."""
-    _typed_list(list(ranges.values()), list, "offsets")
-    _numbers(list(chain.from_iterable(ranges.values())), "offsets")
-    return {int(p): OffsetRange(count, first, last) for p, (count, first, last) in ranges.items()}
 
 
 def _topic_state(values: Any) -> TopicState:
@@ -495,15 +515,22 @@ def _sums(differences: Sequence[int], start: int = 0) -> list[int]:
 
 
 def _dump(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+    return msgspec.json.encode(fields)
+
+
+_UNREADABLE = (ValueError, KeyError, RecursionError, msgspec.MsgspecError)
 
 
 def _load(kind: str, data: bytes, build: Callable[[_Fields], T]) -> T:
     try:
-        fields = _Fields(json.loads(data))
+        fields = _Fields(msgspec.json.decode(data))
         version = fields.number("v")
         if version > PROTOCOL_VERSION:
             raise UnsupportedVersionError(kind, version, PROTOCOL_VERSION)
         return build(fields)
-    except (ValueError, KeyError, RecursionError) as error:
-        raise MalformedRecordError(kind, f"{type(error).__name__}: {error} in {data[:200]!r}") from error
+    except _UNREADABLE as error:
+        raise _malformed(kind, data, error) from error
+
+
+def _malformed(kind: str, data: bytes, error: Exception) -> MalformedRecordError:
+    return MalformedRecordError(kind, f"{type(error).__name__}: {error} in {data[:200]!r}")
