@@ -124,8 +124,8 @@ class KafkaSection(_Section):
     replication_factor: int = -1
     """Copies of each topic that has to be created; -1: the broker's default."""
     keep: Duration = timedelta(minutes=10)
-    """So long topics of emit = "latest" that a pipeline makes keep documents that were replaced, at least, and
-    views can be read where batches ended, but for a minute by which clocks may differ; seconds."""
+    """So long topics of emit = "latest" that a pipeline makes keep documents that were replaced, and views
+    can be read where batches ended, but for a minute by which clocks may differ; seconds."""
     options: dict[str, str] = Field(default_factory=dict)
     """Any other librdkafka properties, by their own names; only in the file."""
 

@@ -379,9 +379,9 @@ def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotK
     return StateNotKeptError(
         f"there is no commit at which all of the pipelines can be read: {behind!r} is behind, at "
         f"{stands.newest.position} since {stands.published_at:%Y-%m-%d %H:%M:%S} UTC; {ahead}",
-        f"see to {behind!r} (`slackwater status`), or read each at a commit of its own (level `uncommitted`); "
-        "`kafka.keep`, `history = true`, and `keep` of a lake say for how long outputs keep their states for "
-        "one that is behind",
+        f"see to {behind!r} (`slackwater status`), or read each at its own commit (level `uncommitted`). "
+        "How long outputs keep their states for one that is behind say `kafka.keep`, `history = true`, and "
+        "`keep` of a lake",
     )
 
 
