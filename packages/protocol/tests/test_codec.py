@@ -71,6 +71,7 @@ CUT = Cut(
     late_snapshots=(22270056,),
     has_incremental_rows=True,
 )
+CUT_WITH_BARRIER = replace(CUT, barrier_lsn=22270100)
 COMMIT = CommitRecord(
     pipeline="orders",
     source="inv",
@@ -182,6 +183,7 @@ REPORT = PipelineReport(
 )
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
+    "cut_with_barrier": (CUT_WITH_BARRIER, encode_cut, decode_cut),
     "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
     "commit_record_described": (DESCRIBED_COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),

@@ -74,6 +74,7 @@ cuts = st.builds(
     late_snapshots=st.lists(lsns, max_size=3, unique=True).map(sorted).map(tuple),
     has_incremental_rows=st.booleans(),
     skipped=skipped,
+    barrier_lsn=lsns,
 )
 ahead = st.builds(
     AheadMarkers,

@@ -60,6 +60,7 @@ def encode_cut(cut: Cut) -> bytes:
             "skipped": cut.skipped,
             "late_snapshots": cut.late_snapshots,
             "incremental": cut.has_incremental_rows,
+            **({"barrier": cut.barrier_lsn} if cut.barrier_lsn else {}),
         }
     )
 
@@ -353,6 +354,7 @@ def _cut(d: Fields) -> Cut:
         skipped=tuple(d.numbers_or_none("skipped")),
         late_snapshots=tuple(d.numbers_or_none("late_snapshots")),
         has_incremental_rows=d.flag("incremental"),
+        barrier_lsn=d.number("barrier") if d.has("barrier") else 0,
     )
 
 
