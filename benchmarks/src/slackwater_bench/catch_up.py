@@ -125,6 +125,8 @@ class CatchUp:
     """Everything, servers included, on so many cores; None: all there are."""
     options: tuple[str, ...] = ()
     """Further options of ``slackwater run``."""
+    sidecar_options: tuple[str, ...] = ()
+    """Further options of ``slackwater sidecar``."""
     kafka_heap: str = "128m"
     adapt: Callable[[Path, Path], Path] | None = None
     """Makes another pipeline of it in a folder; None: it runs as it is."""
@@ -165,7 +167,7 @@ def _measure(
     context.say("writing the initial state")
     prepared = backlog.prepare()
     started = context.clock.monotonic()
-    bed.start_sidecar()
+    bed.start_sidecar(*plan.sidecar_options)
     bed.start_pipeline(plan.pipeline, *plan.options)
     context.say("sidecar and pipeline start, the initial state becomes visible")
     ready = watcher.until(prepared, START_SECONDS)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from slackwater_bench.scenario import Scenario
 from slackwater_bench.scenarios.consumer import CONSUMER
 from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
-from slackwater_bench.scenarios.latency import ARRIVALS, LATENCY, LIVE
+from slackwater_bench.scenarios.latency import ARRIVALS, BARRIERS_DELAY, LATENCY, LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
 from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
 from slackwater_bench.scenarios.probes import (
@@ -21,6 +21,7 @@ from slackwater_bench.scenarios.probes import (
 from slackwater_bench.scenarios.sidecar import SIDECAR, SIDECAR_DELAY, SIDECAR_PARTITIONS
 from slackwater_bench.scenarios.start import START
 from slackwater_bench.scenarios.throughput import (
+    BARRIERS,
     CORES,
     LOCAL_CLUSTER,
     PARTITIONS,
@@ -45,6 +46,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         CORES,
         LOCAL_CLUSTER,
         TRANSACTION_SIZE,
+        BARRIERS,
+        BARRIERS_DELAY,
         SIDECAR,
         SIDECAR_DELAY,
         SIDECAR_PARTITIONS,

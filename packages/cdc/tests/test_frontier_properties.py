@@ -4,7 +4,8 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from datetime import timedelta
+from itertools import groupby, pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -23,6 +24,7 @@ TABLES = ("inv.a", "inv.b")
 Target = tuple[str, int]
 Spot = tuple[int, int]
 TRANSACTION_TOPIC = ("", 0)
+BARRIER_INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class SimulatedTransaction:
     def commit_lsn(self) -> int:
         """The LSN in the END record."""
         return self.first_lsn + 10 * len(self.rows) + 5
+
+    @property
+    def commit_ts_ms(self) -> int:
+        """The commit time; some lie a little before that of the commit before."""
+        return self.first_lsn * 2 // 5 - 30 * (self.xid % 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,7 @@ class SimulatedConnector:
 
     def _end(self, index: int, run: Run, counts: dict[str, int]) -> Emitted:
         transaction = self.transactions[index]
-        value = end_value(transaction.xid, transaction.commit_lsn, counts)
+        value = end_value(transaction.xid, transaction.commit_lsn, counts, ts_ms=transaction.commit_ts_ms)
         return Emitted(TRANSACTION_TOPIC, value, (index, len(transaction.rows)), run.name)
 
 
@@ -170,6 +177,7 @@ class History:
     oracle: Oracle = field(default_factory=Oracle)
     true_events: int = 0
     clock_ms: int = 0
+    transactions: Sequence[SimulatedTransaction] = ()
 
     def append(self, records: list[Emitted], connector: SimulatedConnector) -> None:
         for record in records:
@@ -189,7 +197,7 @@ def random_history(rng: random.Random, *, may_renumber: bool, is_keyless: bool =
     connector = SimulatedConnector(
         random_transactions(rng), rng.randint(1, 4), seeded(rng.random()) if is_keyless else None
     )
-    result = History(connector.partitions)
+    result = History(connector.partitions, transactions=connector.transactions)
     for transaction in connector.transactions:
         result.true_events += len(transaction.rows)
         if transaction.rows:
@@ -246,7 +254,7 @@ class Reader:
             done = tuple(
                 CommittedTransaction(xid, lsn, 0) for lsn, xid in past.oracle.commits if lsn <= start.lsn
             )
-        self.frontier = Frontier(SOURCE, start=start, done=done)
+        self.frontier = Frontier(SOURCE, start=start, done=done, barrier_interval=BARRIER_INTERVAL)
         self.targets: list[Target] = [(t, p) for t in TABLES for p in range(past.partitions)]
         self.positions: dict[Target, int] = {TRANSACTION_TOPIC: start.transaction_offset if start else 0}
         self.readable: dict[Target, int] = dict(self.positions)
@@ -366,6 +374,55 @@ def test_going_on_from_any_cut_gives_the_same_commits(seed: int) -> None:
     assert [t for c in rest for t in c.transactions] == [
         t for c in cuts if c.lsn > start.lsn for t in c.transactions
     ]
+
+
+def barriers(past: History) -> list[int]:
+    """The last commit of each second, by the transactions alone; those that are not over are left out."""
+    return [
+        before.commit_lsn
+        for before, after in pairwise(past.transactions)
+        if after.commit_ts_ms // 1000 > max(t.commit_ts_ms for t in _up_to(past, before)) // 1000
+    ]
+
+
+def _up_to(past: History, last: SimulatedTransaction) -> list[SimulatedTransaction]:
+    return [t for t in past.transactions if t.commit_lsn <= last.commit_lsn]
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_all_sidecars_end_cuts_at_the_last_commit_of_each_second(seed: int) -> None:
+    rng = seeded(seed)
+    past = random_history(rng, may_renumber=True)
+    chosen = barriers(past)
+
+    for _ in range(2):
+        reader = Reader(past, rng)
+        cuts = reader.read_everything() + reader.frontier.cuts()
+
+        assert {cut.barrier_lsn for cut in cuts} <= {0, *chosen}
+        assert set(chosen) <= {cut.lsn for cut in cuts}
+        for cut in cuts:
+            known = [lsn for lsn in chosen if lsn < cut.lsn]
+            assert cut.barrier_lsn in (max(known, default=0), cut.lsn)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_going_on_from_any_cut_leaves_no_barrier_out(seed: int) -> None:
+    past, cuts = read(seed, may_renumber=True)
+    rng = seeded(seed + 1)
+    start = rng.choice(cuts)
+
+    reader = Reader(past, rng, start)
+    reader.begin_in(rng.randint(0, len(past.fences) - 1))
+    rest = reader.read_everything() + reader.frontier.cuts()
+
+    later = [lsn for lsn in barriers(past) if lsn >= start.lsn]
+    assert set(later) <= {start.lsn, *(cut.lsn for cut in rest)}
+    for cut in rest:
+        known = [lsn for lsn in later if lsn < cut.lsn]
+        assert cut.barrier_lsn >= max(known, default=0)
 
 
 @settings(max_examples=150, deadline=None)

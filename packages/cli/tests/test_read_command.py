@@ -1,6 +1,7 @@
 """What ``slackwater read`` and ``slackwater wait`` say without a server."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -103,6 +104,17 @@ def test_documents_keep_every_digit() -> None:
     }
 
 
+def test_a_snapshot_at_several_commits_says_so() -> None:
+    later = CommitPosition(1, AT.lsn + 1)
+    found = ViewSnapshot("inv", AT, {"a": [b"1"], "b": []}, {"a": AT, "b": later})
+    shown = json.loads(snapshot_json(found))
+    assert (shown["id"], shown["ids"]) == (
+        "00000001-000000000153D218",
+        {"a": "00000001-000000000153D218", "b": "00000001-000000000153D219"},
+    )
+    assert "ids" not in json.loads(snapshot_json(replace(found, positions={"a": AT, "b": AT})))
+
+
 def test_documents_that_need_a_registry_are_shown_as_bytes() -> None:
     assert document_lines([b"{}", b"\0\0\0\0\1\2"]) == ['"AAAAAAEC"', "{}"]
 
@@ -131,6 +143,8 @@ def test_the_answer_of_wait_says_how_far_each_pipeline_is() -> None:
     [
         ["read"],
         ["read", "--pipeline", "p", "--lsn", "1", "--latest"],
+        ["read", "--pipeline", "p", "--lsn", "1", "--level", "uncommitted"],
+        ["read", "--pipeline", "p", "--level", "repeatable"],
         ["read", "--pipeline", "p", "--key", "id"],
         ["read", "--pipeline", "p", "--timeout", "-1"],
         ["read", "--pipeline", "p", "--kind", "mysql"],

@@ -10,13 +10,16 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from slackwater_client import (
     ClientConfigError,
     NotVisibleError,
+    ReadableStates,
+    ReadLevel,
     StateNotKeptError,
     TopicOutput,
     ViewSnapshot,
@@ -27,7 +30,7 @@ from slackwater_client import (
     wait_visible_async,
 )
 from slackwater_client.memory import MemoryBroker, MemoryReader
-from slackwater_client.snapshot import Key
+from slackwater_client.snapshot import Key, common_position
 from slackwater_client.testing import MemoryTopics, World
 from slackwater_client.transaction import Place
 from slackwater_protocol import (
@@ -35,6 +38,7 @@ from slackwater_protocol import (
     CommitRecord,
     OffsetRange,
     ProgressRecord,
+    SystemClock,
     TopicState,
     encode_commit_record,
     encode_progress_record,
@@ -241,15 +245,177 @@ def test_several_pipelines_are_read_at_the_commit_that_all_have_reached(
     assert rows(second, snapshot) == second.states[300]
 
 
-def test_pipelines_that_stand_at_different_batches_cannot_be_read_together(
+def test_pipelines_that_publish_batches_are_read_where_batches_of_all_ended(
     world: World, open_output: Open
 ) -> None:
     first, second = Pipeline(world, "one", is_latest=True), Pipeline(world, "two", is_latest=True)
     first.publish(("one", 1, 1))
-    for number in range(2):
+    for number in range(3):
+        second.publish(("two", number, 1), ("two", 0, number))
+    outputs = [open_output(first.name), open_output(second.name)]
+
+    snapshot = read_views(outputs, timeout=NOTHING)
+
+    assert (snapshot.position, snapshot.is_consistent) == (at(100), True)
+    assert rows(first, snapshot) == first.states[100]
+    assert rows(second, snapshot) == second.states[100]
+
+
+def test_at_level_uncommitted_each_pipeline_is_read_at_its_own_commit(
+    world: World, open_output: Open
+) -> None:
+    """The weaker level shows a pair of states that the database never had; the stronger one does not."""
+    first, second = Pipeline(world, "one", is_latest=True), Pipeline(world, "two", is_latest=True)
+    for number in range(1, 3):
+        first.publish(("one", 1, number))
+    for number in range(1, 5):
         second.publish(("two", 1, number))
-    with pytest.raises(StateNotKeptError, match="publishes batches"):
-        read_views([open_output(first.name), open_output(second.name)], timeout=NOTHING)
+    outputs = [open_output(first.name), open_output(second.name)]
+
+    loose = read_views(outputs, level=ReadLevel.UNCOMMITTED)
+    strict = read_views(outputs)
+
+    assert (rows(first, loose)["one"], rows(second, loose)["two"]) == ({1: 2}, {1: 4})
+    one, two = first.views["one"], second.views["two"]
+    assert loose.positions == {one: at(200), two: at(400)}
+    assert (loose.position, loose.is_consistent) == (at(200), False)
+    assert rows(first, strict)["one"] == rows(second, strict)["two"] == {1: 2}
+    assert strict.positions == {one: at(200), two: at(200)}
+
+
+def test_a_commit_and_the_level_without_one_exclude_each_other(world: World, open_output: Open) -> None:
+    pipeline = Pipeline(world, "one")
+    pipeline.publish(("one", 1, 1))
+    with pytest.raises(ClientConfigError, match="commit 1/0/64 is asked for at level uncommitted"):
+        read_views([open_output(pipeline.name)], at=at(100), level=ReadLevel.UNCOMMITTED)
+
+
+class StoppedClock(SystemClock):
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.moment = super().now()
+
+    def now(self) -> datetime:
+        return self.moment
+
+
+KEPT = timedelta(minutes=10)
+MARGIN = timedelta(minutes=1)
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def compacted(memory: World, clock: StoppedClock) -> Callable[[str], tuple[Pipeline, TopicOutput]]:
+    """Makes pipelines that publish batches of one view into a topic that is compacted after a while."""
+    memory.kafka = broker = MemoryBroker(clock=clock)
+    memory.topics = MemoryTopics(broker)
+
+    def make(view: str) -> tuple[Pipeline, TopicOutput]:
+        pipeline = Pipeline(memory, view, is_latest=True)
+        broker.compaction_lags[pipeline.views[view]] = KEPT
+        return pipeline, TopicOutput(broker, pipeline.name, clock)
+
+    return make
+
+
+Compacted = Callable[[str], tuple[Pipeline, TopicOutput]]
+
+
+def test_the_end_of_a_batch_is_readable_while_nothing_can_have_been_compacted(
+    compacted: Compacted, clock: StoppedClock
+) -> None:
+    pipeline, output = compacted("one")
+    pipeline.publish(("one", 1, 10))
+    clock.moment += timedelta(hours=1)
+    for value in (11, 12):
+        pipeline.publish(("one", 1, value))
+    clock.moment += KEPT - MARGIN - timedelta(milliseconds=1)
+
+    assert rows(pipeline, read_views([output], at=at(200))) == pipeline.states[200]
+    with pytest.raises(StateNotKeptError, match="no batch ends there, or it ended so long ago"):
+        read_views([output], at=at(100))
+
+    clock.moment += timedelta(milliseconds=1)
+    with pytest.raises(StateNotKeptError, match="no batch ends there, or it ended so long ago"):
+        read_views([output], at=at(200))
+    assert rows(pipeline, read_views([output], at=at(300))) == pipeline.states[300]
+
+
+def test_between_the_ends_of_batches_nothing_is_readable(compacted: Compacted) -> None:
+    pipeline, output = compacted("one")
+    for value in (10, 11):
+        pipeline.publish(("one", 1, value))
+    with pytest.raises(StateNotKeptError, match="no batch ends there"):
+        read_views([output], at=at(150))
+
+
+def test_a_state_that_may_be_compacted_away_while_it_is_read_is_refused(
+    compacted: Compacted, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, output = compacted("one")
+    for value in (10, 11):
+        pipeline.publish(("one", 1, value))
+    fold = output._fold  # noqa: SLF001
+
+    def slow_fold(*arguments: Any) -> int:
+        count = fold(*arguments)
+        clock.moment += KEPT
+        return count
+
+    monkeypatch.setattr(output, "_fold", slow_fold)
+    with pytest.raises(StateNotKeptError, match="ended so long ago"):
+        read_views([output], at=at(100))
+
+
+def test_a_pipeline_that_is_behind_is_named(compacted: Compacted, clock: StoppedClock) -> None:
+    (first, one), (second, two) = compacted("one"), compacted("two")
+    first.publish(("one", 1, 1))
+    second.publish(("two", 1, 1))
+    stopped = clock.moment
+    assert read_views([one, two], timeout=NOTHING).position == at(100)
+    clock.moment += KEPT
+    for number in range(3):
+        second.publish(("two", 1, number))
+
+    with pytest.raises(StateNotKeptError) as refused:
+        read_views([one, two], timeout=NOTHING)
+
+    assert f"'{first.name}' is behind, at 1/0/64 since {stopped:%Y-%m-%d %H:%M:%S} UTC" in str(refused.value)
+    assert f"'{second.name}' can be read from 1/0/C8 to 1/0/190" in str(refused.value)
+    assert rows(second, read_views([two])) == second.states[400], "alone it waits for nobody"
+
+
+def states(newest: int, *ends: int, every_from: int | None = None) -> ReadableStates:
+    return ReadableStates(
+        VisibleCommit("inv", at(newest)),
+        SystemClock().now(),
+        [at(end) for end in ends],
+        None if every_from is None else at(every_from),
+    )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ([states(500)], 500),
+        ([states(500), states(300)], None),
+        ([states(500, 200, 300, 400), states(300, 100)], 300),
+        ([states(500, 200, 300, 400), states(350, 100, 200)], 200),
+        ([states(500, 100, 400), states(350, 200, 300), states(600, every_from=0)], None),
+        ([states(500, every_from=0), states(300, every_from=0)], 300),
+        ([states(500, every_from=310), states(300, every_from=0)], None),
+        ([states(500, every_from=0), states(410, 200, 300, 400), states(350, 300, 310)], 300),
+    ],
+)
+def test_the_newest_commit_at_which_all_can_be_read_is_found(
+    outputs: list[ReadableStates], expected: int | None
+) -> None:
+    assert common_position(outputs) == (None if expected is None else at(expected))
 
 
 def test_an_output_of_which_documents_were_removed_is_refused(memory: World) -> None:
@@ -320,6 +486,10 @@ class Advancing:
     def newest(self) -> VisibleCommit | None:
         lsn = next(self._lsns)
         return None if lsn is None else VisibleCommit("inv", at(lsn))
+
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        newest = self.newest()
+        return None if newest is None else ReadableStates(newest, SystemClock().now())
 
     def read(self, views: Sequence[str], position: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         raise StateNotKeptError("not now")

@@ -93,6 +93,7 @@ class Resumption:
             done=self.done,
             topics=settings.source_topics,
             evidence=settings.evidence,
+            barrier_interval=settings.barrier_interval,
         )
         if self.newest is None and self.transaction_offset is not None:
             frontier.skip_transactions_to(self.transaction_offset)

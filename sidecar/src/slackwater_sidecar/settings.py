@@ -38,6 +38,9 @@ class SidecarSettings:
     """Markers of partitions beyond the frontier are published once it has not moved for so long."""
     ahead_interval: timedelta = timedelta(milliseconds=250)
     """Least time between two publications of such markers."""
+    barrier_interval: timedelta = timedelta(seconds=1)
+    """From one barrier to the next, in commit time; zero: there are none. All sidecars of a source, and those
+    of outputs that are made of it, should have the same."""
     quiet_interval: timedelta = timedelta(seconds=1)
     """Least time between cuts without a change event: commits of tables that are not followed."""
     open_after: timedelta = timedelta(seconds=5)

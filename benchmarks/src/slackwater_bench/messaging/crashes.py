@@ -109,12 +109,12 @@ def _crash_sending(name: str, kills: int, context: RunContext) -> Iterator[tuple
         def suffer(point: sending.FaultPoint) -> Cell:
             return _sent(sending.suffer_and_go_on(point, at))
 
-        wanted = around_first_commit(list(way.deaths))
+        wanted = () if way.is_connector else around_first_commit(list(way.deaths))
         points = [p for p in sending.fault_points() if p.way == name and p.step in wanted]
         alone = [p for p in points if p.fault in (sending.Fault.FENCED, sending.Fault.TIMED_OUT)]
         together: list[_Trial] = [(f"killed after {step}", partial(die, step)) for step in way.deaths]
         together += [(point.fault, partial(suffer, point)) for point in alone]
-        if not way.needs_capture:
+        if not (way.needs_capture or way.is_connector):
             together.append((AT_RANDOM, die_at_random))
         yield from _at_once(together)
         for point in points:

@@ -52,6 +52,13 @@ SENDING: Final[Mapping[str, Facts]] = MappingProxyType(
             order="the database's commit order, over all keys",
             shown="after its data, all messages of a transaction at once",
         ),
+        "event-router": Facts(
+            title="[ready-made](#ready-made-connectors): Debezium's event router",
+            short="event router",
+            guarantee="at least once",
+            order="the database's commit order",
+            shown="after its data, messages of a transaction one by one",
+        ),
         "chained-database-first": Facts(
             title="3 chained, database first",
             short="3, database first",

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.hops import hops_ms
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
 from slackwater_bench.load import LoadOptions, run_load
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenarios.throughput import barrier_options
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use, logged_batches
 from slackwater_protocol import Clock
@@ -32,7 +33,7 @@ def run_latency(parameters: Parameters, context: RunContext) -> Measured:
         appender = TransactionAppender(bed.bootstrap, SOURCE, 4)
         prepared = appender.append_all(map(orders.changes_of, range(ORDERS)), clock)
         with closing(CommitWatcher(bed.bootstrap, output_of(ORDERS_PIPELINE), clock, bed.check)) as watcher:
-            bed.start_sidecar()
+            bed.start_sidecar(*barrier_options(parameters))
             bed.start_pipeline(ORDERS_PIPELINE)
             context.say("sidecar and pipeline start")
             watcher.until(prepared, OPEN_LOOP_START_SECONDS)
@@ -102,6 +103,19 @@ LATENCY = Scenario(
     ),
     curves=("latency_ms.p50",),
     threshold=0.25,
+)
+
+
+BARRIERS_DELAY = replace(
+    LATENCY,
+    name="barriers-delay",
+    version=1,
+    measures="The latency of 2,000 changes a second, as in latency, by the seconds from one barrier to the"
+    " next; 0: there are none.",
+    why="A batch that ends at a barrier leaves what follows to the next one.",
+    points=tuple({"barrier_interval": each, "changes_per_second": 2_000, "seconds": 30} for each in (0, 1)),
+    quick_points=({"barrier_interval": 1, "changes_per_second": 500, "seconds": 8},),
+    axis="barrier_interval",
 )
 
 

@@ -33,6 +33,7 @@ def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
         options = ("--master", str(parameters["master"]))
     plan = CatchUp(
         pipeline=workload.pipeline,
+        sidecar_options=barrier_options(parameters),
         partitions=partitions,
         cores=int(parameters["cores"]) if "cores" in parameters else None,
         options=options,
@@ -41,6 +42,13 @@ def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
         WorkloadBacklog, workload=workload, events=int(parameters["events"]), partitions=partitions
     )
     return measure_catch_up(plan, backlog, context)
+
+
+def barrier_options(parameters: Parameters) -> tuple[str, ...]:
+    """Returns the options of a sidecar with barriers so many seconds apart, if the point says so."""
+    if "barrier_interval" not in parameters:
+        return ()
+    return ("--barrier-interval", str(parameters["barrier_interval"]))
 
 
 def _scenario(name: str, measures: str, why: str, points: list[Parameters], **more: Any) -> Scenario:
@@ -90,6 +98,16 @@ LOCAL_CLUSTER = _scenario(
     " a Spark master with two workers of one core each.",
     "What a cluster costs over threads of one process, on the same machine.",
     [{"master": "local-cluster[2,1,1024]"}],
+)
+
+
+BARRIERS = _scenario(
+    "barriers",
+    "The throughput of the orders workload by the seconds of commit time from one barrier to the next; 0:"
+    " there are none.",
+    "That pipelines end batches at common cuts must cost next to nothing.",
+    [{"barrier_interval": seconds} for seconds in (0, 1)],
+    axis="barrier_interval",
 )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from slackwater_cdc.barriers import Barriers
 from slackwater_cdc.initial_snapshot import InitialSnapshot
 from slackwater_cdc.partition_queues import Obstacle, PartitionQueue, Partitions
 from slackwater_cdc.postgres import next_position_between_commits
@@ -17,11 +18,15 @@ class Cuts:
         timeline: The timeline of the cuts; that of ``start``, if there is one.
         start: The cut to go on from.
         partitions: All that are read.
+        barriers: Choose the barriers among the commits; begin at ``start``, too.
     """
 
-    def __init__(self, source: str, timeline: int, start: Cut | None, partitions: Partitions) -> None:
+    def __init__(
+        self, source: str, timeline: int, start: Cut | None, partitions: Partitions, barriers: Barriers
+    ) -> None:
         self._source = source
         self._partitions = partitions
+        self._barriers = barriers
         self.timeline = timeline if start is None else start.timeline
         self.lsn = 0 if start is None else start.lsn
         """The commit LSN of the frontier."""
@@ -55,7 +60,7 @@ class Cuts:
         if end.counts or transaction.partitions:
             self.ready.append(CommittedTransaction(end.xid, end.commit_lsn, end.commit_ts_ms))
         self._count(events)
-        self.lsn, self._commit_ts_ms = end.commit_lsn, end.commit_ts_ms
+        self._move(end.commit_lsn, end.commit_ts_ms)
 
     def add_snapshot(self, snapshot: InitialSnapshot, row_count: int) -> None:
         """Takes a complete snapshot of so many rows."""
@@ -64,7 +69,7 @@ class Cuts:
         else:
             self.ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
         self._count(row_count)
-        self.lsn, self._commit_ts_ms = snapshot.lsn, snapshot.ts_ms
+        self._move(snapshot.lsn, snapshot.ts_ms)
 
     def add_late(self, snapshots: set[int]) -> None:
         """Notes LSNs of snapshots with rows that are newer."""
@@ -134,6 +139,7 @@ class Cuts:
             skipped=tuple(self._skipped),
             late_snapshots=tuple(sorted(self._late)),
             has_incremental_rows=has_incremental_rows,
+            barrier_lsn=self._barriers.newest_lsn,
         )
         self.ready, self._skipped, self._late = [], [], set()
         self.cut_lsn = self.lsn
@@ -145,6 +151,10 @@ class Cuts:
         cuts, self._finished = self._finished, []
         self.ready_events = 0
         return cuts
+
+    def _move(self, lsn: int, commit_ts_ms: int) -> None:
+        self.lsn, self._commit_ts_ms = lsn, commit_ts_ms
+        self._barriers.pass_commit(lsn, commit_ts_ms)
 
     def _count(self, events: int) -> None:
         self.ready_events += events

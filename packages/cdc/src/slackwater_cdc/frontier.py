@@ -5,8 +5,10 @@ within a partition and in any order between partitions, and asks for cuts.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from itertools import chain
 
+from slackwater_cdc.barriers import Barriers
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.cuts import Cuts
@@ -51,9 +53,10 @@ class Frontier:
         done: Transactions of that cut and those before it: their rows are recognised when they come again.
         topics: Names of the source's topics, where they are not Debezium's default ones.
         evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
+        barrier_interval: From one barrier to the next, in commit time; zero: there are none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the source have a default
         self,
         source: str,
         *,
@@ -63,6 +66,7 @@ class Frontier:
         done: Iterable[CommittedTransaction] = (),
         topics: SourceTopics | None = None,
         evidence: Mapping[str, Evidence] | None = None,
+        barrier_interval: timedelta = timedelta(0),
     ) -> None:
         self._topics = topics or SourceTopics(source)
         remembered = list(done)
@@ -73,7 +77,8 @@ class Frontier:
         counts = {} if start is None else {t: len(offsets) for t, offsets in start.end_offsets.items()}
         self._partitions = Partitions(self._topics, counts)
         self._readers: dict[tuple[str, int], Partition] = {}
-        self._cuts = Cuts(source, timeline, start, self._partitions)
+        self._barriers = Barriers(barrier_interval, start)
+        self._cuts = Cuts(source, timeline, start, self._partitions, self._barriers)
         self._commits = Commits(
             self._topics.transactions,
             self._subscription,
@@ -368,8 +373,7 @@ class Frontier:
             return False
         if not self._may_pass(transaction) and not self._drop_unfinished_before(transaction):
             return False
-        self._cuts.add_skipped(transaction.xid)
-        self._pass(transaction)
+        self._pass(transaction, is_skipped=True)
         return True
 
     def _drop_unfinished_before(self, transaction: Transaction) -> bool:
@@ -385,11 +389,23 @@ class Frontier:
 
     # --- moves
 
-    def _pass(self, transaction: Transaction) -> None:
+    def _pass(self, transaction: Transaction, *, is_skipped: bool = False) -> None:
+        self._end_at_barrier(transaction)
+        if is_skipped:
+            self._cuts.add_skipped(transaction.xid)
         self._take_off(transaction)
         self._cuts.add(transaction)
         if self._snapshots.late:
             self._cuts.add_late(self._snapshots.release(self._cuts.passed))
+
+    def _end_at_barrier(self, following: Transaction) -> None:
+        """Ends a cut if the newest commit is a barrier, unless rows behind it belong to the one before."""
+        end, cuts = following.end, self._cuts
+        if end is None or not self._barriers.is_before(end.commit_ts_ms) or not cuts.may_end:
+            return
+        self._barriers.mark()
+        if cuts.lsn > cuts.cut_lsn:
+            self._end_cut()
 
     def _take_off(self, transaction: Transaction) -> None:
         """Goes on behind the next transaction: it is on the frontier, or contained in a snapshot."""

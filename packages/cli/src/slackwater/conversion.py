@@ -106,6 +106,7 @@ def sidecar_settings(settings: Settings, source: str) -> "SidecarSettings":
         timeline=own.timeline or settings.timeline,
         replication_factor=settings.kafka.replication_factor,
         publish_interval=sidecar.publish_interval,
+        barrier_interval=sidecar.barrier_interval,
         open_after=sidecar.open_after if own.open_after is None else own.open_after,
         restored_cuts=sidecar.restored_cuts,
         workers=own.workers or sidecar.workers,

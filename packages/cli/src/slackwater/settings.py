@@ -123,6 +123,9 @@ class KafkaSection(_Section):
     """File with the certificates to trust."""
     replication_factor: int = -1
     """Copies of each topic that has to be created; -1: the broker's default."""
+    keep: Duration = timedelta(minutes=10)
+    """So long topics of emit = "latest" that a pipeline makes keep documents that were replaced, and views
+    can be read where batches ended, but for a minute by which clocks may differ; seconds."""
     options: dict[str, str] = Field(default_factory=dict)
     """Any other librdkafka properties, by their own names; only in the file."""
 
@@ -230,6 +233,8 @@ class SidecarSection(_Section):
     """Processes that read and decode a source's partitions; 1: the sidecar's own does."""
     publish_interval: Duration = timedelta(milliseconds=5)
     """Cuts are at least so far apart; seconds."""
+    barrier_interval: Duration = timedelta(seconds=1)
+    """From one barrier, where all pipelines end a batch, to the next; commit time in seconds; 0: none."""
     open_after: Duration = timedelta(seconds=5)
     """A transaction that has been open for longer is named in the status; seconds."""
     restored_cuts: int = Field(default=2_000, ge=1)

@@ -21,6 +21,8 @@ from slackwater_client.producer_transaction import ProducerTransaction
 from slackwater_client.shares import ByPartition, ByUnit, Everything, Share
 from slackwater_client.snapshot import (
     PipelineOutput,
+    ReadableStates,
+    ReadLevel,
     ViewSnapshot,
     VisibleCommit,
     read_views,
@@ -51,6 +53,8 @@ __all__ = [
     "ProducerFencedError",
     "ProducerSettings",
     "ProducerTransaction",
+    "ReadLevel",
+    "ReadableStates",
     "RecordsMissingError",
     "Share",
     "StateNotKeptError",

@@ -265,6 +265,17 @@ class Broker(Protocol):
         """
         ...
 
+    def compaction_lag(self, topic: str) -> timedelta | None:
+        """Returns for how long a topic keeps records, at least, that newer ones of their key replace.
+
+        Returns:
+            The time since they were written; zero where nobody says. None: it is not compacted.
+
+        Raises:
+            ClientUnavailableError: Kafka does not answer.
+        """
+        ...
+
     def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
         """Returns a writer that is not open yet."""
         ...

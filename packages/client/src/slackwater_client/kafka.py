@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from datetime import timedelta
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_cdc.records.record import Record
@@ -71,6 +74,10 @@ class KafkaBroker:
         self._group = group
         self._max_kbytes = max(1024, max_bytes // 1024)
 
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient(self._config)
+
     def reader(self) -> "KafkaReader":
         """See the protocol."""
         config = {
@@ -82,6 +89,9 @@ class KafkaBroker:
             "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": self._max_kbytes,
             "fetch.queue.backoff.ms": 5,
+            # The end of a topic, and a partition that is read again after a pause, wait for the answer to the
+            # request that is on its way.
+            "fetch.wait.max.ms": 20,
             **self._config,
         }
         return KafkaReader(Consumer(config))
@@ -90,10 +100,9 @@ class KafkaBroker:
         self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
     ) -> "KafkaMember":
         """See the protocol."""
-        admin = AdminClient(self._config)
         if partitions is not None:
             hint = "all members have to say the same number, for the life of the group"
-            _check_partitions(topic, _make(admin, topic, partitions), partitions, hint)
+            _check_partitions(topic, _make(self._admin, topic, partitions), partitions, hint)
         config = {
             "group.id": group,
             "enable.auto.commit": False,
@@ -106,9 +115,29 @@ class KafkaBroker:
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
         """See the protocol."""
-        found = _make(AdminClient(self._config), topic, partitions, _FOR_EVER)
+        found = _make(self._admin, topic, partitions, _FOR_EVER)
         if exactly:
             _check_partitions(topic, found, partitions, "delete the topic, or take another name")
+
+    def compaction_lag(self, topic: str) -> timedelta | None:
+        """See the protocol. Zero, too, without the right to see the topic's configuration."""
+        what, resource = f"the configuration of {topic}", ConfigResource(ResourceType.TOPIC, topic)
+
+        def ask(seconds: float) -> Mapping[str, ConfigEntry]:
+            answer = self._admin.describe_configs([resource], request_timeout=seconds)
+            found: Mapping[str, ConfigEntry] = answer[resource].result(seconds)
+            return found
+
+        try:
+            config = KafkaRetry(what, _SECONDS).call(ask)
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return timedelta(0)
+            raise _unavailable(what, error) from error
+        if "compact" not in str(config["cleanup.policy"].value):
+            return None
+        return timedelta(milliseconds=int(config["min.compaction.lag.ms"].value or 0))
 
     def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
         """See the protocol."""

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
-from slackwater_client.snapshot import Key, ViewSnapshot, VisibleCommit, not_visible
+from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
 from slackwater_protocol import CommitPosition, LakeSettings
 from slackwater_protocol.keys import lake_ledger
 
@@ -111,6 +111,7 @@ class _Batch:
 
     batch_id: int
     visible: VisibleCommit
+    written_at: datetime
     snapshots: Mapping[str, int]
 
 
@@ -144,6 +145,14 @@ class LakeOutput:
         """See the protocol."""
         batches = self._batches()
         return batches[-1].visible if batches else None
+
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        """See the protocol: the ends of the batches that the ledger has."""
+        batches = self._batches()
+        if not batches:
+            return None
+        ends = [batch.visible.position for batch in batches]
+        return ReadableStates(batches[-1].visible, batches[-1].written_at, ends)
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol. Earlier states are those at which a batch ended, while the ledger has its row."""
@@ -202,6 +211,7 @@ class LakeOutput:
             _Batch(
                 row["batch_id"],
                 VisibleCommit(row["source"], CommitPosition(row["timeline"], row["commit_lsn"])),
+                row["written_at"],
                 dict(row["snapshots"]),
             )
             for row in found

@@ -108,7 +108,8 @@ def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:
     """Returns the commit records of a pipeline, from one of its commit topics."""
 
     def decode(record: Record) -> PlacedCommit:
-        return PlacedCommit(record.offset() or 0, decode_commit_record(record.value() or b""))
+        commit = decode_commit_record(record.value() or b"")
+        return PlacedCommit(record.offset() or 0, commit, record.timestamp()[1])
 
     return Log(broker, topic, decode, clock)
 

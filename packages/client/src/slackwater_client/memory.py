@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
 
 from slackwater_cdc.records.record import Record
 from slackwater_client.broker import DeliveryReport, Portion, ProducerSettings, Stored
@@ -20,7 +21,7 @@ from slackwater_client.errors import (
 )
 from slackwater_client.transaction import Place
 from slackwater_markers.kafka_transactions import Headers
-from slackwater_protocol import SlackwaterError
+from slackwater_protocol import Clock, SlackwaterError, SystemClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class MemoryRecord:
     held_key: bytes | None
     held_value: bytes | None
     held_headers: tuple[tuple[str, bytes | str | None], ...] = ()
+    written_ms: int = 0
 
     def topic(self) -> str:
         """Returns the name of the topic."""
@@ -44,6 +46,10 @@ class MemoryRecord:
     def offset(self) -> int:
         """Returns the place in the partition."""
         return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        """Returns the time at which it was written, as its writer's."""
+        return TIMESTAMP_CREATE_TIME, self.written_ms
 
     def key(self) -> bytes | None:
         """Returns the key."""
@@ -70,10 +76,14 @@ class MemoryBroker:
 
     Args:
         at_once: Records that a reader returns at once, of all its partitions.
+        clock: Says when records are written.
     """
 
-    def __init__(self, at_once: int = 1000) -> None:
+    def __init__(self, at_once: int = 1000, clock: Clock | None = None) -> None:
         self.at_once = at_once
+        self.clock = clock or SystemClock()
+        self.compaction_lags: dict[str, timedelta] = {}
+        """By topic that is compacted; nothing is removed by itself, see :meth:`remove`."""
         self.lock = threading.RLock()
         """Held while topics are read or changed."""
         self._topics: dict[Place, _Partition] = {}
@@ -93,7 +103,8 @@ class MemoryBroker:
         with self.lock:
             partition = self._topics[place]
             offset, partition.end = partition.end, partition.end + 1
-            partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers)))
+            written_ms = int(self.clock.now().timestamp() * 1000)
+            partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers), written_ms))
         return offset
 
     def skip(self, place: Place, offsets: int = 1) -> None:
@@ -164,6 +175,10 @@ class MemoryBroker:
             self.make_topic(topic, partitions)
         if exactly and self.partitions(topic) != partitions:
             raise ClientConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
+
+    def compaction_lag(self, topic: str) -> timedelta | None:
+        """See the protocol."""
+        return self.compaction_lags.get(topic)
 
     def writer(self, transactional_id: str, settings: ProducerSettings) -> "MemoryWriter":
         """See the protocol."""

@@ -1,21 +1,23 @@
 """Reads several views as of one commit of their source, and waits until a commit is visible in them.
 
 What differs between the places where outputs are kept is behind :class:`PipelineOutput`; which commit several
-pipelines are read at is decided here.
+pipelines are read at is decided here. Batches of all pipelines of a source end at its barriers, so the newest
+commit at which all of them can be read is a barrier, or they stand at one commit by chance: both will do.
 """
 
 import asyncio
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from slackwater_client.errors import (
     ClientConfigError,
     ClientError,
-    ClientStateError,
     NotVisibleError,
     StateNotKeptError,
 )
@@ -43,15 +45,61 @@ class VisibleCommit:
     position: CommitPosition
 
 
+class ReadLevel(StrEnum):
+    """What views of several pipelines may show together; those of one pipeline are always of one commit."""
+
+    UNCOMMITTED = "uncommitted"
+    """The newest state of each pipeline, each at a commit of its own."""
+    COMMITTED = "committed"
+    """The newest consistent snapshot: one commit, at which all of the pipelines can be read."""
+    # A level at which a reader reads again at the commit where it began belongs here: outputs then have to
+    # keep the states of that commit until the reader has done.
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableStates:
+    """The commits at which an output can be read, as of now."""
+
+    newest: VisibleCommit
+    published_at: datetime
+    """When the newest one became visible."""
+    ends: Sequence[CommitPosition] = ()
+    """Earlier ones at which batches ended, ascending."""
+    every_from: CommitPosition | None = None
+    """Every commit from here on; None: only those at which batches ended."""
+
+    def at_or_below(self, position: CommitPosition) -> CommitPosition | None:
+        """Returns the newest of them up to a commit; None if there is none."""
+        if position >= self.newest.position:
+            return self.newest.position
+        if self.every_from is not None and self.every_from <= position:
+            return position
+        place = bisect_right(self.ends, position)
+        return self.ends[place - 1] if place else None
+
+    @property
+    def oldest(self) -> CommitPosition:
+        """The oldest of them."""
+        known = [each for each in (self.every_from, *self.ends[:1]) if each is not None]
+        return min([*known, self.newest.position])
+
+
 @dataclass(frozen=True, slots=True)
 class ViewSnapshot:
     """Views as of one commit: each row's document is as the pipeline has published it."""
 
     source: str
     position: CommitPosition
-    """The views hold everything that was committed up to here, and nothing else."""
+    """The views hold everything that was committed up to here; if it is consistent, nothing else."""
     documents: Mapping[str, Sequence[bytes]]
     """JSON objects by view, in no particular order."""
+    positions: Mapping[str, CommitPosition] = field(default_factory=dict)
+    """The commit of each view; empty: all are of :attr:`position`."""
+
+    @property
+    def is_consistent(self) -> bool:
+        """Says whether all views are of one commit."""
+        return len({self.position, *self.positions.values()}) == 1
 
 
 class PipelineOutput(Protocol):
@@ -73,6 +121,14 @@ class PipelineOutput(Protocol):
 
     def newest(self) -> VisibleCommit | None:
         """Returns the newest visible commit; None: nothing is visible yet. Raises like :meth:`views`."""
+        ...
+
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        """Returns at which commits views can be read; None: nothing is visible yet.
+
+        Raises like :meth:`views`. Another moment has other answers: :meth:`read` may refuse what was possible
+        a moment before.
+        """
         ...
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
@@ -100,6 +156,7 @@ def read_views(
     views: Sequence[str] = (),
     *,
     at: CommitPosition | None = None,
+    level: ReadLevel = ReadLevel.COMMITTED,
     key: Key | None = None,
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
@@ -107,25 +164,27 @@ def read_views(
     """Reads views of one or several pipelines of one source, all as of the same commit.
 
     Without a commit that is the newest one at which all of the pipelines can be read. Pipelines that publish
-    batches (``emit = "latest"``) can be read where their newest batches end, so several of them are tried
-    until they stand at one commit.
+    batches (``emit = "latest"``) can be read where recent batches ended; all of them end one at each barrier
+    of the source. One that is slow or stopped holds up only reads that ask for its views.
 
     Args:
         outputs: One per pipeline.
         views: Names of views, or output topics; none: all views of all outputs.
         at: The commit.
+        level: What is asked for when no commit is given.
         key: Only documents of this key.
         timeout: How long a common commit is looked for.
         clock: For the deadline.
 
     Raises:
-        ClientConfigError: A view is unknown, or in several of the outputs; or the outputs are of several
-            sources.
+        ClientConfigError: A view is unknown, or in several of the outputs; the outputs are of several
+            sources; or a commit was given and the level is ``uncommitted``.
         NotVisibleError: The commit is not visible yet in one of them, or nothing is.
-        StateNotKeptError: The state at that commit cannot be told, or there was no common commit in time.
+        StateNotKeptError: The state at that commit cannot be told, or there was no common commit in time;
+            then it says which pipeline is behind.
         ClientUnavailableError: A server does not answer.
     """
-    return _repeated(partial(_look_at_views, outputs, views, at, key), timeout, clock)
+    return _repeated(_Look(outputs, views, at, level, key), timeout, clock)
 
 
 async def read_views_async(
@@ -133,6 +192,7 @@ async def read_views_async(
     views: Sequence[str] = (),
     *,
     at: CommitPosition | None = None,
+    level: ReadLevel = ReadLevel.COMMITTED,
     key: Key | None = None,
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
@@ -142,7 +202,7 @@ async def read_views_async(
     Outputs are asked in a thread. When it is cancelled, it ends as soon as a question that has begun is
     answered: then nobody uses the outputs any more.
     """
-    return await _repeated_async(partial(_look_at_views, outputs, views, at, key), timeout, clock)
+    return await _repeated_async(_Look(outputs, views, at, level, key), timeout, clock)
 
 
 def wait_visible(
@@ -194,19 +254,39 @@ def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit 
     )
 
 
-def _look_at_views(
-    outputs: Sequence[PipelineOutput], views: Sequence[str], at: CommitPosition | None, key: Key | None
-) -> ViewSnapshot | StateNotKeptError:
-    """Reads views; returns the error if another look may find them at one commit."""
-    wanted = _by_output(outputs, views)
-    is_alone = at is not None or len(wanted) == 1
-    try:
-        target = at if is_alone else _common(list(wanted))
-        return _joined([each.read(names, target, key) for each, names in wanted.items()])
-    except StateNotKeptError as error:
-        if is_alone:
-            raise
-        return error
+class _Look:
+    """Reads views once; returns the error if another look may find them at one commit.
+
+    For arguments see :func:`read_views`.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[PipelineOutput],
+        views: Sequence[str],
+        at: CommitPosition | None,
+        level: ReadLevel,
+        key: Key | None,
+    ) -> None:
+        if at is not None and level is ReadLevel.UNCOMMITTED:
+            hint = "leave one of the two out: at this level each view is of a commit of its own"
+            raise ClientConfigError(f"commit {at} is asked for at level {level}", hint)
+        self._outputs, self._views, self._at = outputs, views, at
+        self._level, self._key = level, key
+
+    def __call__(self) -> ViewSnapshot | StateNotKeptError:
+        wanted = _by_output(self._outputs, self._views)
+        if self._at is not None or len(wanted) == 1 or self._level is ReadLevel.UNCOMMITTED:
+            return self._read(wanted, self._at)
+        try:
+            return self._read(wanted, _newest_common(wanted))
+        except StateNotKeptError as error:
+            return error
+
+    def _read(
+        self, wanted: Mapping[PipelineOutput, Sequence[str]], at: CommitPosition | None
+    ) -> ViewSnapshot:
+        return _joined([each.read(names, at, self._key) for each, names in wanted.items()])
 
 
 def _look_for_commit(
@@ -262,25 +342,57 @@ def _by_output(
     return found
 
 
-def _common(outputs: Sequence[PipelineOutput]) -> CommitPosition:
-    newest = []
-    for each in outputs:
-        seen = each.newest()
-        if seen is None:
+def _newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> CommitPosition:
+    """Returns the newest commit at which all outputs can be read."""
+    found: list[tuple[str, ReadableStates]] = []
+    for each, names in wanted.items():
+        states = each.states(names)
+        if states is None:
             raise not_visible(None, each.pipeline, None)
-        newest.append(seen)
-    _check_source([seen.source for seen in newest])
-    return min(seen.position for seen in newest)
+        found.append((each.pipeline, states))
+    _check_source([states.newest.source for _, states in found])
+    position = common_position([states for _, states in found])
+    if position is None:
+        raise _nothing_in_common(found)
+    return position
+
+
+def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:
+    """Returns the newest commit at which all of some outputs can be read; None if there is none."""
+    position = min(states.newest.position for states in outputs)
+    while True:
+        below = [states.at_or_below(position) for states in outputs]
+        known = [each for each in below if each is not None]
+        if len(known) < len(below):
+            return None
+        if min(known) == position:
+            return position
+        position = min(known)
+
+
+def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotKeptError:
+    """Says which pipeline is behind, how far and since when."""
+    (behind, stands), *others = sorted(found, key=lambda each: each[1].newest.position)
+    ahead = ", ".join(
+        f"{name!r} can be read from {states.oldest} to {states.newest.position}" for name, states in others
+    )
+    return StateNotKeptError(
+        f"there is no commit at which all of the pipelines can be read: {behind!r} is behind, at "
+        f"{stands.newest.position} since {stands.published_at:%Y-%m-%d %H:%M:%S} UTC; {ahead}",
+        f"see to {behind!r} (`slackwater status`), or read each at its own commit (level `uncommitted`). "
+        "How long outputs keep their states for one that is behind say `kafka.keep`, `history = true`, and "
+        "`keep` of a lake",
+    )
 
 
 def _joined(parts: Sequence[ViewSnapshot]) -> ViewSnapshot:
     _check_source([part.source for part in parts])
-    if len({part.position for part in parts}) != 1:
-        raise ClientStateError(
-            "outputs were read at different commits", "report this as an error of Slackwater"
-        )
-    documents = {view: found for part in parts for view, found in part.documents.items()}
-    return ViewSnapshot(parts[0].source, parts[0].position, documents)
+    return ViewSnapshot(
+        parts[0].source,
+        min(part.position for part in parts),
+        {view: found for part in parts for view, found in part.documents.items()},
+        {view: part.position for part in parts for view in part.documents},
+    )
 
 
 def _check_source(sources: Sequence[str]) -> None:

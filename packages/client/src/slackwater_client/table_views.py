@@ -1,17 +1,20 @@
 """Reads the views of a pipeline from its tables in PostgreSQL, as of one commit."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import sql
 
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
-from slackwater_client.snapshot import Key, ViewSnapshot, VisibleCommit, not_visible
+from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
 from slackwater_protocol import CommitPosition
 
 _CONNECT_SECONDS: Final = 10
-_NEWEST: Final = "SELECT batch_id, source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
+_NEWEST: Final = (
+    "SELECT batch_id, source, timeline, commit_lsn, written_at FROM slackwater.ledger WHERE pipeline = %s"
+)
 _TABLES: Final = "SELECT view, name FROM slackwater.ledger_tables WHERE pipeline = %s ORDER BY view"
 _VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
 
@@ -55,6 +58,10 @@ class TableOutput:
         """See the protocol."""
         return self._ask(self._visible)
 
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        """See the protocol. Those before the newest one need `history = true` of all views."""
+        return self._ask(lambda: self._states(views))
+
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol. A state before the newest one needs `history = true`."""
         return self._ask(lambda: self._read(views, at, key))
@@ -78,6 +85,22 @@ class TableOutput:
             documents[view] = self._documents(rows, key)
         return ViewSnapshot(seen.source, at or seen.position, documents)
 
+    def _states(self, views: Sequence[str]) -> ReadableStates | None:
+        seen, row = self._visible(), self._newest_row()
+        if seen is None or row is None:
+            return None
+        tables = self._tables()
+        begins = [self._history_begins(tables[view][1]) for view in views]
+        first = None if None in begins else max(lsn for lsn in begins if lsn is not None)
+        every_from = None if first is None else CommitPosition(seen.position.timeline, first)
+        return ReadableStates(seen, row[4].astimezone(UTC), every_from=every_from)
+
+    def _history_begins(self, history: str | None) -> int | None:
+        if history is None:
+            return None
+        row = self._row(sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(_identifier(history)))
+        return None if row is None else row[0]
+
     def _versions(
         self, view: str, history: str | None, at: CommitPosition, newest: CommitPosition
     ) -> sql.Composed:
@@ -94,8 +117,8 @@ class TableOutput:
                 hint,
             )
         table = _identifier(history)
-        first = self._row(sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(table))
-        if at.timeline != newest.timeline or first is None or first[0] is None or at.lsn < first[0]:
+        first = self._history_begins(history)
+        if at.timeline != newest.timeline or first is None or at.lsn < first:
             raise StateNotKeptError(
                 f"the versions of view {view!r} in {history} begin after commit {at}",
                 "read a later state",
@@ -130,12 +153,15 @@ class TableOutput:
         return {view: (names[0], names[1] if len(names) > 1 else None) for view, names in by_length.items()}
 
     def _visible(self) -> VisibleCommit | None:
-        row = self._row(sql.SQL(_NEWEST), (self._pipeline,))
+        row = self._newest_row()
         if row is None:
             self._tables()  # says that there is no such pipeline
         if row is None or row[0] < 0:
             return None
         return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
+
+    def _newest_row(self) -> _Row | None:
+        return self._row(sql.SQL(_NEWEST), (self._pipeline,))
 
     def _row(self, query: sql.SQL | sql.Composed, parameters: Sequence[Any] = ()) -> _Row | None:
         return self._database.execute(query, parameters or None).fetchone()

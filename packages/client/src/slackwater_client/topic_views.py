@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from slackwater_cdc.records.record import Record
@@ -10,7 +12,7 @@ from slackwater_client.broker import Broker
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
 from slackwater_client.kafka import KafkaBroker
 from slackwater_client.log import Log, commit_log
-from slackwater_client.snapshot import Key, ViewSnapshot, VisibleCommit, not_visible
+from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
 from slackwater_client.transaction import Place
 from slackwater_protocol import (
     Clock,
@@ -27,12 +29,15 @@ from slackwater_protocol.keys import commit_topic, progress_topic
 _LOOK_BACK = 64
 """Offsets of the progress topic that are read first: the newest record is there, between markers."""
 _READ_SECONDS = 0.2
-_QUICK: Final = {"fetch.wait.max.ms": "10"}
-"""The end of a topic is only known from an answer without records, which the broker holds back so long."""
 _MAX_BYTES: Final = 64 << 20
 _SHOWN: Final = 100
 _PATIENCE_SECONDS = 60.0
 """How long records that have to be there are waited for."""
+_RECENT_COMMITS: Final = 8192
+"""Offsets of the commit topic in which batches are looked for at whose ends views may be read: a batch takes
+two, so these are ten minutes of seven batches a second."""
+CLOCK_MARGIN: Final = timedelta(minutes=1)
+"""So much may the clocks of brokers, pipelines and readers differ; states count as gone so much earlier."""
 
 Ends = Mapping[Place, int]
 """The offset of each output partition below which the documents up to some commit are."""
@@ -49,7 +54,9 @@ def ends_of(topics: Mapping[str, TopicState], views: Iterable[str]) -> dict[Plac
     return {(view, number): end for view in views for number, end in enumerate(topics[view].end)}
 
 
-def ends_at(at: CommitPosition, later: Iterable[PlacedCommit], newest: Ends, pipeline: str) -> Ends:
+def ends_at(
+    at: CommitPosition, later: Iterable[PlacedCommit], newest: Ends, pipeline: str, *, is_kept: bool = False
+) -> Ends:
     """Returns where the documents end that make the views as of an earlier commit.
 
     Args:
@@ -57,19 +64,22 @@ def ends_at(at: CommitPosition, later: Iterable[PlacedCommit], newest: Ends, pip
         later: The commit records behind it, in order, up to the newest batch; the first one may cover it.
         newest: Where the documents of the newest batch end.
         pipeline: Its name, for the error.
+        is_kept: Whether a batch ends at the commit, and nothing can have been removed because of later ones.
 
     Raises:
-        StateNotKeptError: The pipeline publishes batches, and has published documents since.
+        StateNotKeptError: The pipeline publishes batches, has published documents since, and that is not so.
     """
     topics = {topic for topic, _ in newest}
     ends: dict[Place, int] = {}
     for placed in later:
         record = placed.record
-        if record.xid is None and not topics.isdisjoint(record.offsets):
+        if record.xid is None and not is_kept and not topics.isdisjoint(record.offsets):
             raise StateNotKeptError(
                 f'pipeline {pipeline!r} publishes batches (`emit = "latest"`), and has published commit '
-                f"{placed.position} after {at}: its topics keep the newest document of each key only",
-                'read its newest state; to read earlier ones, publish every commit: `emit = "transactions"`',
+                f"{placed.position} after {at}: no batch ends there, or it ended so long ago that its topics "
+                "need not have its documents any more",
+                "read its newest state; min.compaction.lag.ms of the topics (`kafka.keep`) says for how long "
+                'the ends of batches can be read; with `emit = "transactions"` every commit can be',
             )
         for topic, ranges in record.offsets.items():
             for partition, held in ranges.items():
@@ -138,8 +148,7 @@ class TopicOutput:
     def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
         self._pipeline = pipeline
         if isinstance(kafka, KafkaSettings):
-            quick = replace(kafka, options={**_QUICK, **kafka.options})
-            broker: Broker = KafkaBroker(quick, f"read-{pipeline}", _MAX_BYTES)
+            broker: Broker = KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES)
         else:
             broker = kafka
         self._broker, self._clock = broker, clock or SystemClock()
@@ -159,6 +168,23 @@ class TopicOutput:
         """See the protocol."""
         return _visible(self._newest())
 
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        """See the protocol: the ends of batches of which nothing can have been removed, or every commit."""
+        progress = self._newest()
+        seen = _visible(progress)
+        if seen is None:
+            return None
+        lag = self._compaction_lag(views)
+        with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
+            low, end = log.bounds()
+            found = log.entries(max(low, end - _RECENT_COMMITS), end)
+            recent = [placed for placed in found if placed.position <= seen.position]
+            has_every_commit = any(placed.record.xid is not None for placed in recent)
+            first = next(log.entries(low, end), None) if has_every_commit else None
+        published = datetime.fromtimestamp(recent[-1].written_ms / 1000, UTC) if recent else self._clock.now()
+        ends = [placed.position for placed in recent if self._is_kept(placed, lag)]
+        return ReadableStates(seen, published, ends, None if first is None else _begin_of(first))
+
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol."""
         progress = self._newest()
@@ -171,7 +197,7 @@ class TopicOutput:
             at = self._fold_newest(folded, starts, progress)
         else:
             self._fold(folded, starts, self._ends_at(at, progress, views))
-            # Compaction may have gone on meanwhile.
+            # Meanwhile more may have been published, and compaction gone on.
             self._ends_at(at, self._newest(), views)
         documents = {view: list(each.documents.values()) for view, each in folded.items()}
         return ViewSnapshot(progress.source, at, documents)
@@ -210,24 +236,37 @@ class TopicOutput:
         seen = _visible(progress)
         if seen is None or seen.position <= at:
             return newest
-        log = commit_log(self._broker, commit_topic(views[0]), self._clock)
-        try:
+        lag = self._compaction_lag(views)
+        with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
             low, end = log.bounds()
             first = first_reached(low, end, _record_from(log), has_reached_lsn(at))
             if first is None:
                 return newest
-            earliest = next(log.entries(low, end))
-            if at < CommitPosition(earliest.record.timeline, earliest.record.previous_lsn):
-                begins = CommitPosition(earliest.record.timeline, earliest.record.previous_lsn)
+            begins = _begin_of(next(log.entries(low, end)))
+            if at < begins:
                 raise StateNotKeptError(
                     f"pipeline {self._pipeline!r} has published no state before {begins}, "
                     f"and {at} is asked for",
                     "read it at a later commit",
                 )
+            is_kept = first.position == at and self._is_kept(first, lag)
             later = (p for p in log.entries(first.offset, end) if at < p.position <= seen.position)
-            return ends_at(at, later, newest, self._pipeline)
-        finally:
-            log.close()
+            return ends_at(at, later, newest, self._pipeline, is_kept=is_kept)
+
+    def _compaction_lag(self, views: Sequence[str]) -> timedelta | None:
+        """Returns how long all topics keep records that were replaced; None: for ever."""
+        found = [self._broker.compaction_lag(view) for view in views]
+        return min((lag for lag in found if lag is not None), default=None)
+
+    def _is_kept(self, batch: PlacedCommit, lag: timedelta | None) -> bool:
+        """Says whether no record can have been removed because of one that came after a batch.
+
+        Those were written later than the batch's commit record, and remove nothing before their lag is over.
+        """
+        if lag is None:
+            return True
+        age = self._clock.now() - datetime.fromtimestamp(batch.written_ms / 1000, UTC)
+        return age < lag - CLOCK_MARGIN
 
     def _fold_newest(
         self, folded: Mapping[str, FoldedView], starts: Ends, progress: ProgressRecord
@@ -290,6 +329,10 @@ def _visible(progress: ProgressRecord) -> VisibleCommit | None:
     if progress.batch_id < 0:
         return None
     return VisibleCommit(progress.source, CommitPosition(progress.timeline, progress.commit_lsn))
+
+
+def _begin_of(commit: PlacedCommit) -> CommitPosition:
+    return CommitPosition(commit.record.timeline, commit.record.previous_lsn)
 
 
 def _decode(record: Record) -> ProgressRecord | None:

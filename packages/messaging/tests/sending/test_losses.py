@@ -15,7 +15,9 @@ SEED = 7
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [name for name, way in WAYS.items() if not way.needs_capture])
+@pytest.mark.parametrize(
+    "way", [name for name, way in WAYS.items() if not (way.needs_capture or way.is_connector)]
+)
 def test_many_deaths_cost_what_the_way_says(
     way: str, postgres_server: PostgresServer, kafka_broker: KafkaBroker
 ) -> None:

@@ -19,6 +19,8 @@ class PlacedCommit:
 
     offset: int
     record: CommitRecord
+    written_ms: int = 0
+    """When it was written, milliseconds since the epoch; 0: not known."""
 
     @property
     def position(self) -> CommitPosition:

@@ -75,6 +75,9 @@ class Cut:
     """Whether rows of an incremental snapshot stand in its range."""
     skipped: tuple[int, ...] = ()
     """Top-level xids that an operator let pass though rows were missing, with this cut; in commit order."""
+    barrier_lsn: int = 0
+    """The newest barrier that is known with this cut, at most ``lsn``; a cut ends at each. 0: none is known,
+    as in records of older versions."""
 
     @property
     def position(self) -> CommitPosition:

@@ -90,7 +90,7 @@ def strict(lsn: int, *offsets: int) -> Position:
 
 
 def known(
-    ends: Mapping[int, tuple[int, ...]], covered_lsn: int = 10**6, **fields: int | set[int]
+    ends: Mapping[int, tuple[int, ...]], covered_lsn: int = 10**6, **fields: int | set[int] | tuple[int, ...]
 ) -> KnownMarkers:
     return KnownMarkers({"a": [history(*ends.items())]}, covered_lsn, **fields)  # type: ignore[arg-type]
 
@@ -127,6 +127,34 @@ def test_nothing_beyond_what_is_covered_is_chosen() -> None:
 def test_a_group_stops_where_it_has_to_and_goes_on_from_there() -> None:
     found = known(CUTS, stops={10, 20})
     assert [lsn_after(strict(lsn, 100), found) for lsn in (0, 10, 20)] == [10, 20, 30]
+
+
+def test_a_group_stops_at_the_newest_barrier_that_it_can_reach_and_goes_on_from_there() -> None:
+    found = known(CUTS, barriers=(10, 20))
+    assert [lsn_after(strict(lsn, 100), found) for lsn in (0, 10, 20)] == [20, 20, 30]
+    assert lsn_after(strict(0, 0), known(CUTS, 15, barriers=(10, 20))) == 10, "the newer one is not covered"
+    assert lsn_after(strict(0, 0), known(CUTS, barriers=(20, 40))) == 20
+
+
+def test_a_place_where_a_group_has_to_stop_comes_before_a_barrier() -> None:
+    assert lsn_after(strict(0, 0), known(CUTS, stops={10}, barriers=(20,))) == 10
+
+
+def test_a_barrier_is_taken_if_it_makes_use_of_half_of_what_may_be_read() -> None:
+    cuts = {10: (100,), 20: (150,), 30: (200,), 40: (400,)}
+    assert lsn_after(strict(0, 0), known(cuts, barriers=(10, 40)), 200) == 10
+    assert lsn_after(strict(0, 0), known(cuts, barriers=(10, 40)), 201) == 30
+    assert lsn_after(strict(0, 0), known(cuts, barriers=(10, 20, 40)), 201) == 20
+    assert lsn_after(strict(0, 0), known(cuts, barriers=(40,)), 201) == 30
+
+
+def test_a_barrier_at_which_a_group_may_not_stop_is_passed() -> None:
+    apart = {"a": [history((10, (1,)), (30, (3,)))]}
+    start = replace(strict(0), topics={"a": (TopicPosition((0,), 0, (0,)),)})
+    found = KnownMarkers(apart, 30, exact_up_to_lsn=30, barriers=(20,))
+    assert lsn_after(start, found) == 30
+    assert lsn_after(start, replace(found, exact_up_to_lsn=0)) == 20
+    assert lsn_after(start, replace(found, barriers=(10, 20))) == 10
 
 
 def test_where_it_matters_what_is_read_again_a_group_stops_only_at_exact_places() -> None:

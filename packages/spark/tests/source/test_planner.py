@@ -91,6 +91,26 @@ def test_a_frozen_target_is_reached_and_not_passed(any_world: World) -> None:
     assert visited == [10, 20]
 
 
+def test_batches_end_at_the_newest_barrier_and_what_follows_is_the_next_batch(any_world: World) -> None:
+    world = any_world
+    for lsn, barrier in ((10, 10), (20, 20), (30, 20)):
+        world.cut(lsn, lsn - 10, [lsn], barrier_lsn=barrier)
+
+    first = world.next()
+    assert (first.lsn, world.next(first).lsn) == (20, 30)
+
+
+def test_two_pipelines_that_look_at_different_moments_end_batches_at_a_common_barrier(world: World) -> None:
+    slow, position, ends = world.new_planner(), world.beginning, []
+    for lsn, barrier in ((10, 0), (20, 0), (30, 20), (40, 20)):
+        world.cut(lsn, lsn - 10, [lsn], barrier_lsn=barrier)
+        position = world.next(position)
+        ends.append(position.lsn)
+
+    assert ends == [10, 20, 30, 40]
+    assert slow.next(world.beginning, None, None).lsn == 20
+
+
 def test_a_small_batch_is_one_task(world: World) -> None:
     end = world.at(world.cut(10, 0, [5, 5, 4]))
     [task] = world.tasks(BEGINNING, end)

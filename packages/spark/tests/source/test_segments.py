@@ -149,6 +149,18 @@ def test_a_group_stops_before_late_rows_with_the_lsn_of_a_snapshot(published: Pu
     assert segments.stops == frozenset()
 
 
+def test_barriers_are_known_once_though_every_cut_names_the_newest(published: Published) -> None:
+    segments = Segments()
+    for lsn, previous, barrier in ((20, 0, 10), (30, 20, 10), (40, 30, 35), (28, 20, 25), (50, 40, 50)):
+        segments.add(make_segment(published(lsn, previous, barrier_lsn=barrier).cut, lsn))
+
+    assert segments.barriers == [10, 25, 35, 50]
+    segments.move_to(30, 25)
+    assert segments.barriers == [35, 50]
+    segments.add(make_segment(published(60, 50, barrier_lsn=20).cut, 60))
+    assert segments.barriers == [35, 50], "what has been passed does not come back"
+
+
 def test_cuts_that_lie_partly_in_a_window_say_what_rows_of_snapshots_they_have(published: Published) -> None:
     cuts = [published(20, 5, late_snapshots=(8,)), published(30, 20, has_incremental_rows=True)]
     segments = [make_segment(cut.cut, log) for log, cut in enumerate(cuts)]

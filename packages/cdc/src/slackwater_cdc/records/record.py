@@ -27,6 +27,10 @@ class Record(Protocol):
         """Returns the place in the partition."""
         ...
 
+    def timestamp(self) -> tuple[int, int]:
+        """Returns of which kind its time is, and the time in milliseconds since the epoch."""
+        ...
+
     def key(self) -> bytes | None:
         """Returns the key; None if the record has none."""
         ...

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 from slackwater_cdc.frontier import Frontier
 from slackwater_cdc.partition import Partition
@@ -20,6 +21,7 @@ class FedSource:
         start: The cut to go on from.
         done: Transactions of earlier cuts.
         tables: Those that are followed; None: all.
+        barrier_interval: From one barrier to the next; zero: there are none.
     """
 
     def __init__(
@@ -29,8 +31,11 @@ class FedSource:
         start: Cut | None = None,
         done: Sequence[CommittedTransaction] = (),
         tables: frozenset[str] | None = None,
+        barrier_interval: timedelta = timedelta(0),
     ) -> None:
-        self.frontier = Frontier("s", evidence=evidence, start=start, done=done, tables=tables)
+        self.frontier = Frontier(
+            "s", evidence=evidence, start=start, done=done, tables=tables, barrier_interval=barrier_interval
+        )
         self.parts: dict[str, Partition] = {}
         for table in "ab":
             for number in (0, 1):

@@ -19,7 +19,7 @@ from slackwater.pipeline_outputs import (
     open_outputs,
     pipelines_to_read,
 )
-from slackwater_client import ViewSnapshot, read_views
+from slackwater_client import ReadLevel, ViewSnapshot, read_views
 from slackwater_protocol import CommitPosition, commit_id, parse_position
 
 
@@ -28,6 +28,13 @@ from slackwater_protocol import CommitPosition, commit_id, parse_position
 @click.option("--views", metavar="NAME,…", help="Views, or output topics or tables.  [default: all]")
 @click.option("--lsn", metavar="LSN", help="As of this commit: 0/153D218, or as a number.")
 @click.option("--latest", is_flag=True, help="As of the newest commit that all of them show; the default.")
+@click.option(
+    "--level",
+    type=click.Choice([level.value for level in ReadLevel]),
+    default=ReadLevel.COMMITTED.value,
+    show_default=True,
+    help="committed: all of one commit; uncommitted: each pipeline at its newest.",
+)
 @click.option(
     "--key",
     "keys",
@@ -52,6 +59,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     views: str | None,
     lsn: str | None,
     latest: bool,
+    level: str,
     keys: tuple[str, ...],
     timeout: float,
     as_json: bool,
@@ -60,8 +68,10 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
 
     All documents are of the same commit of the database, whether the outputs are topics, tables in
     PostgreSQL or tables in a lake. With --lsn that is the commit, as long as the outputs keep its state;
-    else the newest one that all of the pipelines show. Each document is a line of JSON; one that needs a
-    schema registry is its bytes in base64.
+    else the newest one at which all of the pipelines can be read. One that is behind holds up only reads
+    of its own views, and the message names it. With --level uncommitted nothing is waited for: each
+    pipeline is shown at a commit of its own, and the answer says at which. Each document is a line of
+    JSON; one that needs a schema registry is its bytes in base64.
 
     \b
     Examples:
@@ -69,6 +79,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
       slackwater read pipelines/orders --views orders_with_lines --key id=17
       slackwater read pipelines/shop pipelines/shop_tables --lsn 0/153D218 --json
       slackwater read --pipeline shop_lake --kind delta --views shop_views.order_details
+      slackwater read pipelines/orders pipelines/stock --level uncommitted
 
     \b
     A value of --key that looks like a number, true, false or null is one; everything else is a text.
@@ -84,6 +95,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     """
     if lsn is not None and latest:
         raise CommandConfigError("of --lsn and --latest one can be given", "")
+    if lsn is not None and level == ReadLevel.UNCOMMITTED:
+        raise CommandConfigError("with --lsn all views are of that commit", "leave --level uncommitted out")
     settings = start_command(ctx)
     at = None if lsn is None else CommitPosition(settings.timeline, parse_position(lsn))
     key = parse_key(keys)
@@ -91,7 +104,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     _check_scope(pipelines)
     wanted = names_in_outputs(views.split(",") if views else [], pipelines)
     with open_outputs(settings, pipelines) as outputs:
-        found = read_views(outputs, wanted, at=at, key=key, timeout=timedelta(seconds=timeout))
+        limit = timedelta(seconds=timeout)
+        found = read_views(outputs, wanted, at=at, level=ReadLevel(level), key=key, timeout=limit)
     if as_json:
         click.echo(snapshot_json(found))
     else:
@@ -126,7 +140,10 @@ def parse_key(texts: Sequence[str]) -> dict[str, Any] | None:
 
 
 def snapshot_json(snapshot: ViewSnapshot) -> str:
-    """Writes a snapshot as one object; documents keep their text, so that no number loses a digit."""
+    """Writes a snapshot as one object; documents keep their text, so that no number loses a digit.
+
+    If it is not of one commit, ``ids`` names that of each view.
+    """
     at = snapshot.position
     head = {
         "source": snapshot.source,
@@ -134,6 +151,8 @@ def snapshot_json(snapshot: ViewSnapshot) -> str:
         "timeline": at.timeline,
         "commit_lsn": at.lsn,
     }
+    if not snapshot.is_consistent:
+        head["ids"] = {view: commit_id(each.timeline, each.lsn) for view, each in snapshot.positions.items()}
     views = ", ".join(
         f"{json.dumps(view)}: [{', '.join(document_lines(documents))}]"
         for view, documents in snapshot.documents.items()
@@ -144,12 +163,12 @@ def snapshot_json(snapshot: ViewSnapshot) -> str:
 def show_snapshot(output: Output, snapshot: ViewSnapshot) -> None:
     """Prints a snapshot for people: what it is of, then each view with its documents."""
     at = snapshot.position
-    output.table(
-        [("source", snapshot.source), ("commit", f"{at} ({commit_id(at.timeline, at.lsn)})")],
-    )
+    label = "commit" if snapshot.is_consistent else "commits from"
+    output.table([("source", snapshot.source), (label, f"{at} ({commit_id(at.timeline, at.lsn)})")])
     for view, documents in snapshot.documents.items():
         output.line()
-        output.line(f"{view}: {len(documents):,} document{'' if len(documents) == 1 else 's'}")
+        its_own = "" if snapshot.is_consistent else f" at {snapshot.positions[view]}"
+        output.line(f"{view}{its_own}: {len(documents):,} document{'' if len(documents) == 1 else 's'}")
         for line in document_lines(documents):
             click.echo(line)
 

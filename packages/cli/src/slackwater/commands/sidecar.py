@@ -23,6 +23,13 @@ from slackwater_sidecar import SidecarStatus, format_status, run_sidecars
 @setting("sidecar.evidence", "--evidence", metavar="TABLE=KIND,…", help="counts, overtaken or offsets.")
 @setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables whose topics were renamed.")
 @setting("sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Where BEGIN and END are.")
+@setting(
+    "sidecar.barrier_interval",
+    "--barrier-interval",
+    type=float,
+    metavar="SECONDS",
+    help="All pipelines end a batch so often; 0: never.  [default: 1]",
+)
 @setting("sidecar.workers", "--workers", type=int, metavar="N", help="Processes per source.  [default: 1]")
 @click.pass_context
 def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:

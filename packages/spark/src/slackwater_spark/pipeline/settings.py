@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from slackwater_protocol import Servers
@@ -39,6 +40,8 @@ class RunSettings:
     """Overrides the definition's numbers of partitions of the output topics."""
     replication_factor: int = -1
     """The replication factor of topics that have to be created; -1 is the broker's default."""
+    keep: timedelta = timedelta(minutes=10)
+    """How long, at least, topics of ``latest`` that have to be created keep documents that were replaced."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; else they are refused."""
     spark_log: Path | None = None

@@ -119,6 +119,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
         kafka=settings.servers.kafka,
         registry=settings.servers.registry,
         replication_factor=settings.replication_factor,
+        keep=settings.keep,
         accept_changed_output=settings.accept_changed_output,
     )
 

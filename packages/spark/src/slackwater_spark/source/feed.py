@@ -90,7 +90,13 @@ class Feed:
     def known_markers(self) -> KnownMarkers:
         """The markers beyond the position, as far as the log has been read."""
         segments = self._segments
-        return KnownMarkers(self._histories, segments.covered_lsn, segments.exact_up_to_lsn, segments.stops)
+        return KnownMarkers(
+            self._histories,
+            segments.covered_lsn,
+            segments.exact_up_to_lsn,
+            segments.stops,
+            segments.barriers,
+        )
 
     @property
     def segments(self) -> Segments:

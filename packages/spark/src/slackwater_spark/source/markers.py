@@ -80,6 +80,8 @@ class KnownMarkers:
     """Up to here a group may only stop where nothing has to be read again."""
     stops: Collection[int] = ()
     """LSNs of cuts that no group passes without stopping there."""
+    barriers: Sequence[int] = ()
+    """LSNs, ascending. No group goes beyond the newest one that it can reach, unless it stands there."""
 
 
 def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Position | None:
@@ -87,7 +89,7 @@ def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Pos
 
     The limit is shared fairly: groups with little to read go all the way, the others get equal parts of what
     is left, so one that has to catch up does not hold back the rest. Each group goes at least to its next
-    marker.
+    marker. Barriers that are behind a newer one are passed: who catches up takes large batches.
 
     Args:
         start: Where the batch begins, its groups and topics known.
@@ -149,9 +151,13 @@ class _Group:
         self._passed = sum(sum(position.start) for position, _ in self._parts)
         self._exact_up_to_lsn = known.exact_up_to_lsn
         self._reached = start.lsns[number]
-        newest = min((known.covered_lsn, *(history.newest_lsn() for _, history in self._parts)))
-        self._available = min((newest, *(lsn for lsn in known.stops if lsn > self._reached)))
         self._steps: dict[int, _Step] = {}
+        newest = min((known.covered_lsn, *(history.newest_lsn() for _, history in self._parts)))
+        reachable = min((newest, *(lsn for lsn in known.stops if lsn > self._reached)))
+        ahead = known.barriers[bisect_right(known.barriers, self._reached) :]
+        within = ahead[: bisect_right(ahead, reachable)]
+        self._barriers = [lsn for lsn in within if self._may_stop(lsn)]
+        self._available = self._barriers[-1] if self._barriers else reachable
 
     @cached_property
     def last(self) -> int | None:
@@ -175,10 +181,18 @@ class _Group:
         last = self._reached if self.last is None else self.last
         if share is None or self.step(last).size <= share:
             return last
+        if barrier := self._barrier_within(share):
+            return barrier
         candidates = self._candidates
         within = bisect_right(candidates, share, key=lambda lsn: self.step(lsn).size)
         preferred = chain(reversed(candidates[:within]), candidates[within:])
         return next((lsn for lsn in preferred if self._is_worth_it(lsn)), last)
+
+    def _barrier_within(self, share: int) -> int:
+        """Returns the newest barrier that makes use of at least half of a share; 0 if there is none."""
+        within = bisect_right(self._barriers, share, key=lambda lsn: self.step(lsn).size)
+        newest = self._barriers[within - 1] if within else 0
+        return newest if within and self._is_worth_it(newest) and 2 * self.step(newest).size >= share else 0
 
     def step(self, lsn: int) -> _Step:
         """Returns the cost of going to an LSN, and the positions there."""

@@ -1,6 +1,6 @@
 """The records of the cut log without their transactions, and which commits they cover together. Pure."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -32,6 +32,8 @@ class Segment:
     has_incremental_rows: bool = False
     exact_snapshots: frozenset[int] = frozenset()
     """LSNs of snapshots whose rows are true at it."""
+    barrier_lsn: int = 0
+    """The newest barrier that is known with it; 0: none is."""
 
     @property
     def is_cut(self) -> bool:
@@ -60,6 +62,7 @@ def make_segment(record: Cut | AheadMarkers, log_offset: int) -> Segment:
         frozenset(record.late_snapshots),
         record.has_incremental_rows,
         _exact_snapshots(record.transactions),
+        record.barrier_lsn,
     )
 
 
@@ -77,6 +80,8 @@ class Segments:
         self._all: list[Segment] = []
         self._with_snapshots: list[Segment] = []
         self._unconnected: list[Segment] = []
+        self.barriers: list[int] = []
+        """LSNs at which all pipelines of the source end batches, ascending."""
         self.covered_lsn = known_from_lsn
         """Up to here every commit above the LSN from which they are needed is in a table."""
         self.exact_up_to_lsn = 0
@@ -94,6 +99,8 @@ class Segments:
             self.exact_up_to_lsn = max(self.exact_up_to_lsn, segment.lsn)
         if segment.has_snapshot_rows or segment.exact_snapshots:
             self._with_snapshots.append(segment)
+        if segment.barrier_lsn > self._from_lsn:
+            self._add_barrier(segment.barrier_lsn)
         if segment.is_cut:
             self.newest_cut_lsn = max(self.newest_cut_lsn, segment.lsn)
         if self._connects(segment):
@@ -105,6 +112,7 @@ class Segments:
         """Forgets records below an offset of the log; commits up to an LSN need no table any more."""
         del self._all[: bisect_left(self._all, floor, key=_log_offset)]
         self._with_snapshots = [s for s in self._with_snapshots if s.log_offset >= floor]
+        del self.barriers[: bisect_right(self.barriers, known_from_lsn)]
         self._from_lsn = known_from_lsn
         if known_from_lsn > self.covered_lsn:
             self._cover(known_from_lsn)
@@ -175,6 +183,12 @@ class Segments:
         return max(
             (s.event_count for s in self._all if s.event_count is not None and s.lsn <= lsn), default=None
         )
+
+    def _add_barrier(self, lsn: int) -> None:
+        """Adds a barrier, which a record of another sidecar may have named already."""
+        place = bisect_left(self.barriers, lsn)
+        if lsn not in self.barriers[place : place + 1]:
+            self.barriers.insert(place, lsn)
 
     def _connects(self, segment: Segment) -> bool:
         is_first = self.covered_lsn == self._from_lsn == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from slackwater_cdc import Frontier, Partition, completeness
 from slackwater_cdc.avro import AvroToJson
+from slackwater_cdc.barriers import Barriers
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.cuts import Cuts
@@ -243,6 +244,15 @@ FAULTS: Mapping[str, PlantedFault] = {
         edited("rows.ts_ms + CLOCK_SKEW_MS", "rows.ts_ms"),
         ("blocking", "crashes", "stalls"),
     ),
+    "barriers-everywhere": _fault("every commit is a barrier", Barriers, "is_before", _always, ()),
+    "barriers-without-cuts": _fault(
+        "no cut ends at a barrier",
+        Frontier,
+        "_end_at_barrier",
+        edited("if cuts.lsn > cuts.cut_lsn", "if False"),
+        ("stalls",),
+    ),
+    "barriers-passed": _fault("batches pass barriers", Segments, "_add_barrier", _nothing, ("stalls",)),
     "late-rows-first": _fault(
         "a row of a snapshot stands at the end of its batch, whatever changes it",
         SnapshotPlaces,

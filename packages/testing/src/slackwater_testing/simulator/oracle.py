@@ -9,6 +9,9 @@ from slackwater_testing.simulator.kafka import Key
 
 Ends = Mapping[str, Sequence[int]]
 
+BARRIER_INTERVAL_MS = 50
+"""Histories take seconds."""
+
 
 class ViolationError(Exception):
     """Something that Slackwater promises did not hold."""
@@ -37,6 +40,8 @@ class Expected:
     """Whether all rows arrive; otherwise an operator has to let it pass."""
     places: dict[int, list[tuple[Key, int]]] = field(default_factory=dict)
     """Number of the change to all places where it stands, in the order of writing."""
+    ts_ms: int = 0
+    """The time of the commit; 0 for a snapshot, and if END is lost."""
 
 
 class Oracle:
@@ -120,6 +125,7 @@ class Oracle:
                 self._judge_range(cut, start.lsn, start.end_offsets)
         self._judge_later(cut)
         self._judge_skipped(cut, is_told_once=is_told_once)
+        self._judge_barrier(cut)
         self._cuts.append(cut)
 
     def judge_ahead(self, ahead: AheadMarkers, readable: Mapping[Key, int]) -> None:
@@ -225,6 +231,18 @@ class Oracle:
             if all(decided):
                 raise ViolationError("G1", f"{name(cut)} skips {xid}: nobody decided so, or it was whole")
 
+    def _judge_barrier(self, cut: Cut) -> None:
+        """A barrier is a cut behind which commits are of another interval, whichever sidecar names it."""
+        lsn = cut.barrier_lsn
+        if not lsn:
+            return
+        if lsn != cut.lsn and all(lsn != earlier.lsn for earlier in self._cuts):
+            raise ViolationError("G10", f"{name(cut)} names {lsn} as a barrier, where no cut ends")
+        after = next((c for c in self.commits if c.lsn > lsn and c.ts_ms), None)
+        before = [c for c in self.commits if c.lsn <= lsn and (c.ts_ms or c.xid == SNAPSHOT_XID)]
+        if after is None or (before and before[-1].ts_ms and _interval(before[-1]) == _interval(after)):
+            raise ViolationError("G10", f"{name(cut)} names {lsn} as a barrier, in the midst of an interval")
+
     def _judge_later(self, cut: Cut) -> None:
         """No row of a later commit lies below the end offsets: whoever goes on from here would miss it."""
         for lsn, commit in self._commits.items():
@@ -238,6 +256,10 @@ class Oracle:
                         "G1",
                         f"{name(cut)} passes row {number} of a later commit {lsn} at {_places(below)}",
                     )
+
+
+def _interval(commit: Expected) -> int:
+    return commit.ts_ms // BARRIER_INTERVAL_MS
 
 
 def name(cut: Cut) -> str:

@@ -123,6 +123,10 @@ class Pipeline(ABC):
         """G3: every change of the batch's commits once, and nothing else; of those skipped some at most."""
 
     @abstractmethod
+    def _judge_end(self, start: Position, end: Position) -> None:
+        """G10: no batch passes the newest barrier that was known when it was planned."""
+
+    @abstractmethod
     def _judge_state(self) -> None:
         """G1: the state is the database's."""
 
@@ -175,6 +179,7 @@ class Pipeline(ABC):
         limit = rng.choice((1, 5, 30, None))
         end = self.planner.next(start, limit, None)
         if end != start:
+            self._judge_end(start, end)
             self._durable.planned, self._first_read = end.to_json(), None
             self._note(f"plans {_place(start)}..{_place(end)}")
 
@@ -306,6 +311,15 @@ class StrictPipeline(Pipeline):
     def __init__(self, world: World, era: Era) -> None:
         super().__init__(world, era, Scope.STRICT, world.followed_tables)
 
+    def _judge_end(self, start: Position, end: Position) -> None:
+        read = [published.cut for offset, published in self._world.logged.items() if offset < end.log]
+        known = [cut for cut in read if cut.timeline == self.timeline]
+        barrier = max((cut.barrier_lsn for cut in known), default=0)
+        passed = [cut for cut in known if cut.lsn > start.lsn]
+        has_snapshot_rows = any(cut.late_snapshots or cut.has_incremental_rows for cut in passed)
+        if start.lsn < barrier < end.lsn and not has_snapshot_rows:
+            raise ViolationError("G10", f"batch {start.lsn}..{end.lsn} passes the barrier {barrier}")
+
     def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         skipped = self.planner.content(start, end).skipped
         commits = [c for c in self._era.oracle.between(start.lsn, end.lsn) if c.is_listed]
@@ -365,6 +379,9 @@ class GroupPipeline(Pipeline):
     @property
     def _lsns(self) -> tuple[int, ...]:
         return () if self.position is None else self.position.lsns
+
+    def _judge_end(self, start: Position, end: Position) -> None:
+        """See the base: a group may be ahead of every barrier."""
 
     def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         """Each group goes from its LSN to its next one."""

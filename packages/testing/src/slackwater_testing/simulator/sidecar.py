@@ -28,7 +28,7 @@ from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import LoggedDecisions, resume
 from slackwater_testing.simulator.avro import ADDRESS
 from slackwater_testing.simulator.kafka import NOT_AT_ALL, Broker, Key, SimulatedAdmin, SimulatedConsumer
-from slackwater_testing.simulator.oracle import ViolationError
+from slackwater_testing.simulator.oracle import BARRIER_INTERVAL_MS, ViolationError
 from slackwater_testing.simulator.scenario import SOURCE
 from slackwater_testing.simulator.stores import KilledError, ProcessLog, ProcessStore
 from slackwater_testing.simulator.world import World
@@ -240,6 +240,7 @@ class SidecarProcess:
             ),
             tables=world.followed_tables if world.is_subset else None,
             publish_interval=timedelta(milliseconds=world.publish_interval_ms),
+            barrier_interval=timedelta(milliseconds=BARRIER_INTERVAL_MS),
             quiet_interval=timedelta(milliseconds=40),
             open_after=timedelta(seconds=1),
             restored_cuts=world.restored_cuts,

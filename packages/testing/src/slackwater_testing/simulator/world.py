@@ -380,7 +380,10 @@ class World:
         arriving = {n: c for n, c in followed.items() if self.arrives(commit, n)}
         is_whole = self._lost_change(commit) is None and (self.has_end(commit) or not followed)
         is_listed = bool(followed) and self.has_end(commit)
-        self.oracle.add_commit(Expected(commit.xid, commit.lsn, arriving, is_listed, is_whole))
+        end_ts_ms = commit.ts_ms if self.has_end(commit) else 0
+        self.oracle.add_commit(
+            Expected(commit.xid, commit.lsn, arriving, is_listed, is_whole, ts_ms=end_ts_ms)
+        )
         self.note("database", lambda: f"commits {commit.xid} at {commit.lsn}: {_changes(commit)}")
 
     def followed_changes(self, changes: Sequence[Change]) -> dict[int, Change]:

@@ -102,6 +102,9 @@ class KafkaSinkSettings:
     """The registry of the outputs' schemas; None: no output has one."""
     replication_factor: int = -1
     """Replicas of topics that have to be created; -1 is the broker's default."""
+    keep: timedelta = timedelta(minutes=10)
+    """How long, at least, topics of ``latest`` that have to be created keep documents that were replaced: so
+    views can be read where recent batches ended."""
     accept_changed_output: bool = False
     """Go on with topics that are not as the pipeline left them: what is missing in them stays missing."""
     transaction_timeout: timedelta = timedelta(seconds=60)

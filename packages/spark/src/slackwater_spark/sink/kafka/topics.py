@@ -47,12 +47,15 @@ class TopicRule:
 def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     """Returns the rules of a sink's output, commit and progress topics.
 
-    The output of ``latest`` is created compacted: the newest document of each key stays. Documents of
-    ``transactions``, what makes a source of them, and commit records stay for ever.
+    The output of ``latest`` is created compacted: the newest document of each key stays, and others for a
+    while. Documents of ``transactions``, what makes a source of them, and commit records stay for ever.
     """
     for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else for_ever
-    rules = [TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True)]
+    compact = {"cleanup.policy": "compact"}
+    lag_ms = int(settings.keep.total_seconds() * 1000)
+    latest = {**compact, "min.compaction.lag.ms": str(lag_ms)}
+    output_config = latest if settings.emit is Emit.LATEST else for_ever
+    rules = [TopicRule(settings.progress_topic, 1, 1, compact, compacted=True)]
     for output in settings.outputs:
         create = output.partitions or _DEFAULT_PARTITIONS
         rules += [

@@ -45,10 +45,10 @@ class CrashReport:
         return self.at_death.ghosts
 
 
-def crash_points(*, captured: bool = False) -> Iterator[CrashPoint]:
-    """Yields every step of every way that needs no connector, or of those that do."""
+def crash_points(*, captured: bool = False, connector: bool = False) -> Iterator[CrashPoint]:
+    """Yields every step of every way that runs no connector, that needs one of all tables, or that is one."""
     for name, way in WAYS.items():
-        if way.needs_capture is captured:
+        if (way.needs_capture, way.is_connector) == (captured, connector):
             for step in way.deaths:
                 yield CrashPoint(name, step)
 

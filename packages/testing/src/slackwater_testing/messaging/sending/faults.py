@@ -87,12 +87,12 @@ class Servers:
 
 
 def fault_points() -> Iterator[FaultPoint]:
-    """Yields every fault that a way can meet, at each of its steps; of ways that need no connector.
+    """Yields every fault that a way can meet, at each of its steps; of ways that run no connector.
 
     Who has no Kafka transactions can neither be fenced nor be timed out.
     """
     for name, way in WAYS.items():
-        if way.needs_capture:
+        if way.needs_capture or way.is_connector:
             continue
         for fault in Fault:
             if way.open_sender or fault in (Fault.DATABASE_KILLED, Fault.BROKER_KILLED):

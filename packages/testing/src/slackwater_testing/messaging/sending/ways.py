@@ -1,10 +1,13 @@
 """The ways of sending as services use them, and what each promises when the service dies."""
 
+import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -28,6 +31,7 @@ from slackwater_messaging.sending import (
 from slackwater_messaging.sending.outbox import MessageTable
 from slackwater_protocol import KafkaSettings
 from slackwater_testing.errors import RunFailedError
+from slackwater_testing.messaging.connectors import Ends, event_router, make_slot, open_worker
 from slackwater_testing.messaging.sending.judge import judge
 from slackwater_testing.messaging.sending.service import (
     BUSINESS,
@@ -43,6 +47,7 @@ Sender = ChainedSender | SavedSender | PreparedSender
 
 _WAIT: Final = timedelta(seconds=60)
 _FLUSH_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,9 @@ class Way:
     """Makes the sender, of ways that have one."""
     needs_capture: bool = False
     """Whether it needs a connector of all tables, with the source's name :data:`SOURCE`, and a sidecar."""
+
+    is_connector: bool = False
+    """Whether a connector that others have made delivers: it starts slowly, and no probe is within it."""
 
     @property
     def costs(self) -> frozenset[str]:
@@ -194,6 +202,13 @@ def _made_captured(order: Order) -> CapturedOutbox:
     return outbox
 
 
+def _made_routed(order: Order) -> CapturedOutbox:
+    outbox = _made_captured(order)
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        make_slot(connection, order.outbox)
+    return outbox
+
+
 # --- the plain way, to compare with
 
 
@@ -237,6 +252,31 @@ def _capture(order: Order, probe: Probe) -> CaptureRelay:
     kafka = KafkaSettings(order.bootstrap, {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"})
     table = CapturedOutbox(f"public.{order.outbox}")
     return CaptureRelay(kafka, table, source=SOURCE, name=order.name, batch=order.capture_batch, probe=probe)
+
+
+class _Connector:
+    """A connector at work."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    def run_once(self) -> None:
+        pause = threading.Event()
+        while not _is_in_topic(self._order):
+            pause.wait(_LOOK_SECONDS)
+
+    def run(self, stop: threading.Event) -> None:
+        stop.wait()
+
+
+@contextmanager
+def _route(order: Order, probe: Probe) -> Iterator[Delivery]:
+    del probe  # nobody can look into it
+    ends = Ends(dsn=order.database, bootstrap=order.bootstrap)
+    folder = Path(tempfile.gettempdir()) / f"slackwater-{order.name}"  # found again after a death
+    with open_worker(folder, ends, event_router(ends, order.outbox)):
+        yield _Connector(order)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_empty(order: Order) -> bool:
@@ -288,6 +328,14 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
             deliver=_capture,
             is_delivered=_is_in_topic,
             needs_capture=True,
+        ),
+        "event-router": Way(
+            open=_with_table(_made_routed),
+            # its connector dies with the service, and has not stored how far it had come before
+            deaths={BUSINESS: Loss(repeated=None)},
+            deliver=_route,
+            is_delivered=_is_in_topic,
+            is_connector=True,
         ),
         "chained-database-first": Way(
             open=_with_sender(_chained(CommitOrder.DATABASE_FIRST)),
