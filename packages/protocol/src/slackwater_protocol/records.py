@@ -76,8 +76,8 @@ class Cut:
     skipped: tuple[int, ...] = ()
     """Top-level xids that an operator let pass though rows were missing, with this cut; in commit order."""
     barrier_lsn: int = 0
-    """The newest barrier that is known with this cut, at most ``lsn``; a cut ends at each. 0: none is known, as
-    in records of older versions."""
+    """The newest barrier that is known with this cut, at most ``lsn``; a cut ends at each. 0: none is known,
+    as in records of older versions."""
 
     @property
     def position(self) -> CommitPosition:

@@ -383,9 +383,6 @@ class GroupPipeline(Pipeline):
     def _judge_end(self, start: Position, end: Position) -> None:
         """See the base: a group may be ahead of every barrier."""
 
-    def _judge_end(self, start: Position, end: Position) -> None:
-        """See the base: a group may be ahead of every barrier."""
-
     def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         """Each group goes from its LSN to its next one."""
         truncates = [row for row in rows if row[2] == "t"]
