@@ -1,20 +1,17 @@
 """The last commit of each second is a barrier, and a cut ends there."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
 from slackwater_cdc.barriers import Barriers
-from slackwater_cdc.testing.fed_source import FedSource, end, row
+from slackwater_cdc.testing.fed_source import SECOND, FedSource, end, row
 from slackwater_protocol import Cut
 
-SECOND = timedelta(seconds=1)
 
-
-def chosen(times: list[int], interval: timedelta = SECOND, start: Cut | None = None) -> list[int]:
+def chosen(times: list[int], interval_ms: int = SECOND, start: Cut | None = None) -> list[int]:
     """Returns the places of barriers among commits, given their times; the first one is at 1."""
-    barriers, found = Barriers(interval, start), []
+    barriers, found = Barriers(interval_ms, start), []
     for lsn, ms in enumerate(times, 1):
         if barriers.is_before(ms):
             barriers.mark()
@@ -42,13 +39,13 @@ def test_the_last_commit_of_each_interval_is_a_barrier(times: list[int], expecte
 def test_another_interval_has_other_barriers() -> None:
     times = [10_000, 10_100, 10_250, 10_300, 11_000]
 
-    assert chosen(times, timedelta(milliseconds=200)) == [2, 4]
-    assert chosen(times, timedelta(0)) == []
+    assert chosen(times, 200) == [2, 4]
+    assert chosen(times, 0) == []
 
 
 @pytest.fixture
 def source() -> FedSource:
-    return FedSource(barrier_interval=SECOND)
+    return FedSource(barrier_interval_ms=SECOND)
 
 
 def commit(source: FedSource, xid: int, ms: int) -> None:
@@ -106,7 +103,7 @@ def test_who_goes_on_from_a_cut_knows_its_barrier_and_chooses_the_next(source: F
     commit(source, 1, 10_000)
     commit(source, 2, 11_000)
     start = source.cuts()[-1]
-    resumed = FedSource(barrier_interval=SECOND, start=start)
+    resumed = FedSource(barrier_interval_ms=SECOND, start=start)
     commit(resumed, 3, 11_500)
     commit(resumed, 4, 12_000)
 

@@ -4,7 +4,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import groupby, pairwise
 
 import pytest
@@ -24,7 +23,7 @@ TABLES = ("inv.a", "inv.b")
 Target = tuple[str, int]
 Spot = tuple[int, int]
 TRANSACTION_TOPIC = ("", 0)
-BARRIER_INTERVAL = timedelta(seconds=1)
+BARRIER_INTERVAL_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +253,7 @@ class Reader:
             done = tuple(
                 CommittedTransaction(xid, lsn, 0) for lsn, xid in past.oracle.commits if lsn <= start.lsn
             )
-        self.frontier = Frontier(SOURCE, start=start, done=done, barrier_interval=BARRIER_INTERVAL)
+        self.frontier = Frontier(SOURCE, start=start, done=done, barrier_interval_ms=BARRIER_INTERVAL_MS)
         self.targets: list[Target] = [(t, p) for t in TABLES for p in range(past.partitions)]
         self.positions: dict[Target, int] = {TRANSACTION_TOPIC: start.transaction_offset if start else 0}
         self.readable: dict[Target, int] = dict(self.positions)

@@ -93,7 +93,7 @@ class Resumption:
             done=self.done,
             topics=settings.source_topics,
             evidence=settings.evidence,
-            barrier_interval=settings.barrier_interval,
+            barrier_interval_ms=int(settings.barrier_interval.total_seconds() * 1000),
         )
         if self.newest is None and self.transaction_offset is not None:
             frontier.skip_transactions_to(self.transaction_offset)

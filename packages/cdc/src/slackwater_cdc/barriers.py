@@ -1,7 +1,5 @@
 """Which commits are barriers: the cuts at which all pipelines of a source end a batch."""
 
-from datetime import timedelta
-
 from slackwater_protocol import Cut
 
 
@@ -14,12 +12,12 @@ class Barriers:
     one. Who begins in the middle may choose one more than others have.
 
     Args:
-        interval: Its length; zero: there are no barriers.
+        interval_ms: Its length; 0: there are no barriers.
         start: The cut to go on from.
     """
 
-    def __init__(self, interval: timedelta, start: Cut | None) -> None:
-        self._interval_ms = int(interval.total_seconds() * 1000)
+    def __init__(self, interval_ms: int, start: Cut | None) -> None:
+        self._interval_ms = interval_ms
         self.newest_lsn = 0 if start is None else start.barrier_lsn
         """The newest barrier; 0: there is none yet."""
         self._lsn = 0

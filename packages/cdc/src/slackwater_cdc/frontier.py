@@ -5,7 +5,6 @@ within a partition and in any order between partitions, and asks for cuts.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from itertools import chain
 
 from slackwater_cdc.barriers import Barriers
@@ -53,7 +52,7 @@ class Frontier:
         done: Transactions of that cut and those before it: their rows are recognised when they come again.
         topics: Names of the source's topics, where they are not Debezium's default ones.
         evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
-        barrier_interval: From one barrier to the next, in commit time; zero: there are none.
+        barrier_interval_ms: From one barrier to the next, in commit time; 0: there are none.
     """
 
     def __init__(  # noqa: PLR0913 - all but the source have a default
@@ -66,7 +65,7 @@ class Frontier:
         done: Iterable[CommittedTransaction] = (),
         topics: SourceTopics | None = None,
         evidence: Mapping[str, Evidence] | None = None,
-        barrier_interval: timedelta = timedelta(0),
+        barrier_interval_ms: int = 0,
     ) -> None:
         self._topics = topics or SourceTopics(source)
         remembered = list(done)
@@ -77,7 +76,7 @@ class Frontier:
         counts = {} if start is None else {t: len(offsets) for t, offsets in start.end_offsets.items()}
         self._partitions = Partitions(self._topics, counts)
         self._readers: dict[tuple[str, int], Partition] = {}
-        self._barriers = Barriers(barrier_interval, start)
+        self._barriers = Barriers(barrier_interval_ms, start)
         self._cuts = Cuts(source, timeline, start, self._partitions, self._barriers)
         self._commits = Commits(
             self._topics.transactions,

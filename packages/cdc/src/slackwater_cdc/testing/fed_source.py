@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 
 from slackwater_cdc.frontier import Frontier
 from slackwater_cdc.partition import Partition
@@ -21,7 +20,7 @@ class FedSource:
         start: The cut to go on from.
         done: Transactions of earlier cuts.
         tables: Those that are followed; None: all.
-        barrier_interval: From one barrier to the next; zero: there are none.
+        barrier_interval_ms: From one barrier to the next; 0: there are none.
     """
 
     def __init__(
@@ -31,10 +30,15 @@ class FedSource:
         start: Cut | None = None,
         done: Sequence[CommittedTransaction] = (),
         tables: frozenset[str] | None = None,
-        barrier_interval: timedelta = timedelta(0),
+        barrier_interval_ms: int = 0,
     ) -> None:
         self.frontier = Frontier(
-            "s", evidence=evidence, start=start, done=done, tables=tables, barrier_interval=barrier_interval
+            "s",
+            evidence=evidence,
+            start=start,
+            done=done,
+            tables=tables,
+            barrier_interval_ms=barrier_interval_ms,
         )
         self.parts: dict[str, Partition] = {}
         for table in "ab":
