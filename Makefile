@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
+.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -92,6 +92,14 @@ bench: setup
 ## make bench-sidecar   the sidecar alone: records per core, profile, delay, a thousand partitions, memory
 bench-sidecar: setup
 	$(BIN)/python -m slackwater_bench sidecar sidecar-profile sidecar-delay sidecar-partitions sidecar-memory
+	$(BIN)/python -m slackwater_bench page
+
+## make bench-messaging   ways to make messages and a database one transaction: costs, crashes, and
+##                   docs/messaging.md; MESSAGING=--quick passes options, RUNS=1 measures costs once
+RUNS ?= 3
+bench-messaging: setup
+	$(BIN)/python -m slackwater_bench messaging --runs $(RUNS) $(MESSAGING)
+	$(BIN)/python -m slackwater_bench messaging-crashes $(MESSAGING)
 	$(BIN)/python -m slackwater_bench page
 
 ## make bench-engine    views by shape, cost of a change by the size of its group, skewed keys

@@ -1,6 +1,6 @@
-"""``python -m slackwater_bench page``: docs/performance.md and its plots from the results.
+"""``python -m slackwater_bench page``: pages and plots from the results.
 
-The same results give the same bytes.
+docs/performance.md as a whole, and the comparison in docs/messaging.md. The same results give the same bytes.
 """
 
 import io
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slackwater_bench.messaging.page import with_comparison
 from slackwater_bench.registry import SCENARIOS
 from slackwater_bench.results import PointSummary, missing_points, scenario_results, summaries
 from slackwater_bench.scenario import Scenario, shown
+from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
 from slackwater_testing.errors import TestingError
 from slackwater_testing.results import RESULTS, Result
 from slackwater_testing.workloads.workload import REPOSITORY
@@ -151,13 +153,27 @@ def render(results: Path = RESULTS) -> dict[str, str]:
     return files
 
 
+def render_comparison(page: str, results: Path = RESULTS) -> str:
+    """Returns docs/messaging.md with the comparison that the results make.
+
+    Raises:
+        RunFailedError: A results file cannot be read, or the page has no place for it.
+    """
+    costs = summaries(MESSAGING, scenario_results(MESSAGING, results))
+    crashes = summaries(MESSAGING_CRASHES, scenario_results(MESSAGING_CRASHES, results))
+    return with_comparison(page, costs, crashes)
+
+
 @click.command()
 @click.option("--results", type=click.Path(path_type=Path, exists=True, file_okay=False), default=RESULTS)
 @click.option("--docs", type=click.Path(path_type=Path, file_okay=False), default=DOCS)
 def page(results: Path, docs: Path) -> None:
-    """Write docs/performance.md and its plots from the results."""
+    """Write docs/performance.md, its plots, and the comparison in docs/messaging.md from the results."""
+    messaging = docs / "messaging.md"
     try:
         files = render(results)
+        if messaging.exists():
+            messaging.write_text(render_comparison(messaging.read_text(), results))
     except TestingError as error:
         raise click.ClickException(str(error)) from error
     for name, text in files.items():

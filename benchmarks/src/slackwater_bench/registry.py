@@ -7,6 +7,7 @@ from slackwater_bench.scenarios.consumer import CONSUMER
 from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
 from slackwater_bench.scenarios.latency import ARRIVALS, BARRIERS_DELAY, LATENCY, LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
+from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
 from slackwater_bench.scenarios.probes import (
     CUT_COST,
     ENGINE_COST,
@@ -57,6 +58,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         POSTGRES_OUTPUT,
         CONSUMER,
         MANY_PIPELINES,
+        MESSAGING,
+        MESSAGING_CRASHES,
         CUT_COST,
         ENGINE,
         ENGINE_COST,

@@ -17,6 +17,7 @@ from slackwater_markers import (
     FrontierStatus,
     InMemoryCutLog,
     InMemoryMarkerStore,
+    InMemoryPipelineLog,
     MarkerStoreContentError,
     StoredPosition,
 )
@@ -329,7 +330,8 @@ def examined(store: InMemoryMarkerStore, log: InMemoryCutLog) -> SourceFacts:
     def away() -> NoReturn:
         raise unreachable("Kafka", "h:1", "refused")
 
-    return examine(Sources(SourceTopics("inv"), {}, store, log, away, SystemClock()))
+    pipelines = InMemoryPipelineLog()
+    return examine(Sources(SourceTopics("inv"), {}, store, log, pipelines, away, SystemClock()))
 
 
 def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
@@ -405,7 +407,8 @@ def test_the_named_tables_are_among_the_facts() -> None:
     def away() -> NoReturn:
         raise unreachable("Kafka", "h:1", "no answer")
 
-    sources = Sources(SourceTopics("inv"), {}, store, log, away, SystemClock(), frozenset({TABLE}))
+    pipelines = InMemoryPipelineLog()
+    sources = Sources(SourceTopics("inv"), {}, store, log, pipelines, away, SystemClock(), frozenset({TABLE}))
     assert examine(sources).tables == {TABLE}
 
 

@@ -27,6 +27,8 @@ COMMANDS = [
     "schema",
     "read",
     "wait",
+    "topology",
+    "topology forget",
     "status",
     "doctor",
     "source",

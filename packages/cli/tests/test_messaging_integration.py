@@ -13,7 +13,8 @@ from slackwater_messaging import Message, PollingRelay, PreparedSender
 from slackwater_messaging.sending import SendStep
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_protocol import SystemClock
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 

@@ -17,7 +17,7 @@ from slackwater_markers import (
     FrontierStatus,
     InMemoryCutLog,
     InMemoryMarkerStore,
-    PipelineStatus,
+    InMemoryPipelineLog,
     RegressionNotice,
 )
 from slackwater_protocol import (
@@ -25,6 +25,7 @@ from slackwater_protocol import (
     LogRecord,
     OpenTransaction,
     PassDecision,
+    PipelineRegistration,
     SkipDecision,
     SourceTopics,
     SystemClock,
@@ -109,6 +110,29 @@ def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> Non
     assert plan_timeline(bare, [], without_snapshot=True).timeline == 2
 
 
+def registration(name: str, source: str) -> PipelineRegistration:
+    return PipelineRegistration(
+        pipeline=name,
+        base_name=name,
+        revision=1,
+        owner="",
+        source=source,
+        timeline=1,
+        emit="latest",
+        scope="strict",
+        tables={},
+        stages=(),
+        views=(),
+        query_id="q",
+        checkpoint="c",
+        run="r",
+        host="h",
+        pid=1,
+        version="0",
+        started_ms=1,
+    )
+
+
 class World:
     """A source in memory behind the commands."""
 
@@ -116,6 +140,7 @@ class World:
         self.facts = FACTS
         self.log = InMemoryCutLog("inv")
         self.store = InMemoryMarkerStore()
+        self.pipelines = InMemoryPipelineLog()
 
     @property
     def recorded(self) -> list[LogRecord]:
@@ -131,7 +156,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     @contextmanager
     def open_sources(*_: object) -> Iterator[Sources]:
-        yield Sources(SourceTopics("inv"), {}, world.store, world.log, probe, SystemClock())
+        log, pipelines = world.log, world.pipelines
+        yield Sources(SourceTopics("inv"), {}, world.store, log, pipelines, probe, SystemClock())
 
     for command in ("source", "doctor"):
         monkeypatch.setattr(f"slackwater.commands.{command}.open_sources", open_sources)
@@ -172,9 +198,7 @@ def test_a_new_timeline_is_recorded_and_pipelines_are_told(
 ) -> None:
     world.facts = replace(FACTS, status=REGRESSED)
     for name, source in (("orders", "inv"), ("others", "crm")):
-        world.store.register_pipeline(
-            PipelineStatus(name=name, source=source, output="o", query_id="q", wall_ms=1)
-        )
+        world.pipelines.register(registration(name, source))
     assert main.run(["source", "new-timeline", "--source", "inv", "--yes"]) == 0
 
     (decision,) = world.recorded

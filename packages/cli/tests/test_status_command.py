@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from slackwater.commands.status import status_lines
-from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, PipelineStatus
+from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, PublishedCut
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -31,19 +31,6 @@ def published(lsn: int) -> PublishedCut:
 def running(seconds_ago: int = 1, detail: str = "") -> FrontierStatus:
     wall_ms = NOW_MS - 1000 * seconds_ago
     return FrontierStatus(state=FrontierState.RUNNING, detail=detail, wall_ms=wall_ms, sidecar="host/7")
-
-
-def pipeline(lsn: int) -> PipelineStatus:
-    return PipelineStatus(
-        name="orders",
-        source="inv",
-        output="out",
-        query_id="q",
-        batch_id=4,
-        timeline=1,
-        commit_lsn=lsn,
-        wall_ms=NOW_MS,
-    )
 
 
 @pytest.fixture
@@ -94,14 +81,6 @@ def test_open_transactions_say_what_is_missing(store: InMemoryMarkerStore) -> No
     assert "inventory.order_lines 2 / ?, inventory.orders 1 / 3" in text(store)
 
 
-def test_pipelines_are_up_to_date_or_behind(store: InMemoryMarkerStore) -> None:
-    assert "pipelines: none" in text(store)
-    store.register_pipeline(pipeline(0x1_0000_00FF))
-    assert "up to date" in text(store)
-    store.register_pipeline(pipeline(0x1_0000_00F0))
-    assert "behind the frontier" in text(store)
-
-
 def test_the_timeline_that_the_sidecar_follows_is_shown(store: InMemoryMarkerStore) -> None:
     second = replace(published(0xAA).cut, timeline=2)
     store.put_cut(PublishedCut(second, 1), replace(running(), timeline=2))
@@ -113,16 +92,3 @@ def test_a_sidecar_that_gave_up_is_not_called_silent(store: InMemoryMarkerStore)
     store.set_status("inv", replace(running(60, "offsets are gone"), state=FrontierState.FAILED))
     assert "failed: offsets are gone" in text(store)
     assert "silent" not in text(store)
-
-
-def test_a_pipeline_on_a_timeline_that_is_over_is_told_so(store: InMemoryMarkerStore) -> None:
-    store.register_pipeline(pipeline(0x1_0000_00FF))
-    store.put_cut(PublishedCut(replace(published(0xAA).cut, timeline=2), 1), replace(running(), timeline=2))
-    assert "timeline 1 is over: start anew on 2" in text(store)
-
-
-def test_a_pipeline_that_only_starts_has_shown_nothing_yet(store: InMemoryMarkerStore) -> None:
-    store.register_pipeline(replace(pipeline(0), batch_id=-1))
-    store.put_cut(published(0xAA), running())
-    assert "has shown nothing yet" in text(store)
-    assert "is over" not in text(store)

@@ -1,13 +1,14 @@
 """Only pinned bytes are used, and only complete sets."""
 
 import hashlib
+import re
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import DevStackUnavailableError, JarSet, PinnedJar, cache_folder
+from slackwater_devstack import ConnectPlugin, DevStackUnavailableError, JarSet, PinnedJar, cache_folder
 from slackwater_devstack.java import Progress, ensure_jars, find_damage, parse_manifest
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
@@ -95,10 +96,24 @@ def test_the_version_of_an_artifact_is_found() -> None:
     assert jars.version_of("connect") == ""
 
 
-def test_every_pinned_coordinate_has_a_line_in_the_manifest() -> None:
+@pytest.mark.parametrize(
+    ("folder", "count"), [("", 103), *((f"plugins/{each.value}", 0) for each in ConnectPlugin)]
+)
+def test_every_pinned_coordinate_has_a_line_in_the_manifest(folder: str, count: int) -> None:
+    data = resources.files("slackwater_devstack") / "data" / folder
+    coordinates = re.findall(r'name="([^"]+)" rev="([^"]+)"', (data / "ivy-pinned.xml").read_text())
+    jars = parse_manifest((data / "jars.sha256").read_text())
+    assert sorted(jar.name for jar in jars) == sorted(f"{name}-{rev}.jar" for name, rev in coordinates)
+    assert len(jars) == count or count == 0
+
+
+@pytest.mark.parametrize("plugin", ConnectPlugin)
+def test_a_plugin_brings_no_jar_that_the_worker_has(plugin: ConnectPlugin) -> None:
     data = resources.files("slackwater_devstack") / "data"
-    coordinates = (data / "ivy-pinned.xml").read_text().count("<dependency ")
-    assert len(parse_manifest((data / "jars.sha256").read_text())) == coordinates == 103
+    manifests = [data / "jars.sha256", data / "plugins" / plugin.value / "jars.sha256"]
+    ours, its = ({jar.sha256 for jar in parse_manifest(manifest.read_text())} for manifest in manifests)
+    assert its
+    assert not ours & its
 
 
 def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

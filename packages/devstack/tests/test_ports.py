@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import RedisServer
+from slackwater_devstack import KafkaBroker, RedisServer
 from slackwater_devstack import server as server_module
 
 
@@ -28,3 +28,12 @@ def test_two_threads_that_ask_first_get_one_port(tmp_path: Path, monkeypatch: py
     for thread in threads:
         thread.join()
     assert ports == [10_000, 10_000]
+
+
+def test_two_purposes_of_a_server_never_have_one_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter([10_000, 10_000, 10_001])
+    monkeypatch.setattr(server_module, "free_port", lambda: next(drawn))
+    broker = KafkaBroker(tmp_path)
+    assert (broker.port, broker.controller_port) == (10_000, 10_001)

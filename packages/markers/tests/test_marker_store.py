@@ -1,6 +1,5 @@
 """One behaviour of all marker stores."""
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,7 +9,6 @@ from slackwater_markers import (
     FrontierStatus,
     InMemoryMarkerStore,
     MarkerStore,
-    PipelineStatus,
     RedisMarkerStore,
     RegressionNotice,
     StoredPosition,
@@ -258,24 +256,3 @@ def test_open_transactions_are_replaced_as_a_whole(store: MarkerStore, source: s
     assert store.open(source) == [late]
     store.set_open(source, [])
     assert store.open(source) == []
-
-
-def test_a_pipeline_reports_its_progress(store: MarkerStore, source: str) -> None:
-    name = f"orders-{uuid.uuid4().hex}"
-    assert store.pipeline(name) is None
-    registered = PipelineStatus(name=name, source=source, output="out", query_id="q", wall_ms=1)
-    advanced = PipelineStatus(
-        name=name,
-        source=source,
-        output="out",
-        query_id="q",
-        batch_id=3,
-        commit_lsn=LARGEST_LSN,
-        timeline=1,
-        wall_ms=2,
-    )
-    store.register_pipeline(registered)
-    assert store.pipeline(name) == registered
-    store.register_pipeline(advanced)
-    assert store.pipeline(name) == advanced
-    assert store.pipelines().count(advanced) == 1

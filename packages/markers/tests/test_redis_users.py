@@ -15,7 +15,6 @@ from slackwater_markers import (
     FrontierState,
     FrontierStatus,
     MarkerStoreUnavailableError,
-    PipelineStatus,
     RedisMarkerStore,
 )
 from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
@@ -25,7 +24,7 @@ MakeCut = Callable[..., Cut]
 Work = Callable[[RedisMarkerStore, MakeCut], None]
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "redis.md"
-SOURCE, PIPELINE = "inv", "orders"
+SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1000, sidecar="a")
 
 
@@ -113,16 +112,12 @@ def work_of_a_sidecar(store: RedisMarkerStore, make_cut: MakeCut) -> None:
 def work_of_a_pipeline(store: RedisMarkerStore, make_cut: MakeCut) -> None:
     store.bind("the log")
     store.position(SOURCE)
-    store.register_pipeline(
-        PipelineStatus(name=PIPELINE, source=SOURCE, output="out", query_id="q", wall_ms=1)
-    )
 
 
 def work_of_an_operator(store: RedisMarkerStore, make_cut: MakeCut) -> None:
     store.status(SOURCE)
     store.newest(SOURCE, 0)
     store.open(SOURCE)
-    store.pipelines()
 
 
 WORK: dict[str, Work] = {
@@ -164,7 +159,6 @@ BEYOND = {
         ("CONFIG", "GET", "*"),
         ("EVAL", "return 1", "0"),
         ("HGET", frontier_key("another"), "lsn"),
-        ("HSET", "slackwater:pipeline:orders", "lsn", "1"),
     ],
     "slackwater-pipeline": [
         ("FLUSHALL",),
@@ -173,7 +167,7 @@ BEYOND = {
         ("XTRIM", cuts_key(SOURCE, 0), "MINID", "99"),
         ("XRANGE", cuts_key(SOURCE, 0), "-", "+"),
         ("HMGET", frontier_key("another"), "lsn"),
-        ("HSET", "slackwater:pipeline:of another", "lsn", "1"),
+        ("HSET", frontier_key(SOURCE), "lsn", "1"),
     ],
     "slackwater-operator": [
         ("FLUSHALL",),

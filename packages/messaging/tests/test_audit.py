@@ -16,7 +16,7 @@ from slackwater_messaging import (
     id_finder,
 )
 from slackwater_protocol import SystemClock
-from slackwater_testing.messaging.world import World
+from slackwater_testing.messaging.sending.world import World
 
 NOW = SystemClock().now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
 """Brokers refuse records from the future."""

@@ -11,7 +11,7 @@ import pytest
 from slackwater_client.testing import ChangeWriter, KafkaTopics
 from slackwater_devstack import KafkaBroker, PostgresServer
 from slackwater_messaging import AuditReport
-from slackwater_testing.messaging.world import World
+from slackwater_testing.messaging.sending.world import World
 
 pytestmark = pytest.mark.integration
 

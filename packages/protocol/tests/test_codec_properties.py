@@ -19,7 +19,12 @@ from slackwater_protocol import (
     OffsetRange,
     OpenTransaction,
     PassDecision,
+    PipelineRegistration,
+    PipelineReport,
     ProgressRecord,
+    RegisteredStage,
+    RegisteredView,
+    RunEnd,
     SkipDecision,
     TimelineDecision,
     TopicState,
@@ -29,12 +34,14 @@ from slackwater_protocol import (
     decode_log_record,
     decode_marker,
     decode_open_transaction,
+    decode_pipeline_record,
     decode_progress_record,
     encode_commit_record,
     encode_cut,
     encode_log_record,
     encode_marker,
     encode_open_transaction,
+    encode_pipeline_record,
     encode_progress_record,
 )
 
@@ -158,6 +165,69 @@ opened = st.builds(
     hint=st.text(max_size=30),
     places=st.dictionaries(names, st.tuples(st.integers(-1, 2**60), offsets), max_size=4),
 )
+texts = st.text(max_size=20)
+name_lists = st.lists(names, max_size=3).map(tuple)
+stage_numbers = st.lists(st.integers(1, 99), max_size=3).map(tuple)
+registrations = st.builds(
+    PipelineRegistration,
+    pipeline=names,
+    base_name=names,
+    revision=st.integers(1, 99),
+    owner=texts,
+    source=names,
+    timeline=timelines,
+    emit=names,
+    scope=names,
+    tables=st.dictionaries(names, names, max_size=3),
+    stages=st.lists(
+        st.builds(
+            RegisteredStage,
+            number=st.integers(1, 99),
+            level=st.integers(1, 99),
+            key=name_lists,
+            tables=name_lists,
+            stages=stage_numbers,
+            why=texts,
+        ),
+        max_size=3,
+    ).map(tuple),
+    views=st.lists(
+        st.builds(
+            RegisteredView,
+            name=names,
+            output=names,
+            kind=names,
+            format=texts,
+            output_source=texts,
+            tables=name_lists,
+            stages=stage_numbers,
+        ),
+        max_size=3,
+    ).map(tuple),
+    query_id=names,
+    checkpoint=names,
+    run=names,
+    host=names,
+    pid=xids,
+    version=names,
+    started_ms=times,
+)
+reports = st.builds(
+    PipelineReport,
+    pipeline=names,
+    run=names,
+    batch_id=st.integers(-1, 2**60),
+    timeline=timelines,
+    commit_lsn=lsns,
+    commit_ts_ms=st.none() | times,
+    visible_ms=st.none() | times,
+    parts_us=counts,
+    events=offsets,
+    documents=offsets,
+    run_events=offsets,
+    run_documents=offsets,
+    end=st.none() | st.builds(RunEnd, ended_ms=times, failure=texts),
+)
 
 Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]
 CODECS: dict[str, Codec] = {
@@ -171,6 +241,11 @@ CODECS: dict[str, Codec] = {
     "progress record": (progress, encode_progress_record, decode_progress_record),
     "marker": (markers, encode_marker, decode_marker),
     "open transaction": (opened, encode_open_transaction, decode_open_transaction),
+    "record of the topic of pipelines": (
+        registrations | reports,
+        encode_pipeline_record,
+        decode_pipeline_record,
+    ),
 }
 MANY = settings(max_examples=60, deadline=None)
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
     "messaging": "Check that the messages of a service are in their topics.",
     "indoubt": "Show and decide the prepared transactions that senders of messages have left in a database.",
+    "topology": "Show how sources, tables, pipelines and views are connected, and how far each pipeline is.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",
@@ -92,7 +93,8 @@ def cli(
       slackwater sidecar --source inv --bootstrap localhost:9092 --redis-url redis://localhost
       slackwater run pipelines/orders --bootstrap localhost:9092 --redis-url redis://localhost \\
           --checkpoint /var/lib/slackwater/orders
-      slackwater status --source inv --redis-url redis://localhost
+      slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost
+      slackwater topology --bootstrap localhost:9092
 
     Every setting can also stand in the environment (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL, ...) or in
     slackwater.toml; flags win over the environment, the environment over the file. `slackwater config`

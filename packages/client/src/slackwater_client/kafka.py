@@ -66,14 +66,10 @@ class KafkaBroker:
         kafka: Where it is, and further librdkafka settings for every client.
         group: The consumer group, in whose name partitions are read.
         max_bytes: What librdkafka may read ahead, about.
-        reading: Further librdkafka settings of readers alone; those of `kafka` win.
     """
 
-    def __init__(
-        self, kafka: KafkaSettings, group: str, max_bytes: int, reading: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int) -> None:
         self._kafka = kafka
-        self._reading = dict(reading or {})
         self._config: dict[str, str | int | float | bool] = {**kafka.client_config}
         self._group = group
         self._max_kbytes = max(1024, max_bytes // 1024)
@@ -93,7 +89,9 @@ class KafkaBroker:
             "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": self._max_kbytes,
             "fetch.queue.backoff.ms": 5,
-            **self._reading,
+            # The end of a topic, and a partition that is read again after a pause, wait for the answer to the
+            # request that is on its way.
+            "fetch.wait.max.ms": 20,
             **self._config,
         }
         return KafkaReader(Consumer(config))

@@ -29,8 +29,6 @@ from slackwater_protocol.keys import commit_topic, progress_topic
 _LOOK_BACK = 64
 """Offsets of the progress topic that are read first: the newest record is there, between markers."""
 _READ_SECONDS = 0.2
-_QUICK: Final = {"fetch.wait.max.ms": "10"}
-"""The end of a topic is only known from an answer without records, which the broker holds back so long."""
 _MAX_BYTES: Final = 64 << 20
 _SHOWN: Final = 100
 _PATIENCE_SECONDS = 60.0
@@ -150,7 +148,7 @@ class TopicOutput:
     def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
         self._pipeline = pipeline
         if isinstance(kafka, KafkaSettings):
-            broker: Broker = KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES, _QUICK)
+            broker: Broker = KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES)
         else:
             broker = kafka
         self._broker, self._clock = broker, clock or SystemClock()

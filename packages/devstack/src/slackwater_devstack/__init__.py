@@ -14,13 +14,14 @@ from slackwater_devstack.postgres import DatabaseLog, LoggedChange, LoggedTransa
 from slackwater_devstack.processes import Lifetime
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import Server
-from slackwater_devstack.settings import Collector, ConnectMode, DevStackSettings
+from slackwater_devstack.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
 from slackwater_devstack.stack import DevStack, down, status, up
 from slackwater_devstack.state import RunState, ServerStatus, StackStatus
 
 __all__ = [
     "Collector",
     "ConnectMode",
+    "ConnectPlugin",
     "ConnectWorker",
     "ConnectorState",
     "DatabaseLog",

@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from slackwater_devstack.errors import not_running
-from slackwater_devstack.java import JavaProgram, Properties, java_program, render_properties
+from slackwater_devstack.java import (
+    JavaProgram,
+    Properties,
+    java_program,
+    render_properties,
+    resolve_plugin,
+)
 from slackwater_devstack.loopback import LOOPBACK, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
 from slackwater_devstack.server import START_TIMEOUT, Deadline, Server
-from slackwater_devstack.settings import Collector, ConnectMode, DevStackSettings
+from slackwater_devstack.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
 
 _CONNECT_HEAP = "256m"
 _PRODUCER_BATCH_BYTES = "262144"
@@ -58,11 +64,13 @@ class ConnectWorker(Server):
         mode: ConnectMode = ConnectMode.STANDALONE,
         heap: str = _CONNECT_HEAP,
         collector: Collector = Collector.SERIAL,
+        plugins: tuple[ConnectPlugin, ...] = (),
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self._mode = mode
+        self._plugins = plugins
         self._heap = heap
         self._collector = collector
         self._program: JavaProgram | None = None
@@ -148,10 +156,23 @@ class ConnectWorker(Server):
         worker = {
             **worker_properties(self._bootstrap, self.port, self._flush_interval),
             **position_properties(self._mode, self._connector["name"], folder / "offsets"),
+            **self._plugin_properties(folder / "plugins"),
             **self._overrides,
         }
         (folder / "worker.properties").write_text(render_properties(worker))
         (folder / "connector.properties").write_text(render_properties(self._connector))
+
+    def _plugin_properties(self, folder: Path) -> Properties:
+        """Puts the plugins where Connect finds each with class loaders of its own."""
+        if not self._plugins:
+            return {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for plugin in self._plugins:
+            link = folder / plugin.value
+            link.unlink(missing_ok=True)
+            link.symlink_to(resolve_plugin(plugin, progress=self.progress).folder)
+        # Not every connector declares itself as Java's services do.
+        return {"plugin.path": str(folder), "plugin.discovery": "hybrid_warn"}
 
     def _launch(self) -> Launch:
         if self._program is None:

@@ -17,11 +17,12 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
 from slackwater_devstack.programs import InstalledProgram, find_java
-from slackwater_devstack.settings import Collector
+from slackwater_devstack.settings import Collector, ConnectPlugin
 from slackwater_protocol import user_cache
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class PinnedJar:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A folder with all jars of broker and Connect."""
+    """A folder with all jars of broker and Connect, or of one plugin."""
 
     folder: Path
     jars: tuple[PinnedJar, ...]
@@ -99,12 +100,32 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
         DevStackUnavailableError: the download failed or brought other bytes than the pinned ones, or there is
             no suitable Java, or a PySpark without Ivy, and the cache is empty.
     """
-    manifest = (_DATA / "jars.sha256").read_text()
-    jars = parse_manifest(manifest)
+    return _resolve(_DATA, (cache or cache_folder()) / "jars", progress)
+
+
+def resolve_plugin(
+    plugin: ConnectPlugin, cache: Path | None = None, progress: Progress | None = None
+) -> JarSet:
+    """The jars of a connector that not every worker has; otherwise as :func:`resolve_jars`.
+
+    Raises:
+        DevStackUnavailableError: as of :func:`resolve_jars`.
+    """
+    root = (cache or cache_folder()) / "plugins" / plugin.value
+    return _resolve(_DATA / "plugins" / plugin.value, root, progress)
+
+
+def _resolve(pinned: Traversable, root: Path, progress: Progress | None) -> JarSet:
+    """The jars that a folder of ours pins, in a folder below the root that is named by the manifest."""
+    manifest = (pinned / "jars.sha256").read_text()
     key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
-    root = (cache or cache_folder()) / "jars"
-    wanted = JarSet(root / key, jars)
-    ensure_jars(wanted, _fetch_with_ivy, progress or (lambda line: logger.info("%s", line)))
+    wanted = JarSet(root / key, parse_manifest(manifest))
+
+    def fetch(target: Path, tell: Progress) -> None:
+        with resources.as_file(pinned / "ivy-pinned.xml") as ivy:
+            ivy_fetch(ivy)(target, tell)
+
+    ensure_jars(wanted, fetch, progress or (lambda line: logger.info("%s", line)))
     return wanted
 
 
@@ -170,11 +191,6 @@ def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
     tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
 
 
-def _fetch_with_ivy(target: Path, tell: Progress) -> None:
-    with resources.as_file(_DATA / "ivy-pinned.xml") as ivy:
-        ivy_fetch(ivy)(target, tell)
-
-
 def ivy_fetch(ivy: Path) -> Fetch:
     """A download of exactly the artifacts that an Ivy file names, for :func:`ensure_jars`."""
 
@@ -208,7 +224,7 @@ def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Pro
 
 
 def _unresolved(reason: str, hint: str, log_tail: str = "") -> DevStackUnavailableError:
-    problem = f"the Kafka and Debezium jars could not be resolved: {reason}"
+    problem = f"the jars of Kafka, Debezium or a plugin could not be resolved: {reason}"
     return DevStackUnavailableError(problem, hint, log_tail)
 
 

@@ -75,6 +75,8 @@ def _last_port() -> int:
 class TcpProxy:
     """Forwards connections from its port to a target on loopback; works on a thread of its own.
 
+    :attr:`watch` lets somebody look at what clients send.
+
     All methods may be called from any thread and return when done. What was held back is never lost, so the
     clients see a slow network, not a broken one; only :meth:`cut` breaks connections.
 
@@ -86,6 +88,9 @@ class TcpProxy:
     def __init__(self, target: Callable[[], int], port: int | None = None) -> None:
         self.port = free_port() if port is None else port
         self._target = target
+        self.watch: Callable[[], Callable[[bytes], None]] | None = None
+        """Is called for each new connection, and what it returns with each chunk that its client sends, in
+        the proxy's thread."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: asyncio.Server | None = None
@@ -174,10 +179,11 @@ class TcpProxy:
             far_reader, far = await asyncio.open_connection(LOOPBACK, self._target(), limit=_CHUNK_BYTES)
             ends.append(far)
             self._connections |= {*ends}
+            watch = None if self.watch is None else self.watch()
             async with asyncio.TaskGroup() as both:  # an error on one side ends the connection as a whole
-                for source, sink in ((reader, far), (far_reader, writer)):
+                for source, sink, seen in ((reader, far, watch), (far_reader, writer, None)):
                     waiting: _Waiting = asyncio.Queue(_CHUNKS_IN_FLIGHT)
-                    both.create_task(self._receive(source, waiting))
+                    both.create_task(self._receive(source, waiting, seen))
                     both.create_task(self._deliver(waiting, sink))
         except* OSError:
             pass  # the target is down or a side is gone: both connections end below
@@ -186,8 +192,12 @@ class TcpProxy:
             for end in ends:
                 end.transport.abort()
 
-    async def _receive(self, source: asyncio.StreamReader, waiting: _Waiting) -> None:
+    async def _receive(
+        self, source: asyncio.StreamReader, waiting: _Waiting, seen: Callable[[bytes], None] | None
+    ) -> None:
         while chunk := await source.read(_CHUNK_BYTES):
+            if seen is not None:
+                seen(chunk)
             await waiting.put((self._now(), chunk))
         await waiting.put((self._now(), b""))
 

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -48,12 +48,14 @@ class PostgresServer(Server):
         *,
         database: str = "inventory",
         fsync: bool = False,
+        overrides: Mapping[str, str] | None = None,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self.database = database
         self._fsync = fsync
+        self._overrides = dict(overrides or {})
         self._program: InstalledProgram | None = None
         self._account: Account | None = None
         self._data: Path | None = None
@@ -179,6 +181,7 @@ class PostgresServer(Server):
             "wal_sender_timeout": "0",
             "fsync": on,
             "full_page_writes": on,
+            **self._overrides,
         }
         argv = [str(self._program.path), "-D", str(data)]
         for name, value in options.items():

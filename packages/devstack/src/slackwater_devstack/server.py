@@ -213,8 +213,10 @@ class Server(ABC):
     def _port(self, purpose: str) -> int:
         """The port for that purpose, chosen on first use, by whichever thread comes first."""
         with self._choosing:
-            if purpose not in self._ports:
-                self._ports[purpose] = free_port()
+            while purpose not in self._ports:
+                port = free_port()  # nothing listens yet on the ports of other purposes
+                if port not in self._ports.values():
+                    self._ports[purpose] = port
             return self._ports[purpose]
 
     def _drop_taken_ports(self) -> None:

@@ -35,6 +35,15 @@ class ConnectMode(Enum):
     """Distributed, and every poll of the connector is one Kafka transaction with its position."""
 
 
+class ConnectPlugin(Enum):
+    """Connectors that are downloaded only for a worker that asks for them; docs/design/0027-messaging.md."""
+
+    CAMEL_SQL = "camel-sql"
+    """``CamelSourceConnector`` with Camel's SQL component: polls with a query of yours."""
+    DEBEZIUM_JDBC = "debezium-jdbc"
+    """``JdbcSinkConnector`` of Debezium: writes records into tables."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevStackSettings:
     """One stack of servers on loopback with its data and logs in one folder."""
@@ -70,6 +79,8 @@ class DevStackSettings:
     offset_flush_interval: timedelta = timedelta(seconds=5)
     """Time between two positions that Connect stores, hence how much a kill has repeated."""
     heartbeat_interval: timedelta = timedelta(seconds=5)
+    postgres_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing PostgreSQL's settings."""
     broker_overrides: Mapping[str, str] = field(default_factory=dict)
     """Added to or replacing the broker's properties."""
     worker_overrides: Mapping[str, str] = field(default_factory=dict)

@@ -242,7 +242,12 @@ def _make_servers(
     servers: list[Server] = []
     if settings.postgres:
         postgres = PostgresServer(
-            folder, database=settings.database, fsync=settings.fsync, lifetime=lifetime, start_timeout=timeout
+            folder,
+            database=settings.database,
+            fsync=settings.fsync,
+            overrides=settings.postgres_overrides,
+            lifetime=lifetime,
+            start_timeout=timeout,
         )
         servers.append(postgres)
     if settings.kafka:

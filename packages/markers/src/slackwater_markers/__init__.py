@@ -1,4 +1,4 @@
-"""Published cuts and markers: the cut log in Kafka, the marker store in Redis or memory."""
+"""Cuts and markers in the cut log and the marker store; what pipelines tell of themselves."""
 
 from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater_markers.errors import (
@@ -10,17 +10,19 @@ from slackwater_markers.errors import (
     MarkersError,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
+    PipelineLogUnavailableError,
 )
 from slackwater_markers.kafka_log import KafkaCutLog
+from slackwater_markers.kafka_pipeline_log import KafkaPipelineLog
 from slackwater_markers.kafka_retry import KafkaRetry
-from slackwater_markers.memory import InMemoryCutLog, InMemoryMarkerStore
+from slackwater_markers.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
+from slackwater_markers.pipeline_log import PipelineLog
 from slackwater_markers.redis_store import RedisMarkerStore
 from slackwater_markers.store import (
     CutRetention,
     FrontierState,
     FrontierStatus,
     MarkerStore,
-    PipelineStatus,
     RegressionNotice,
     StoredPosition,
     markers_of,
@@ -39,14 +41,17 @@ __all__ = [
     "FrontierStatus",
     "InMemoryCutLog",
     "InMemoryMarkerStore",
+    "InMemoryPipelineLog",
     "KafkaCutLog",
+    "KafkaPipelineLog",
     "KafkaRetry",
     "LoggedRecord",
     "MarkerStore",
     "MarkerStoreContentError",
     "MarkerStoreUnavailableError",
     "MarkersError",
-    "PipelineStatus",
+    "PipelineLog",
+    "PipelineLogUnavailableError",
     "RedisMarkerStore",
     "RegressionNotice",
     "StoredPosition",

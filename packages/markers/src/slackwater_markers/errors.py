@@ -3,6 +3,7 @@
 ::
 
     MarkersError
+    ├── PipelineLogUnavailableError   the topic of pipelines cannot be read or written: go on without it
     ├── MarkerStoreUnavailableError   Redis cannot be reached or refuses to work: go on with the cut log
     │   └── MarkerStoreContentError   a key holds what no Slackwater wrote: a sidecar replaces it
     └── CutLogError
@@ -16,6 +17,7 @@ be pickled: their data are their positional arguments.
 """
 
 from slackwater_protocol import ExplainedError
+from slackwater_protocol.keys import PIPELINES_TOPIC
 
 
 class MarkersError(ExplainedError):
@@ -30,6 +32,20 @@ class MarkersError(ExplainedError):
     def __init__(self, *values: object, problem: str, hint: str) -> None:
         super().__init__(problem, hint)
         self.args = values
+
+
+class PipelineLogUnavailableError(MarkersError):
+    """The topic of pipelines was not read or written; of what was to be written part may be there."""
+
+    def __init__(self, operation: str, reason: str) -> None:
+        super().__init__(
+            operation,
+            reason,
+            problem=f"{operation} of Kafka topic {PIPELINES_TOPIC} failed: {reason}",
+            hint="check that the broker runs, is reachable and permits this topic (docs/topology.md)",
+        )
+        self.operation = operation
+        self.reason = reason
 
 
 class MarkerStoreUnavailableError(MarkersError):

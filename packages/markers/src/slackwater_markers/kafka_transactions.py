@@ -28,6 +28,9 @@ _FENCED = frozenset(
 _FULL_QUEUE_WAIT_SECONDS = 0.05
 _ABORT_TIMEOUT_SECONDS = 5.0
 _FLUSH_STEP_SECONDS = 0.5
+_FIRST_RETRY_MS, _LONGEST_RETRY_MS = 2, 50
+"""A transaction that begins directly behind another one is refused until the broker has ended that one, which
+takes some milliseconds; librdkafka's own 100 ms to 1 s would be many times as long as the transaction."""
 _LARGEST_REQUEST_BYTES = 100_000_000
 """A broker takes requests of 100 MiB by default (``socket.request.max.bytes``)."""
 
@@ -137,6 +140,8 @@ class KafkaTransactions(ABC):
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 256 * 1024,
             "message.max.bytes": _LARGEST_REQUEST_BYTES,
+            "retry.backoff.ms": _FIRST_RETRY_MS,
+            "retry.backoff.max.ms": _LONGEST_RETRY_MS,
             **(queue or {}),
             **kafka.client_config,
             "transactional.id": transactional_id,

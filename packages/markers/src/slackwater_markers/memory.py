@@ -1,4 +1,4 @@
-"""A cut log and a marker store in this process: for tests, and for pipelines without servers."""
+"""Cut log, marker store and topic of pipelines in this process: for tests, and pipelines without servers."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -7,17 +7,25 @@ from typing import Any
 
 from slackwater_markers.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
 from slackwater_markers.errors import CutLogTruncatedError
-from slackwater_markers.store import FrontierStatus, PipelineStatus, StoredPosition
+from slackwater_markers.pipeline_log import decoded_entry
+from slackwater_markers.store import FrontierStatus, StoredPosition
 from slackwater_protocol import (
+    Clock,
     CommitPosition,
     Cut,
     LogRecord,
     Marker,
     OpenTransaction,
     PassDecision,
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
     PublishedCut,
+    SystemClock,
+    encode_pipeline_record,
+    pipeline_record_key,
 )
-from slackwater_protocol.keys import cut_log_topic
+from slackwater_protocol.keys import cut_log_topic, registration_key, report_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,51 @@ class InMemoryCutLog:
         return [record] if record else []
 
 
+class InMemoryPipelineLog:
+    """Implements :class:`~slackwater_markers.pipeline_log.PipelineLog` in this process.
+
+    Args:
+        clock: Says when a record is written; None: the system's.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._entries: dict[bytes, PipelineEntry] = {}
+        self._end = 0
+
+    def ensure(self) -> None:
+        """See the protocol."""
+
+    def read(self) -> list[PipelineEntry]:
+        """See the protocol."""
+        return sorted(self._entries.values(), key=lambda entry: entry.offset)
+
+    def register(self, registration: PipelineRegistration) -> int:
+        """See the protocol."""
+        return self.append(pipeline_record_key(registration), encode_pipeline_record(registration))
+
+    def report(self, report: PipelineReport) -> None:
+        """See the protocol."""
+        self.append(pipeline_record_key(report), encode_pipeline_record(report))
+
+    def forget(self, pipeline: str, run: str) -> None:
+        """See the protocol."""
+        for key in (registration_key(pipeline, run), report_key(pipeline, run)):
+            self.append(key.encode(), None)
+
+    def append(self, key: bytes, value: bytes | None) -> int:
+        """Writes any bytes, as anybody could; returns their offset."""
+        offset, self._end = self._end, self._end + 1
+        self._entries.pop(key, None)
+        written_ms = int(self._clock.now().timestamp() * 1000)
+        if value is not None and (entry := decoded_entry(value, offset, written_ms, key)) is not None:
+            self._entries[key] = entry
+        return offset
+
+    def close(self) -> None:
+        """See the protocol."""
+
+
 class InMemoryMarkerStore:
     """A :class:`~slackwater_markers.store.MarkerStore` in this process; keeps every cut."""
 
@@ -139,7 +192,6 @@ class InMemoryMarkerStore:
         self._markers: dict[str, dict[tuple[str, int], Marker]] = {}
         self._status: dict[str, FrontierStatus] = {}
         self._open: dict[str, list[OpenTransaction]] = {}
-        self._pipelines: dict[str, PipelineStatus] = {}
         self._log_ids: dict[str, str] = {}
         self.bound = ""
         """The id of the cut log that was bound; empty: none was."""
@@ -231,18 +283,6 @@ class InMemoryMarkerStore:
     def open(self, source: str) -> list[OpenTransaction]:
         """See the protocol."""
         return sorted(self._open.get(source, ()), key=lambda t: (t.since_ms, t.xid))
-
-    def register_pipeline(self, pipeline: PipelineStatus) -> None:
-        """See the protocol."""
-        self._pipelines[pipeline.name] = pipeline
-
-    def pipeline(self, name: str) -> PipelineStatus | None:
-        """See the protocol."""
-        return self._pipelines.get(name)
-
-    def pipelines(self) -> list[PipelineStatus]:
-        """See the protocol."""
-        return [self._pipelines[name] for name in sorted(self._pipelines)]
 
     def close(self) -> None:
         """See the protocol."""

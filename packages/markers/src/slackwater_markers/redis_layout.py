@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from slackwater_markers.store import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
+from slackwater_markers.store import FrontierState, FrontierStatus, RegressionNotice
 from slackwater_protocol import (
     END_OF_TIME_MS,
     Marker,
@@ -142,33 +142,6 @@ def decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
         sidecar=fields["sidecar"].decode(),
         timeline=decode_number(fields["on_timeline"]) if fields.get("on_timeline") else None,
         regression=_decode_regression(fields.get("regression", b"")),
-    )
-
-
-def encode_pipeline(pipeline: PipelineStatus) -> dict[Any, Any]:
-    """Returns the fields of a pipeline's hash."""
-    return {
-        "source": pipeline.source,
-        "output": pipeline.output,
-        "query_id": pipeline.query_id,
-        "batch_id": pipeline.batch_id,
-        "timeline": pipeline.timeline,
-        "commit_lsn": pipeline.commit_lsn,
-        "wall_ms": pipeline.wall_ms,
-    }
-
-
-def decode_pipeline(name: str, fields: Mapping[str, bytes]) -> PipelineStatus:
-    """Returns the state of a pipeline from the fields of its hash."""
-    return PipelineStatus(
-        name=name,
-        source=fields["source"].decode(),
-        output=fields["output"].decode(),
-        query_id=fields["query_id"].decode(),
-        batch_id=int(fields["batch_id"]),
-        timeline=decode_number(fields["timeline"]),
-        commit_lsn=decode_number(fields["commit_lsn"]),
-        wall_ms=decode_number(fields["wall_ms"], END_OF_TIME_MS),
     )
 
 

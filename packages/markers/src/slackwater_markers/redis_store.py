@@ -13,7 +13,7 @@ import redis
 
 from slackwater_markers import redis_layout as layout
 from slackwater_markers.errors import MarkerStoreContentError, MarkerStoreUnavailableError
-from slackwater_markers.store import CutRetention, FrontierStatus, PipelineStatus, StoredPosition
+from slackwater_markers.store import CutRetention, FrontierStatus, StoredPosition
 from slackwater_protocol import (
     CommitPosition,
     Marker,
@@ -24,14 +24,7 @@ from slackwater_protocol import (
     encode_marker,
     encode_open_transaction,
 )
-from slackwater_protocol.keys import (
-    PIPELINES_KEY,
-    cuts_key,
-    frontier_key,
-    markers_key,
-    open_key,
-    pipeline_key,
-)
+from slackwater_protocol.keys import cuts_key, frontier_key, markers_key, open_key
 
 _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
 """The words of Redis and our scripts for a key that holds something else."""
@@ -179,27 +172,6 @@ class RedisMarkerStore:
         fields = self._hash("open", open_key(source))
         with self._guarded("open"):
             return sorted(map(layout.decode_open, fields.values()), key=lambda t: (t.since_ms, t.xid))
-
-    def register_pipeline(self, pipeline: PipelineStatus) -> None:
-        """See the protocol."""
-        with self._guarded("register_pipeline"):
-            self._client.hset(pipeline_key(pipeline.name), mapping=layout.encode_pipeline(pipeline))
-            self._client.sadd(PIPELINES_KEY, pipeline.name)
-
-    def pipeline(self, name: str) -> PipelineStatus | None:
-        """See the protocol."""
-        fields = self._hash("pipeline", pipeline_key(name))
-        with self._guarded("pipeline"):
-            return layout.decode_pipeline(name, fields) if fields else None
-
-    def pipelines(self) -> list[PipelineStatus]:
-        """See the protocol."""
-        with self._guarded("pipelines"):
-            names = [
-                name.decode() for name in sorted(cast("set[bytes]", self._client.smembers(PIPELINES_KEY)))
-            ]
-        found = (self.pipeline(name) for name in names)
-        return [pipeline for pipeline in found if pipeline is not None]
 
     def close(self) -> None:
         """See the protocol."""

@@ -1,4 +1,4 @@
-"""The marker store: cuts and markers for readers that ask often, and states of sidecars and pipelines."""
+"""The marker store: cuts and markers for readers that ask often, and states of sidecars."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,27 +78,8 @@ class FrontierStatus:
     """The reason if the state is ``regressed``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineStatus:
-    """A pipeline and its progress."""
-
-    name: str
-    source: str
-    output: str
-    """The output topic."""
-    query_id: str
-    """The id that is kept in the checkpoint."""
-    batch_id: int = -1
-    """The newest visible batch; -1 before the first."""
-    timeline: int = 1
-    commit_lsn: int = 0
-    """The view shows everything up to and including this commit; 0 before the first batch."""
-    wall_ms: int
-    """The time of the report, milliseconds since the epoch."""
-
-
 class MarkerStore(Protocol):
-    """Cuts and markers of sources, states of sources and pipelines.
+    """Cuts, markers and states of sources.
 
     A cache without authority: it may lose everything at any moment, may lag behind the cut log, and may be
     replaced by a copy of itself or of another store; and anybody may have written to it, so what it says is
@@ -182,18 +163,6 @@ class MarkerStore(Protocol):
 
     def open(self, source: str) -> list[OpenTransaction]:
         """Returns the transactions the frontier waits for, longest wait first."""
-        ...
-
-    def register_pipeline(self, pipeline: PipelineStatus) -> None:
-        """Registers a pipeline or replaces its state."""
-        ...
-
-    def pipeline(self, name: str) -> PipelineStatus | None:
-        """Returns the state that a pipeline reported last; None when it never did."""
-        ...
-
-    def pipelines(self) -> list[PipelineStatus]:
-        """Returns every registered pipeline, by name."""
         ...
 
     def close(self) -> None:

@@ -8,7 +8,20 @@
     └── MessagingUnavailableError  a server does not do its part; nothing is lost
 """
 
+from typing import Final
+
+import psycopg
+
 from slackwater_protocol import ExplainedError
+
+LOST_CONNECTION: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+)
+"""What is raised when the database cannot be reached or has ended the connection: another one may succeed.
+Time-outs that end a connection are no operational errors for psycopg."""
 
 
 class MessagingError(ExplainedError):

@@ -1,6 +1,14 @@
-"""A message on its way to Kafka."""
+"""A message on its way to Kafka, and the places of messages there."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

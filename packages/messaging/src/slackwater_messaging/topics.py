@@ -22,6 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater_markers.kafka_retry import KafkaRetry, create_topics, is_transient, kafka_error
 from slackwater_messaging.errors import MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.message import Place
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 _SECONDS: Final = 30.0
@@ -31,8 +32,6 @@ _FIRST_LOOK_BACK: Final = 16
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
 
-Place = tuple[str, int]
-"""Topic and partition."""
 T = TypeVar("T")
 
 
@@ -140,7 +139,7 @@ class TopicReader:
             found = self._admin.list_topics(topic, timeout=seconds).topics[topic]
             if found.error is not None:
                 raise KafkaException(found.error)
-            return [(topic, number) for number in sorted(found.partitions)]
+            return [Place(topic, number) for number in sorted(found.partitions)]
 
         return self._asked(f"looking at topic {topic}", ask)
 
@@ -159,7 +158,7 @@ class TopicReader:
 
         def ask(seconds: float) -> dict[Place, int]:
             answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
-            return {(p.topic, p.partition): found.result(seconds).offset for p, found in answers.items()}
+            return {Place(p.topic, p.partition): found.result(seconds).offset for p, found in answers.items()}
 
         return self._asked("asking where topics begin and end", ask) if places else {}
 
@@ -198,7 +197,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _place(record: Record) -> Place:
-    return record.topic() or "", record.partition() or 0
+    return Place(record.topic() or "", record.partition() or 0)
 
 
 def _unavailable(what: str, error: KafkaError) -> MessagingUnavailableError:

@@ -24,7 +24,7 @@ from slackwater_messaging.receiving import (
     TakenOverError,
     header_key,
 )
-from slackwater_testing.receiving.ways import POLICY, Twin, Way, business_key, make_inbox
+from slackwater_testing.messaging.receiving.ways import POLICY, Twin, Way, business_key, make_inbox
 
 pytestmark = pytest.mark.integration
 Connection = psycopg.Connection[Any]

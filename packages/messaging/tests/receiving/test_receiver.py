@@ -4,7 +4,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
-from signal import SIGSTOP
 from typing import Any, TypeVar
 
 import psycopg
@@ -23,12 +22,20 @@ from slackwater_messaging.receiving import (
     ReceiverStep,
 )
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.receiving.member import Effects, processor, receiver
-from slackwater_testing.receiving.ways import Twin, Way, make_inbox
-from slackwater_testing.receiving.world import RIGHT, World, go_on_and_end, stop, wait_until_stopped
+from slackwater_testing.messaging.receiving.crash import (
+    IMPATIENT,
+    SOON,
+    Fault,
+    ReceivePoint,
+    Servers,
+    receive_here,
+    suffer_and_finish,
+)
+from slackwater_testing.messaging.receiving.member import Effects, processor, receiver
+from slackwater_testing.messaging.receiving.ways import Twin, Way, make_inbox
+from slackwater_testing.messaging.receiving.world import RIGHT, World, stop
 
 pytestmark = pytest.mark.integration
-IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
 MANY = 40
 S = TypeVar("S", bound=Server)
 
@@ -36,8 +43,7 @@ S = TypeVar("S", bound=Server)
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """One that may be killed, and that soon gives members up."""
-    overrides = {"group.min.session.timeout.ms": "500"}
-    yield from running(KafkaBroker(tmp_path_factory.mktemp("broker"), overrides=overrides))
+    yield from running(KafkaBroker(tmp_path_factory.mktemp("broker"), overrides=SOON))
 
 
 @pytest.fixture(scope="module")
@@ -53,34 +59,6 @@ def running(server: S) -> Iterator[S]:
     finally:
         server.stop()
         server.delete_data()
-
-
-class RestartAt:
-    """Kills a server at a step, once, and starts it again."""
-
-    def __init__(self, step: object, server: Server) -> None:
-        self._step: object | None = step
-        self._server = server
-
-    def __call__(self, step: object) -> None:
-        if step == self._step:
-            self._step = None
-            self._server.kill()
-            self._server.start()
-
-
-def run_here(world: World, probe: Any, **changed: Any) -> None:
-    """Receives in this process until everything is done."""
-    effects = Effects(world.settings)
-    if world.settings.way is None:
-        with processor(world.settings, probe) as working:
-            while not world.is_done():
-                working.poll(effects.process)
-        return
-    reply = effects.reply if world.settings.has_answers else None
-    with receiver(world.settings, probe) as receiving:
-        while not world.is_done():
-            receiving.poll(effects.handle, reply=reply)
 
 
 DATABASE_STEPS = [ReceiverStep.RECEIVED, ReceiverStep.HANDLED, ReceiverStep.COMMITTED]
@@ -104,10 +82,8 @@ DATABASE_STEPS = [ReceiverStep.RECEIVED, ReceiverStep.HANDLED, ReceiverStep.COMM
 def test_a_database_that_is_killed_costs_nothing_but_time(
     broker: KafkaBroker, server: PostgresServer, way: Way, step: ReceiverStep
 ) -> None:
-    world = World(broker.bootstrap, server.dsn(), way)
-    world.write(range(MANY))
-    run_here(world, RestartAt(step, server))
-    assert world.judge() == RIGHT
+    point = ReceivePoint(way, step, Fault.DATABASE_KILLED)
+    assert suffer_and_finish(point, Servers(server, broker)) == RIGHT
 
 
 @pytest.mark.parametrize(
@@ -121,25 +97,9 @@ def test_a_database_that_is_killed_costs_nothing_but_time(
     ],
 )
 def test_a_broker_that_is_killed_costs_nothing_but_time(
-    broker: KafkaBroker, server: PostgresServer, way: Way | None, step: object
+    broker: KafkaBroker, server: PostgresServer, way: Way | None, step: ReceiverStep | ProcessorStep
 ) -> None:
-    world = World(broker.bootstrap, server.dsn(), way)
-    world.write(range(MANY))
-    run_here(world, RestartAt(step, broker))
-    assert world.judge() == RIGHT
-
-
-def stopped_and_overtaken(world: World, step: object) -> None:
-    """A member is stopped at a step, another one does everything, and the first one goes on."""
-    world.write(range(MANY))
-    lost = world.start(str(step), 2, SIGSTOP, options=IMPATIENT)
-    wait_until_stopped(lost)
-    other = world.start(instance="two", options=IMPATIENT)
-    try:
-        world.wait_until_done(other.is_alive)
-        go_on_and_end(lost)
-    finally:
-        stop(other)
+    assert suffer_and_finish(ReceivePoint(way, step, Fault.BROKER_KILLED), Servers(server, broker)) == RIGHT
 
 
 @pytest.mark.parametrize(
@@ -157,19 +117,16 @@ def stopped_and_overtaken(world: World, step: object) -> None:
     ],
 )
 def test_a_member_that_was_stopped_and_has_lost_its_partitions_repeats_nothing(
-    broker: KafkaBroker, server: PostgresServer, way: Way | None, step: object
+    broker: KafkaBroker, server: PostgresServer, way: Way | None, step: ReceiverStep | ProcessorStep
 ) -> None:
-    world = World(broker.bootstrap, server.dsn(), way)
-    stopped_and_overtaken(world, step)
-    assert world.judge() == RIGHT
+    assert suffer_and_finish(ReceivePoint(way, step, Fault.OVERTAKEN), Servers(server, broker)) == RIGHT
 
 
 def test_without_the_comparison_of_positions_it_repeats_effects(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
-    world = World(broker.bootstrap, server.dsn(), Twin.UNFENCED)
-    stopped_and_overtaken(world, ReceiverStep.POLLED)
-    assert world.judge().repeated > 0
+    point = ReceivePoint(Twin.UNFENCED, ReceiverStep.POLLED, Fault.OVERTAKEN)
+    assert suffer_and_finish(point, Servers(server, broker)).repeated > 0
 
 
 def test_an_error_of_the_service_is_passed_on_and_its_batch_comes_again(
@@ -193,6 +150,36 @@ def test_an_error_of_the_service_is_passed_on_and_its_batch_comes_again(
         while not world.is_done():
             receiving.poll(fail_once)
     assert world.judge() == RIGHT
+
+
+def test_a_batch_whose_transaction_the_database_has_ended_for_its_age_is_tried_again(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    """PostgreSQL ends the connection, which is no operational error for psycopg."""
+    world = World(broker.bootstrap, server.dsn(), Way.TABLE)
+    world.write(range(MANY))
+    effects = Effects(world.settings)
+    ended: list[int] = []
+
+    def handle(connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
+        if not ended:
+            ended.append(connection.info.backend_pid)
+            connection.execute("SET idle_in_transaction_session_timeout = 1")
+            wait_until_gone(server, ended[0])
+        return effects.handle(connection, message)
+
+    with receiver(world.settings) as receiving:
+        while not world.is_done():
+            receiving.poll(handle, reply=effects.reply)
+    assert ended
+    assert world.judge() == RIGHT
+
+
+def wait_until_gone(server: PostgresServer, backend: int) -> None:
+    pause = threading.Event()
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        while connection.execute("SELECT FROM pg_stat_activity WHERE pid = %s", [backend]).fetchone():
+            pause.wait(0.01)
 
 
 def test_an_error_of_the_service_gives_the_kafka_transaction_up(
@@ -307,7 +294,7 @@ def test_records_that_were_deleted_before_they_were_read_are_named(
     """Fails if reading goes on at what is there: the messages in between would be lost without a word."""
     world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
     world.write(range(MANY))
-    run_here(world, lambda step: None)
+    receive_here(world, lambda step: None)
     world.write(range(MANY, 2 * MANY))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     at = TopicPartition(world.settings.topic, 0, MANY)

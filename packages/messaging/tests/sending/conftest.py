@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_testing.messaging.world import World
+from slackwater_testing.messaging.sending.world import World
 
 
 @pytest.fixture

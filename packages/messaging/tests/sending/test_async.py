@@ -19,7 +19,8 @@ from slackwater_messaging import (
 )
 from slackwater_messaging.sending import SendProbe, SendStep
 from slackwater_messaging.sending.step import no_probe
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,8 @@ from slackwater_messaging import MessagingConfigError
 from slackwater_messaging.sending import HEADER_MESSAGE, CapturedOutbox, CaptureRelay, SendStep
 from slackwater_messaging.sending.headers import header_of
 from slackwater_protocol.keys import HEADER_COMMIT_LSN
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 TABLE = "public.outbox"

@@ -14,7 +14,8 @@ from slackwater_messaging.sending import (
     HalfCommittedError,
     SendStep,
 )
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 ORDERS = pytest.mark.parametrize("order", list(CommitOrder))

@@ -24,7 +24,8 @@ from slackwater_messaging.sending import (
 from slackwater_messaging.sending.headers import header_of
 from slackwater_messaging.sending.outbox import LANES
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 SOON = RelaySettings(request_timeout=timedelta(seconds=4))
@@ -232,3 +233,33 @@ def test_the_definition_is_what_create_executes(world: World) -> None:
     outbox.send(world.connection, world.message("one"))
     with PollingRelay(world.dsn, world.kafka, outbox, settings=SOON) as each:
         assert each.run_once() == 1
+
+
+def test_a_relay_goes_on_when_the_database_has_ended_its_transaction_for_its_age(world: World) -> None:
+    """PostgreSQL ends the connection, which is no operational error for psycopg."""
+    mine = f"relay-{world.name}"
+    options = f"application_name={mine}&options=-c%20idle_in_transaction_session_timeout%3D500"
+    stop, pause = threading.Event(), threading.Event()
+
+    def outstay() -> None:
+        with psycopg.connect(world.dsn, autocommit=True) as other:
+            query = "SELECT FROM pg_stat_activity WHERE application_name = %s"
+            while other.execute(query, [mine]).fetchone():
+                pause.wait(0.01)
+
+    world.outbox.send(world.connection, world.message("one"))
+    probe = At(SendStep.TAKEN, outstay)
+    with PollingRelay(
+        f"{world.dsn}?{options}", world.kafka, world.outbox, settings=SOON, probe=probe
+    ) as each:
+        thread = threading.Thread(target=each.run, args=(stop,))
+        thread.start()
+        try:
+            while world.waiting:
+                assert thread.is_alive()
+                pause.wait(0.05)
+        finally:
+            stop.set()
+            thread.join()
+    assert probe.is_done
+    assert set(world.values()) == {"one"}

@@ -22,7 +22,8 @@ from slackwater_messaging.sending import (
 from slackwater_messaging.sending.indoubt import outcome_topic
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.prepared import _explain
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 STEPS = pytest.mark.parametrize(

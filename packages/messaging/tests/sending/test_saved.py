@@ -24,7 +24,8 @@ from slackwater_messaging.sending import (
 )
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.world import At, Death, World
+from slackwater_testing.messaging.sending.world import World
+from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 AT_ONCE = SenderSettings(retry_after=timedelta(0), clock_margin=timedelta(minutes=1))

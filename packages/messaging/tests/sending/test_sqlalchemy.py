@@ -14,7 +14,7 @@ from slackwater_messaging import (
     SavedSender,
 )
 from slackwater_messaging.sending.sqlalchemy import Sender, connection_of, session_transaction
-from slackwater_testing.messaging.world import World
+from slackwater_testing.messaging.sending.world import World
 
 pytestmark = pytest.mark.integration
 

@@ -37,6 +37,11 @@ from slackwater_protocol.errors import (
 )
 from slackwater_protocol.folders import user_cache
 from slackwater_protocol.keys import SourceTopics
+from slackwater_protocol.pipeline_codec import (
+    decode_pipeline_record,
+    encode_pipeline_record,
+    pipeline_record_key,
+)
 from slackwater_protocol.records import (
     AheadMarkers,
     BatchHeader,
@@ -54,6 +59,15 @@ from slackwater_protocol.records import (
     SkipDecision,
     TimelineDecision,
     TopicState,
+)
+from slackwater_protocol.registrations import (
+    PipelineEntry,
+    PipelineRecord,
+    PipelineRegistration,
+    PipelineReport,
+    RegisteredStage,
+    RegisteredView,
+    RunEnd,
 )
 from slackwater_protocol.servers import (
     NO_SERVERS,
@@ -87,12 +101,19 @@ __all__ = [
     "OffsetRange",
     "OpenTransaction",
     "PassDecision",
+    "PipelineEntry",
+    "PipelineRecord",
+    "PipelineRegistration",
+    "PipelineReport",
     "PostgresSettings",
     "ProgressRecord",
     "ProtocolError",
     "PublishedCut",
     "RedisSettings",
+    "RegisteredStage",
+    "RegisteredView",
     "RegistrySettings",
+    "RunEnd",
     "SchemaLanguage",
     "Servers",
     "ServersConfigError",
@@ -110,14 +131,17 @@ __all__ = [
     "decode_log_record",
     "decode_marker",
     "decode_open_transaction",
+    "decode_pipeline_record",
     "decode_progress_record",
     "encode_commit_record",
     "encode_cut",
     "encode_log_record",
     "encode_marker",
     "encode_open_transaction",
+    "encode_pipeline_record",
     "encode_progress_record",
     "format_position",
     "parse_position",
+    "pipeline_record_key",
     "user_cache",
 ]

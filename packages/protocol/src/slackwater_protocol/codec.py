@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 def encode_cut(cut: Cut) -> bytes:
     """Encodes a cut, as in the cut log and in the Redis stream."""
-    return _dump(
+    return dump(
         {
             "v": PROTOCOL_VERSION,
             "source": cut.source,
@@ -72,7 +72,7 @@ def decode_cut(data: bytes) -> Cut:
         MalformedRecordError: The bytes are no cut.
         UnsupportedVersionError: A newer version has written it.
     """
-    return _load("cut", data, _cut)
+    return load("cut", data, _cut)
 
 
 def encode_log_record(record: LogRecord) -> bytes:
@@ -80,13 +80,13 @@ def encode_log_record(record: LogRecord) -> bytes:
     if isinstance(record, Cut):
         return encode_cut(record)
     if isinstance(record, AheadMarkers):
-        return _dump({"v": PROTOCOL_VERSION, "kind": "markers", **_ahead_fields(record)})
-    return _dump({"v": PROTOCOL_VERSION, "kind": _DECISION_KINDS[type(record)], **asdict(record)})
+        return dump({"v": PROTOCOL_VERSION, "kind": "markers", **_ahead_fields(record)})
+    return dump({"v": PROTOCOL_VERSION, "kind": _DECISION_KINDS[type(record)], **asdict(record)})
 
 
 def decode_log_record(data: bytes) -> LogRecord:
     """Decodes a record of a cut log; raises like :func:`decode_cut`."""
-    return _load("record of the cut log", data, _log_record)
+    return load("record of the cut log", data, _log_record)
 
 
 def encode_commit_record(record: CommitRecord) -> bytes:
@@ -137,14 +137,14 @@ def decode_commit_record(data: bytes) -> CommitRecord:
     try:
         return _commit_record(_COMMIT_DECODER.decode(data))
     except _UNREADABLE as error:
-        _load(kind, data, lambda _: None)  # what a newer version has changed is no damage
+        load(kind, data, lambda _: None)  # what a newer version has changed is no damage
         raise _malformed(kind, data, error) from error
 
 
 def encode_progress_record(record: ProgressRecord) -> bytes:
     """Encodes the value of a record in a progress topic."""
     topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
-    return _dump(
+    return dump(
         {
             "v": PROTOCOL_VERSION,
             "pipeline": record.pipeline,
@@ -162,7 +162,7 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
 
 def decode_progress_record(data: bytes) -> ProgressRecord:
     """Decodes a progress record; raises like :func:`decode_cut`."""
-    return _load("progress record", data, _progress_record)
+    return load("progress record", data, _progress_record)
 
 
 def encode_marker(marker: Marker) -> bytes:
@@ -177,12 +177,12 @@ def encode_marker(marker: Marker) -> bytes:
 
 def decode_marker(data: bytes) -> Marker:
     """Decodes a marker; raises like :func:`decode_cut`."""
-    return _load("marker", data, _marker)
+    return load("marker", data, _marker)
 
 
 def encode_open_transaction(transaction: OpenTransaction) -> bytes:
     """Encodes a field of the ``open`` hash."""
-    return _dump(
+    return dump(
         {
             "v": PROTOCOL_VERSION,
             "xid": transaction.xid,
@@ -198,10 +198,10 @@ def encode_open_transaction(transaction: OpenTransaction) -> bytes:
 
 def decode_open_transaction(data: bytes) -> OpenTransaction:
     """Decodes an open transaction; raises like :func:`decode_cut`."""
-    return _load("open transaction", data, _open_transaction)
+    return load("open transaction", data, _open_transaction)
 
 
-class _Fields:
+class Fields:
     """The fields of a JSON object, each of the type that is asked for.
 
     All methods raise ``ValueError`` or ``KeyError``: what was written by something else, or damaged, must not
@@ -225,18 +225,26 @@ class _Fields:
         """Returns milliseconds since the epoch."""
         return _number(self._fields[name], name, below=END_OF_TIME_MS)
 
+    def moment_or_none(self, name: str) -> int | None:
+        """Returns milliseconds since the epoch; None for null."""
+        return None if self._fields[name] is None else self.moment(name)
+
     def number_or_none(self, name: str) -> int | None:
+        """Returns a whole number; None for null."""
         return None if self._fields[name] is None else self.number(name)
 
     def text(self, name: str) -> str:
+        """Returns a text that can be written again."""
         found = _typed(self._fields[name], str, name)
         found.encode()  # half a surrogate pair could not be written again
         return found
 
     def flag(self, name: str) -> bool:
+        """Returns true or false; false if the field is not there, as in version 1."""
         return _typed(self._fields.get(name, False), bool, name)
 
     def numbers(self, name: str) -> list[int]:
+        """Returns a list of whole numbers."""
         return _numbers(self._fields[name], name)
 
     def numbers_or_none(self, name: str) -> list[int]:
@@ -244,14 +252,31 @@ class _Fields:
         return self.numbers(name) if name in self._fields else []
 
     def mapping(self, name: str) -> dict[str, Any]:
+        """Returns an object; its values are unchecked."""
         found: dict[str, Any] = _typed(self._fields[name], dict, name)
         "".join(found).encode()
         return found
 
     def lists(self, name: str) -> list[list[Any]]:
+        """Returns a list of lists; their values are unchecked."""
         return _typed_list(self._fields[name], list, name)
 
+    def text_list(self, name: str) -> tuple[str, ...]:
+        """Returns a list of texts."""
+        found = _typed_list(self._fields[name], str, name)
+        "".join(found).encode()
+        return tuple(found)
+
+    def objects(self, name: str) -> list["Fields"]:
+        """Returns a list of objects."""
+        return [Fields(each) for each in _typed_list(self._fields[name], dict, name)]
+
+    def object_or_none(self, name: str) -> "Fields | None":
+        """Returns an object; None for null."""
+        return None if self._fields[name] is None else Fields(self._fields[name])
+
     def counts(self, name: str) -> dict[str, int]:
+        """Returns an object whose values are whole numbers."""
         found = self.mapping(name)
         _numbers(list(found.values()), name)
         return found
@@ -313,7 +338,7 @@ def _check_range(numbers: list[int], name: str, below: int = _TOO_LARGE, least: 
         raise ValueError(f"{name} holds a number out of range")
 
 
-def _cut(d: _Fields) -> Cut:
+def _cut(d: Fields) -> Cut:
     previous_lsn = d.number("previous")
     return Cut(
         source=d.text("source"),
@@ -333,7 +358,7 @@ def _cut(d: _Fields) -> Cut:
     )
 
 
-def _log_record(d: _Fields) -> LogRecord:
+def _log_record(d: Fields) -> LogRecord:
     kind = d.kind()
     if kind == "cut":
         return _cut(d)
@@ -349,7 +374,7 @@ def _log_record(d: _Fields) -> LogRecord:
     raise ValueError(f"kind is {kind!r}")
 
 
-def _decided(d: _Fields) -> dict[str, Any]:
+def _decided(d: Fields) -> dict[str, Any]:
     """Reads the fields that all decisions have."""
     return {
         "source": d.text("source"),
@@ -373,7 +398,7 @@ def _ahead_fields(markers: AheadMarkers) -> dict[str, Any]:
     }
 
 
-def _ahead(d: _Fields) -> AheadMarkers:
+def _ahead(d: Fields) -> AheadMarkers:
     previous_lsn = d.number("previous")
     markers = {}
     for topic, *numbers in d.lists("markers"):
@@ -470,7 +495,7 @@ def _topic_state(values: Any) -> TopicState:
     return state
 
 
-def _progress_record(d: _Fields) -> ProgressRecord:
+def _progress_record(d: Fields) -> ProgressRecord:
     return ProgressRecord(
         pipeline=d.text("pipeline"),
         query_id=d.text("query_id"),
@@ -486,11 +511,11 @@ def _progress_record(d: _Fields) -> ProgressRecord:
     )
 
 
-def _marker(d: _Fields) -> Marker:
+def _marker(d: Fields) -> Marker:
     return Marker(d.number("lsn"), d.number("offset"))
 
 
-def _open_transaction(d: _Fields) -> OpenTransaction:
+def _open_transaction(d: Fields) -> OpenTransaction:
     return OpenTransaction(
         xid=d.number("xid"),
         commit_lsn=d.number_or_none("commit_lsn"),
@@ -514,16 +539,18 @@ def _sums(differences: Sequence[int], start: int = 0) -> list[int]:
     return list(accumulate(differences, initial=start))[1:]
 
 
-def _dump(fields: dict[str, Any]) -> bytes:
+def dump(fields: dict[str, Any]) -> bytes:
+    """Encodes a record's fields as compact JSON."""
     return msgspec.json.encode(fields)
 
 
 _UNREADABLE = (ValueError, KeyError, RecursionError, msgspec.MsgspecError)
 
 
-def _load(kind: str, data: bytes, build: Callable[[_Fields], T]) -> T:
+def load(kind: str, data: bytes, build: Callable[[Fields], T]) -> T:
+    """Decodes a record of a kind; raises like :func:`decode_cut`."""
     try:
-        fields = _Fields(msgspec.json.decode(data))
+        fields = Fields(msgspec.json.decode(data))
         version = fields.number("v")
         if version > PROTOCOL_VERSION:
             raise UnsupportedVersionError(kind, version, PROTOCOL_VERSION)

@@ -10,14 +10,20 @@ from dataclasses import dataclass, field
 HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
-PIPELINES_KEY = "slackwater:pipelines"
+PIPELINES_TOPIC = "slackwater.pipelines"
+"""Kafka topic with the registrations and reports of a cluster's pipelines; compacted, one partition."""
 LEDGER_SCHEMA = "slackwater"
 """The schema of ledgers in lakes; views have none of their tables in it."""
 
 
-def pipeline_key(pipeline: str) -> str:
-    """Redis hash: progress and topology of a pipeline."""
-    return f"slackwater:pipeline:{pipeline}"
+def registration_key(pipeline: str, run: str) -> str:
+    """Key of a run's registration in :data:`PIPELINES_TOPIC`."""
+    return f"{pipeline}/{run}"
+
+
+def report_key(pipeline: str, run: str) -> str:
+    """Key of a run's report in :data:`PIPELINES_TOPIC`."""
+    return f"{pipeline}/{run}/report"
 
 
 def cuts_key(source: str, timeline: int) -> str:

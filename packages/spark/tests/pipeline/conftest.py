@@ -137,6 +137,11 @@ class Inventory:
         self._uncut, self._previous_lsn = [], self._lsn
         return self._lsn
 
+    def newest_cuts(self) -> list[Cut]:
+        """The newest cut, if there is one."""
+        newest = self._log.newest()
+        return [] if newest is None else [newest.cut]
+
     def view(self) -> dict[int, Row]:
         """The view over the current rows, computed by DuckDB in one piece."""
         sql = (ORDERS_PIPELINE / "views" / "orders_with_lines.sql").read_text()

@@ -14,15 +14,25 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_protocol import NO_SERVERS, ProgressRecord, SystemClock
+from slackwater_markers import InMemoryPipelineLog, PipelineLogUnavailableError
+from slackwater_protocol import (
+    NO_SERVERS,
+    PipelineRegistration,
+    PipelineReport,
+    ProgressRecord,
+    SystemClock,
+)
 from slackwater_spark.errors import (
     PipelineStateError,
     PipelineUnavailableError,
     QueryFailedError,
     RecordsGoneError,
+    RunOvertakenError,
 )
 from slackwater_spark.pipeline import RunSettings, load_pipeline, runner
+from slackwater_spark.pipeline import progress as progress_module
 from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+from slackwater_spark.pipeline.registration import make_registration
 from slackwater_spark.pipeline.runner import PipelineRun
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
@@ -93,6 +103,8 @@ class Run:
         self.definition = replace(load_pipeline(ORDERS_PIPELINE), buckets=None)
         self.context, self.sink, self.stop = Context(), Sink(), threading.Event()
         self.loop: Callable[[], None] = lambda: None
+        self.pipelines = InMemoryPipelineLog()
+        monkeypatch.setattr(progress_module, "KafkaPipelineLog", lambda *_, **__: self.pipelines)
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: set())
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
@@ -233,7 +245,109 @@ def test_a_checkpoint_is_claimed_before_the_output_is_taken_over(run: Run) -> No
     assert json.loads((run.folder / CHECKPOINT_FILE).read_text())["version"] == "3"
 
 
+def test_a_name_that_is_taken_is_refused_before_anything_is_written_or_asked(run: Run) -> None:
+    run.go()
+    holder = registered(run)
+    run.folder = run.folder.with_name("another")
+    run.settings = replace(run.settings, checkpoint=str(run.folder))
+    run.definition, run.sink = replace(run.definition, source="crm"), Sink()
+    with pytest.raises(PipelineStateError, match=r"'orders' is taken: .* from source inv .*topology forget"):
+        run.go()
+    assert run.sink.checked == run.sink.happened == []
+    assert not run.folder.exists()
+    assert registered(run) == holder
+
+
+def test_a_name_that_is_taken_in_the_same_moment_is_refused_before_the_output_is_taken_over(
+    run: Run,
+) -> None:
+    """Both have looked and found nobody: the one that registers first goes on."""
+    late = run.new()
+    late.check()
+    run.loop = lambda: pytest.fail("it runs")
+    first = replace(make_registration_of(run), query_id="another", source="crm")
+    run.pipelines.register(first)
+    context: Any = run.context
+    with pytest.raises(PipelineStateError, match="'orders' is taken: a pipeline from source crm"):
+        late.run(context)
+    assert run.sink.happened == ["close"]
+    assert registered(run) == first
+
+
+def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise PipelineLogUnavailableError("removal", "timed out")
+
+    late = run.new()
+    late.check()
+    run.pipelines.register(replace(make_registration_of(run), query_id="another"))
+    monkeypatch.setattr(run.pipelines, "forget", away)
+    context: Any = run.context
+    with pytest.raises(PipelineStateError, match="'orders' is taken"):
+        late.run(context)
+    assert run.sink.happened == ["close"]
+
+
+def make_registration_of(run: Run) -> PipelineRegistration:
+    return make_registration(
+        run.definition, timeline=1, checkpoint="c", calls_function=False, clock=SystemClock()
+    )
+
+
+def registered(run: Run) -> PipelineRegistration:
+    [found] = [e.record for e in run.pipelines.read() if isinstance(e.record, PipelineRegistration)]
+    return found
+
+
 # --- how it ends
+
+
+def reported(run: Run) -> PipelineReport:
+    [found] = [e.record for e in run.pipelines.read() if isinstance(e.record, PipelineReport)]
+    return found
+
+
+def test_a_run_registers_and_says_that_it_leaves(run: Run) -> None:
+    run.go()
+    identity = Checkpoint(str(run.folder)).identity()
+    assert identity is not None
+    assert (registered(run).query_id, registered(run).checkpoint) == (identity.query_id, str(run.folder))
+    end = reported(run).end
+    assert end is not None
+    assert end.failure == ""
+
+
+def test_a_run_that_fails_says_why(run: Run) -> None:
+    run.fails(Py4JError(FAILED))
+    with pytest.raises(QueryFailedError):
+        run.go()
+    end = reported(run).end
+    assert end is not None
+    assert end.failure.startswith("QueryFailedError: pipeline 'orders' stopped: Job aborted")
+
+
+def test_a_run_that_was_overtaken_says_nothing_about_the_one_that_goes_on(run: Run) -> None:
+    run.fails(RunOvertakenError("orders", "fenced"))
+    with pytest.raises(RunOvertakenError):
+        run.go()
+    assert not any(isinstance(e.record, PipelineReport) and e.record.end for e in run.pipelines.read())
+
+
+def test_a_topic_of_pipelines_that_is_away_costs_a_run_nothing_but_lines_in_its_log(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away(*_: object) -> None:
+        raise PipelineLogUnavailableError("read", "no right")
+
+    for method in ("read", "ensure", "register"):
+        monkeypatch.setattr(run.pipelines, method, away)
+    ran: list[bool] = []
+    run.loop = lambda: ran.append(True)
+    run.go()
+    assert ran == [True]
+    assert caplog.text.count("no right") == 2, "when it looks, and when it registers"
 
 
 def test_a_run_that_has_shown_all_there_is_ends_and_leaves_spark_as_it_was(run: Run) -> None:

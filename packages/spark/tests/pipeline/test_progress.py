@@ -1,27 +1,29 @@
+"""What the cluster is told of a run while it goes on."""
+
+import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from slackwater_markers import InMemoryMarkerStore, MarkerStoreUnavailableError, PipelineStatus
-from slackwater_protocol import ProgressRecord, SystemClock
-from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
-from slackwater_spark.pipeline.progress import BatchProgress, StatusReporter
-from slackwater_spark.sink import Emit
-from slackwater_sql.plan import EnginePlan
+import pytest
 
-DEFINITION = PipelineDefinition(
-    name="orders",
-    source="inv",
-    emit=Emit.LATEST,
-    buckets=4,
-    outputs=(ViewOutput("orders", "out"), ViewOutput("totals", "sums")),
-    plan=EnginePlan((), ()),
+from slackwater_control import make_topology
+from slackwater_markers import InMemoryPipelineLog
+from slackwater_protocol import (
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
+    ProgressRecord,
+    RegisteredView,
 )
+from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.pipeline import load_pipeline, pipeline_definition
+from slackwater_spark.pipeline import progress as progress_module
+from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
+from slackwater_spark.pipeline.registration import make_registration, with_checkpoint
+from slackwater_sql.postgres import parse_catalog
 
-
-class StoreThatIsAway(InMemoryMarkerStore):
-    def register_pipeline(self, pipeline: PipelineStatus) -> None:
-        raise MarkerStoreUnavailableError("register", "redis:6379", "connection refused")
-
-
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 BATCH = BatchProgress(
     pipeline="orders",
     source="inv",
@@ -39,38 +41,204 @@ BATCH = BatchProgress(
 )
 
 
+class StandingClock:
+    """Goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class WatchedLog(InMemoryPipelineLog):
+    """Lets a test wait for reports."""
+
+    def __init__(self, clock: StandingClock) -> None:
+        super().__init__(clock)
+        self.reports: list[PipelineReport] = []
+        self._news = threading.Condition()
+
+    def report(self, report: PipelineReport) -> None:
+        super().report(report)
+        with self._news:
+            self.reports.append(report)
+            self._news.notify_all()
+
+    def await_report(self, number: int) -> PipelineReport:
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.reports) >= number, 300)
+        return self.reports[number - 1]
+
+
+@pytest.fixture
+def clock() -> StandingClock:
+    return StandingClock()
+
+
+@pytest.fixture
+def log(clock: StandingClock, monkeypatch: pytest.MonkeyPatch) -> WatchedLog:
+    monkeypatch.setattr(progress_module, "_REPORT_SECONDS", 0.001)
+    return WatchedLog(clock)
+
+
+def registration(clock: StandingClock) -> PipelineRegistration:
+    definition = load_pipeline(ORDERS_PIPELINE)
+    return make_registration(definition, timeline=2, checkpoint="/c", calls_function=False, clock=clock)
+
+
 def test_the_lag_is_the_time_from_commit_to_visibility() -> None:
     assert BATCH.lag == timedelta(milliseconds=750)
 
 
-def test_the_marker_store_holds_the_newest_visible_batch() -> None:
-    store = InMemoryMarkerStore()
-    reporter = StatusReporter(DEFINITION, store, SystemClock())
-    reporter.report_start("q", None)
-    reporter.report_batch("q", BATCH)
-    status = store.pipeline("orders")
-    assert status is not None
-    assert (status.batch_id, status.commit_lsn, status.output, status.query_id) == (4, 20, "out, sums", "q")
+def test_news_are_reported_and_silence_now_and_then(log: WatchedLog, clock: StandingClock) -> None:
+    reporter = RunReporter(log, registration(clock), clock)
+    with reporter.reporting_end():
+        reporter.check(None)
+        reporter.register("q")
+        first = log.await_report(1)
+        assert (first.batch_id, first.timeline, first.end) == (-1, 2, None)
+        reporter.report_batch(BATCH)
+        second = log.await_report(2)
+        assert (second.batch_id, second.commit_lsn, second.events, second.documents) == (4, 20, 3, 2)
+        assert (second.commit_ts_ms, second.visible_ms, second.parts_us) == (1000, 1750, {"plan": 100_000})
+        clock.seconds += 10
+        assert log.await_report(3) == second
+        reporter.report_batch(replace(BATCH, batch_id=5))
+        third = log.await_report(4)
+        assert (third.batch_id, third.events, third.run_events, third.run_documents) == (5, 3, 6, 4)
+    assert log.reports[4] == replace(third, end=log.reports[4].end)
+    assert len(log.reports) == 5
 
 
-def test_a_run_that_goes_on_reports_what_is_visible() -> None:
-    store = InMemoryMarkerStore()
+def test_a_run_that_goes_on_reports_what_is_visible(log: WatchedLog, clock: StandingClock) -> None:
     progress = ProgressRecord(
         pipeline="orders", query_id="q", batch_id=7, source="inv", timeline=2, commit_lsn=30
     )
-    StatusReporter(DEFINITION, store, SystemClock()).report_start("q", progress)
-    status = store.pipeline("orders")
-    assert status is not None
-    assert (status.batch_id, status.timeline, status.commit_lsn) == (7, 2, 30)
+    reporter = RunReporter(log, registration(clock), clock)
+    with reporter.reporting_end():
+        reporter.register("q")
+        reporter.report_start(None)
+        reporter.report_start(progress)
+    last = log.reports[-1]
+    assert (last.batch_id, last.timeline, last.commit_lsn, last.commit_ts_ms) == (7, 2, 30, None)
+    assert last.end is not None
 
 
-def test_a_pipeline_that_has_shown_nothing_yet_is_on_the_timeline_that_it_reads() -> None:
-    store = InMemoryMarkerStore()
-    StatusReporter(DEFINITION, store, SystemClock(), timeline=2).report_start("q", None)
-    status = store.pipeline("orders")
-    assert status is not None
-    assert (status.batch_id, status.timeline, status.commit_lsn) == (-1, 2, 0)
+def test_a_failure_that_is_no_text_is_reported_all_the_same(log: WatchedLog, clock: StandingClock) -> None:
+    reporter = RunReporter(log, registration(clock), clock)
+
+    def fail() -> None:
+        with reporter.reporting_end():
+            reporter.register("q")
+            raise ValueError("\ud800" + "x" * 5000)
+
+    with pytest.raises(ValueError, match="x"):
+        fail()
+    end = log.reports[-1].end
+    assert end is not None
+    assert end.failure.startswith("ValueError: ?x")
+    assert len(end.failure) == 2000
 
 
-def test_a_marker_store_that_is_away_is_no_error() -> None:
-    StatusReporter(DEFINITION, StoreThatIsAway(), SystemClock()).report_start("q", None)
+def test_an_error_names_who_holds_a_name_and_what_helps(log: WatchedLog, clock: StandingClock) -> None:
+    held = replace(registration(clock), query_id="q", owner="team shop", host="host-7", pid=4711)
+    log.register(held)
+    clock.seconds += 3
+    with pytest.raises(PipelineStateError) as caught:
+        RunReporter(log, registration(clock), clock).check(None)
+    for part in (
+        "the name 'orders' is taken",
+        "from source inv to kafka orders_with_lines runs on host-7 (process 4711)",
+        "since 1970-01-01 00:16:40 UTC",
+        "checkpoint /c",
+        "owner: team shop",
+        "last heard of 3 s ago",
+        "give this pipeline another name",
+    ):
+        assert part in str(caught.value)
+    RunReporter(log, registration(clock), clock).check("q")
+
+
+def test_a_run_takes_the_place_of_an_earlier_checkpoint_of_its_pipeline(
+    log: WatchedLog, clock: StandingClock
+) -> None:
+    log.register(replace(registration(clock), query_id="lost", run="lost"))
+    clock.seconds += 100
+    reporter = RunReporter(log, registration(clock), clock)
+    with reporter.reporting_end():
+        reporter.check(None)
+        reporter.register("new")
+    found = [e.record for e in log.read() if isinstance(e.record, PipelineRegistration)]
+    assert [each.query_id for each in found] == ["new"]
+
+
+def test_a_registration_describes_the_pipeline(clock: StandingClock) -> None:
+    found = registration(clock)
+    assert (found.pipeline, found.base_name, found.revision, found.owner) == ("orders", "orders", 1, "")
+    assert found.tables == {
+        "inventory.order_lines": "inv.inventory.order_lines",
+        "inventory.orders": "inv.inventory.orders",
+    }
+    [stage] = found.stages
+    assert (stage.number, stage.level, stage.key, stage.stages) == (1, 1, ("id",), ())
+    assert stage.tables == tuple(found.tables)
+    assert "joins" in stage.why
+    assert found.views == (
+        RegisteredView(
+            name="orders_with_lines",
+            output="orders_with_lines",
+            kind="kafka",
+            format="json",
+            output_source="",
+            tables=tuple(found.tables),
+            stages=(1,),
+        ),
+    )
+
+
+def test_a_registration_of_a_revision_has_its_base_name_and_the_stages_that_follow_each_other(
+    clock: StandingClock,
+) -> None:
+    catalog = parse_catalog({"s": "CREATE TABLE s.t (id int PRIMARY KEY, a int NOT NULL, b int NOT NULL)"})
+    views = {
+        "sums": "SELECT TRANSACTIONALLY t.a, t.b, count(*) AS n FROM s.t t GROUP BY t.a, t.b",
+        "tops": "SELECT TRANSACTIONALLY s.a, max(s.n) AS most FROM sums s GROUP BY s.a",
+    }
+    definition = pipeline_definition(name="p.v3", source="inv", catalog=catalog, views=views)
+    definition = replace(definition, revision=3, owner="ann", topics={"s.t": "elsewhere"})
+    found = make_registration(definition, timeline=1, checkpoint="/c", calls_function=True, clock=clock)
+    assert (found.base_name, found.revision, found.owner, found.tables) == (
+        "p",
+        3,
+        "ann",
+        {"s.t": "elsewhere"},
+    )
+    assert {view.kind for view in found.views} == {"function"}
+    named = with_checkpoint(found, "0123456789")
+    assert (named.pipeline, named.base_name, named.query_id) == ("p/01234567", "p", "0123456789")
+    assert with_checkpoint(registration(clock), "0123").pipeline == "orders"
+    later = [stage for stage in found.stages if stage.level > 1]
+    assert later
+    assert all(stage.stages and not stage.tables for stage in later)
+
+
+def test_pipelines_that_read_each_other_are_linked_by_what_they_register(clock: StandingClock) -> None:
+    folders = [ORDERS_PIPELINE.with_name(name) for name in ("order_sizes", "order_totals")]
+    found = [
+        make_registration(load_pipeline(f), timeline=1, checkpoint="/c", calls_function=False, clock=clock)
+        for f in folders
+    ]
+    entries = [PipelineEntry(record, offset, 0) for offset, record in enumerate(found)]
+    topology = make_topology(entries, {}, 0)
+    [link] = topology.links
+    assert (link.pipeline, link.source, link.table, link.read_by) == (
+        "order_totals",
+        "order_totals",
+        "public.order_totals",
+        "order_sizes",
+    )
+    assert [source.name for source in topology.sources] == ["inv", "order_totals", "order_sizes"]

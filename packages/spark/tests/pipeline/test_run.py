@@ -21,6 +21,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from slackwater_control import PipelineNode, PipelineState, Progress, make_topology
+from slackwater_markers import KafkaPipelineLog
 from slackwater_protocol import format_position
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -232,6 +234,8 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     run.kill()
     _, alive = psutil.wait_procs(descendants, timeout=300)
     assert [process for process in alive if not has_ended(process)] == []
+    assert shown_pipeline(inventory).state is PipelineState.RUNNING, "nobody can know yet"
+    assert shown_pipeline(inventory, seconds_later=31).state is PipelineState.VANISHED
 
 
 @pytest.mark.full
@@ -425,25 +429,70 @@ JVM = "org.apache.spark.deploy.SparkSubmit"
 WORKERS = "slackwater_spark.worker_daemon"
 
 
+def shown_pipeline(inventory: Inventory, *, seconds_later: int = 0) -> PipelineNode:
+    """What the topology shows of the pipeline of the inventory's source, perhaps some time later."""
+    log = KafkaPipelineLog(inventory.bootstrap)
+    entries = log.read()
+    log.close()
+    [cut] = inventory.newest_cuts()
+    now_ms = time.time_ns() // 1_000_000 + 1_000 * seconds_later
+    topology = make_topology(entries, {inventory.source: cut}, now_ms)
+    [shown] = [each for each in topology.pipelines if each.source == inventory.source]
+    return shown
+
+
+def await_shown(inventory: Inventory, run: Any, is_wanted: Callable[[PipelineNode], bool]) -> None:
+    """Waits until a live run has reported what is wanted."""
+    deadline = time.monotonic() + 400
+    while not is_wanted(shown_pipeline(inventory)):
+        assert time.monotonic() < deadline
+        assert not run.has_ended, run.last
+
+
 def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
-    inventory: Inventory, output: Output, start_pipeline: StartPipeline
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
-    """Also when the processes that compute its batches were killed before: their tasks are repeated."""
+    """Also when the processes that compute its batches were killed before: their tasks are repeated.
+
+    The topology shows them all; without Redis, too. Another pipeline of the name is refused meanwhile.
+    """
     inventory.run(10)
     run = start_pipeline(settings={"available_now": False})
     run.await_batch()
+    shown = shown_pipeline(inventory)
+    assert (shown.state, shown.name, shown.pid) == ("running", run.order["name"], run.process.pid)
+    assert [(view.name, view.output) for view in shown.views] == [
+        ("orders_with_lines", f"out-{inventory.source}")
+    ]
+    other = start_pipeline(
+        topic=f"other-{inventory.source}", settings={"checkpoint": str(tmp_path / "other")}
+    )
+    assert other.await_end() == 1
+    assert other.last["error"] == "PipelineStateError"
+    assert f"is taken: a pipeline from source {inventory.source} to kafka out-" in other.last["message"]
+    assert f"(process {run.process.pid})" in other.last["message"]
+    assert not (tmp_path / "other" / "slackwater.json").exists()
+    topics = AdminClient({"bootstrap.servers": inventory.bootstrap}).list_topics(timeout=300).topics
+    assert f"other-{inventory.source}" not in topics
     workers = [child for daemon in processes(run, WORKERS) for child in daemon.children()]
     assert workers
     for worker in workers:
         worker.kill()
     inventory.run(10)
     run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    await_shown(inventory, run, lambda shown: shown.progress is Progress.UP_TO_DATE)
     assert run.stop() == 0
     assert run.last == {"ended": True}
+    shown = shown_pipeline(inventory)
+    assert (shown.state, shown.behind_ms, shown.run_events) == ("left", 0, inventory.events)
     before = inventory.events
     inventory.run(10)
+    assert shown_pipeline(inventory).progress is Progress.BEHIND
     run = start_pipeline(settings={"redis_url": "redis://127.0.0.1:1/0"})
     assert run.await_end() == 0, run.last
+    shown = shown_pipeline(inventory)
+    assert (shown.state, shown.behind_ms, shown.pid) == ("left", 0, run.process.pid)
+    assert shown.run_events == inventory.events - before
     assert sum(batch["events"] for batch in run.batches) == inventory.events - before
     assert_view(inventory, output)
 

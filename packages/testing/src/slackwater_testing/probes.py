@@ -38,7 +38,37 @@ class LookAt:
             self._look()
 
 
-class SignalAt:
+class Death(BaseException):
+    """What a process that is killed does to its open calls."""
+
+
+class At:
+    """Does something once, at a step, after it was reached some times.
+
+    Args:
+        step: The step; None: never.
+        act: What is done; None: :class:`Death` is raised.
+        times: Which of its occurrences, counting from 1.
+    """
+
+    def __init__(self, step: str | None, act: Callable[[], object] | None = None, times: int = 1) -> None:
+        self._step, self._act, self._left = step, act, times
+        self.is_done = False
+        """Whether it has happened, and is over."""
+
+    def __call__(self, step: str) -> None:
+        """Is told of each step."""
+        if step != self._step:
+            return
+        self._left -= 1
+        if self._left == 0:
+            if self._act is None:
+                raise Death
+            self._act()
+            self.is_done = True
+
+
+class SignalAt(At):
     """Sends this process a signal at a step, after it was reached some times.
 
     Args:
@@ -50,11 +80,4 @@ class SignalAt:
     def __init__(
         self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL
     ) -> None:
-        self._step, self._left, self._number = step, times, number
-
-    def __call__(self, step: str) -> None:
-        """Is told of each step."""
-        if step == self._step:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), self._number)
+        super().__init__(step, lambda: os.kill(os.getpid(), number), times)

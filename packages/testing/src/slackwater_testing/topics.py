@@ -1,13 +1,17 @@
-"""Reads topics for tests and measurements, as plain ``read_committed`` consumers: no groups, no commits."""
+"""Topics of tests and measurements: made, and read as plain ``read_committed`` consumers without groups."""
 
 import logging
 import threading
 from collections.abc import Iterator, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
 
 from slackwater_cdc.testing import RUN_HEADER
 from slackwater_cdc.testing.recording import RecordedRecord, Recording, Spot
+from slackwater_markers.kafka_retry import KafkaRetry, create_topics
 from slackwater_protocol import Clock, SystemClock
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_testing.errors import RunFailedError
@@ -16,11 +20,39 @@ _log = logging.getLogger(__name__)
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - has no other name
 _CHUNK = 1_000
 _ASK_SECONDS = 10.0
+_MAKE_SECONDS = 60.0
+_NOT_YET = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._NOENT,  # noqa: SLF001
+)
+"""A broker that has made a topic may not know it yet."""
 _SILENCE_SECONDS = 20.0
 """Nothing for so long means that nothing will come."""
 _LOOK_AGAIN_SECONDS = 0.2
 _DISCOVER_SECONDS = 0.5
 """Between two looks for new topics and partitions."""
+
+
+def make_topics(bootstrap: str, names: Sequence[str], partitions: int, **config: str) -> None:
+    """Makes topics, and returns when they can be read; one that exists stays as it is.
+
+    More settings are the topics', with ``_`` for ``.``.
+
+    Raises:
+        KafkaException: The broker refuses or does not answer.
+    """
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    create_topics(admin, [NewTopic(name, partitions, 1, config=settings) for name in names], _MAKE_SECONDS)
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(name, number): latest for name in names for number in range(partitions)}
+
+    def ask(seconds: float) -> None:
+        for found in admin.list_offsets(asked, request_timeout=seconds).values():
+            found.result(seconds)
+
+    KafkaRetry(f"making {', '.join(names)}", _MAKE_SECONDS, also=_NOT_YET).call(ask)
 
 
 def open_consumer(bootstrap: str, **settings: object) -> Consumer:

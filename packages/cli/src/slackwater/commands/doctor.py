@@ -13,6 +13,7 @@ from slackwater.doctor.examination import examine, open_sources
 from slackwater.doctor.facts import Finding, SourceFacts
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output, ago, aligned
+from slackwater.pipelines import pipeline_table
 from slackwater.settings import Settings
 from slackwater_protocol import OpenTransaction, format_position
 
@@ -31,7 +32,8 @@ def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
     Reads Redis and Kafka, changes nothing, takes a few seconds. For each transaction that has been open for
     longer than the sidecar's threshold: its xid and commit LSN, since when it is waited for, rows expected
     and received per table, per partition the first row, the next offset to be read and the end; and the
-    likely cause, with the facts that show it.
+    likely cause, with the facts that show it. Pipelines of the source are shown, too: one that has failed or
+    vanished needs attention.
 
     Exit code: 0 healthy, 1 something needs attention.
 
@@ -66,6 +68,8 @@ def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
     lines = aligned(_overview(facts))
     for transaction in facts.open:
         lines += ["", *_open_lines(transaction, facts)]
+    if facts.pipelines:
+        lines += ["", *pipeline_table(facts.pipelines, facts.now_ms)]
     for finding in findings:
         lines += ["", f"{finding.cause.replace('_', ' ')}: {finding.what}"]
         lines += [f"  because  {text}" for text in finding.evidence]
@@ -86,6 +90,7 @@ def report_json(facts: SourceFacts, findings: Sequence[Finding]) -> dict[str, ob
         "newest_end": format_position(facts.newest_end.commit_lsn) if facts.newest_end else None,
         "without_topic": list(facts.without_topic),
         "open_transactions": [_open_json(t, facts) for t in facts.open],
+        "pipelines": [asdict(pipeline) for pipeline in facts.pipelines],
         "findings": [asdict(finding) for finding in findings],
     }
 
@@ -116,6 +121,8 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
             "partitioned, its publication needs publish_via_partition_root",
         )
     yield "open", f"{len(facts.open)} transactions for longer than the threshold"
+    if facts.pipelines_error is not None:
+        yield "pipelines", f"not known: {facts.pipelines_error}"
 
 
 def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:

@@ -12,7 +12,8 @@ from slackwater.decisions import Decision, SkipPlan, TimelinePlan, damage_at, pl
 from slackwater.doctor.examination import Sources, examine, open_sources
 from slackwater.invocation import Command, required, setting, start_command
 from slackwater.output import Output, aligned
-from slackwater_markers import FrontierStatus, PipelineStatus
+from slackwater_control import known_pipelines
+from slackwater_markers import FrontierStatus, PipelineLogUnavailableError
 from slackwater_protocol import (
     PassDecision,
     PublishedCut,
@@ -143,7 +144,7 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
             reason=reason,
         )
         _record(sources, decision, output)
-        for line in _pipeline_lines(facts.source, plan.timeline, sources.store.pipelines()):
+        for line in _pipeline_lines(facts.source, plan.timeline, _registered(sources)):
             output.line(line)
 
 
@@ -251,15 +252,24 @@ def _timeline_lines(source: str, plan: TimelinePlan) -> Iterator[str]:
     yield f"  {seen}"
 
 
-def _pipeline_lines(source: str, timeline: int, pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+def _registered(sources: Sources) -> str:
+    """Returns the names of the source's pipelines, for people."""
+    try:
+        found = known_pipelines(sources.pipelines.read(), _wall_ms(sources))
+    except PipelineLogUnavailableError as error:
+        return f"not known: {error}"
+    names = [p.registration.pipeline for p in found if p.registration.source == sources.topics.source]
+    return ", ".join(names) or "none"
+
+
+def _pipeline_lines(source: str, timeline: int, registered: str) -> Iterator[str]:
     """Writes what has to be done with the pipelines of a source."""
     yield f"Pipelines of {source} end at the last cut of the old timeline. For each of them:"
     yield "  1. stop it"
     yield f"  2. set timeline = {timeline} in slackwater.toml (or SLACKWATER_TIMELINE={timeline})"
     yield "  3. start it with a new --checkpoint, and a new output topic (a new revision) if readers must"
     yield "     not see documents of the old database until they are replaced"
-    names = sorted(p.name for p in pipelines if p.source == source)
-    yield f"Registered: {', '.join(names) or 'none'}"
+    yield f"Registered: {registered}"
 
 
 def _what(decision: Decision) -> str:

@@ -5,29 +5,33 @@ from datetime import UTC, datetime
 
 import click
 
-from slackwater.conversion import redis_settings
+from slackwater.conversion import kafka_settings, redis_settings
 from slackwater.doctor.facts import is_silent
 from slackwater.invocation import required, setting, start_command
 from slackwater.output import Output, ago, aligned
-from slackwater_markers import MarkerStore, PipelineStatus, RedisMarkerStore
-from slackwater_protocol import Cut, OpenTransaction, PublishedCut, SystemClock, format_position
+from slackwater.pipelines import pipeline_table, read_topology
+from slackwater.settings import Settings
+from slackwater_markers import MarkersError, MarkerStore, RedisMarkerStore
+from slackwater_protocol import Cut, OpenTransaction, SystemClock, format_position
 
 
 @click.command()
 @setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers; without, no pipelines.")
 @setting("timeline", "--timeline", type=int, help="Of the source's LSNs.  [default: 1]")
 @click.pass_context
 def status(ctx: click.Context) -> None:
     """Show a source: frontier, state, lag, open transactions, pipelines.
 
-    Reads Redis only; `slackwater doctor` compares it with the cut log. `open transactions` lists what the
-    frontier waits for: which transaction, how many of its change events have been read per table, and since
-    when.
+    Of the source it shows what the sidecar says in Redis; `slackwater doctor` compares that with the cut log.
+    `open transactions` lists what the frontier waits for: which transaction, how many of its change events
+    have been read per table, and since when. Pipelines are shown as they told Kafka of themselves;
+    `slackwater topology` says more of them.
 
     \b
     Example:
-      slackwater status --source inv --redis-url redis://localhost:6379
+      slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
 
     docs/glossary.md explains the words, docs/sidecar.md how the frontier moves.
     """
@@ -35,16 +39,30 @@ def status(ctx: click.Context) -> None:
     source = required(settings.source, "source", "--source", "which source to show")
     redis = redis_settings(settings, "where the sidecar publishes")
     store = RedisMarkerStore.connect(redis.url, password=redis.password)
+    now, output = SystemClock().now(), Output()
     try:
-        lines, output = status_lines(store, source, settings.timeline, SystemClock().now()), Output()
-        for line in lines:
+        for line in status_lines(store, source, settings.timeline, now):
             output.line(line)
     finally:
         store.close()
+    output.line()
+    for line in _pipelines(settings, source, now):
+        output.line(line)
+
+
+def _pipelines(settings: Settings, source: str, now: datetime) -> list[str]:
+    if settings.kafka.bootstrap is None:
+        return ["pipelines: not shown, since --bootstrap is not given"]
+    now_ms = int(now.timestamp() * 1000)
+    try:
+        topology = read_topology(kafka_settings(settings, "where pipelines register"), now_ms, source)
+    except MarkersError as error:
+        return [f"pipelines: not known: {error}"]
+    return pipeline_table([each for each in topology.pipelines if each.source == source], now_ms)
 
 
 def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
-    """Writes what is known of the source.
+    """Writes what Redis has of the source.
 
     Args:
         store: Where to ask.
@@ -72,8 +90,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
     lines = aligned(rows)
     if status is not None and is_silent(status, int(now.timestamp() * 1000)):
         lines.append("warning: the sidecar is silent; is its process still running?")
-    lines += ["", *_open(store.open(source), now), "", *_pipelines(store, source, newest, now)]
-    return lines
+    return [*lines, "", *_open(store.open(source), now)]
 
 
 def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
@@ -99,30 +116,6 @@ def _open(transactions: list[OpenTransaction], now: datetime) -> list[str]:
 def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterator[str]:
     for table in sorted(received.keys() | expected.keys()):
         yield f"{table} {received.get(table, 0)} / {expected.get(table, '?')}"
-
-
-def _pipelines(store: MarkerStore, source: str, newest: PublishedCut | None, now: datetime) -> list[str]:
-    pipelines = [pipeline for pipeline in store.pipelines() if pipeline.source == source]
-    if not pipelines:
-        return ["pipelines: none"]
-    cut = newest.cut if newest else None
-    rows = [("pipeline", "output", "shows", "batch", "last heard", "")]
-    for pipeline in pipelines:
-        behind = _behind(pipeline, cut)
-        batch = str(pipeline.batch_id) if pipeline.batch_id >= 0 else "-"
-        shown = format_position(pipeline.commit_lsn) if pipeline.commit_lsn else "-"
-        rows.append((pipeline.name, pipeline.output, shown, batch, _ago(pipeline.wall_ms, now), behind))
-    return aligned(rows)
-
-
-def _behind(pipeline: PipelineStatus, cut: Cut | None) -> str:
-    if cut is None:
-        return ""
-    if pipeline.timeline < cut.timeline:
-        return f"timeline {pipeline.timeline} is over: start anew on {cut.timeline}"
-    if (pipeline.timeline, pipeline.commit_lsn) >= (cut.timeline, cut.lsn):
-        return "up to date"
-    return "behind the frontier" if pipeline.commit_lsn else "has shown nothing yet"
 
 
 def _time(milliseconds: int) -> datetime:

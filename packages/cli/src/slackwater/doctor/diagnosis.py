@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, absence
+from slackwater_control import PipelineState
 from slackwater_markers import FrontierState
 from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_position
 from slackwater_sidecar import describe_open
@@ -19,7 +20,7 @@ def diagnose(facts: SourceFacts) -> list[Finding]:
     findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_transaction_topic(facts)]
     if facts.kafka_error is None:
         findings += [_likely_cause(transaction, facts) for transaction in facts.open]
-    return findings
+    return [*findings, *_pipelines(facts)]
 
 
 def _reachability(facts: SourceFacts) -> Iterator[Finding]:
@@ -49,6 +50,25 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
         )
     if facts.cut_log_error is not None:
         yield Finding(cause=Cause.CUT_LOG, what=facts.cut_log_error, advice=("docs/runbooks/cut-log.md",))
+
+
+def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
+    for pipeline in facts.pipelines:
+        where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
+        gone = f"will it never run again? slackwater topology forget {pipeline.name}"
+        if pipeline.state is PipelineState.FAILED:
+            yield Finding(
+                cause=Cause.PIPELINE_FAILED,
+                what=f"{where} ended: {pipeline.failure}",
+                advice=("start it again when that is mended: docs/runbooks/ended.md", gone),
+            )
+        elif pipeline.state is PipelineState.VANISHED:
+            silent = (facts.now_ms - pipeline.heard_ms) / 1000
+            yield Finding(
+                cause=Cause.PIPELINE_VANISHED,
+                what=f"{where} was last heard of {silent:,.0f} s ago and did not say that it ends",
+                advice=("was it killed, or is its machine gone? start it again with its checkpoint", gone),
+            )
 
 
 def _sidecar(facts: SourceFacts) -> Iterator[Finding]:

@@ -12,14 +12,18 @@ from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId, Sourc
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater.errors import CommandUnavailableError
 from slackwater.settings import Settings
+from slackwater_control import make_topology
 from slackwater_markers import (
     CutLog,
     CutLogError,
     CutLogUnavailableError,
     KafkaCutLog,
+    KafkaPipelineLog,
     MarkerStore,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
+    PipelineLog,
+    PipelineLogUnavailableError,
     RedisMarkerStore,
     cuts_of,
 )
@@ -43,6 +47,7 @@ class Sources:
     evidence: Mapping[str, Evidence]
     store: MarkerStore
     log: CutLog
+    pipelines: PipelineLog
     probe: Callable[[], KafkaProbe]
     clock: Clock
     tables: frozenset[str] = frozenset()
@@ -61,6 +66,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
     kafka, topics = followed.servers.kafka, followed.source_topics
     store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_TIMEOUT)
     log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=_TIMEOUT)
+    pipelines = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=_TIMEOUT)
     try:
         yield Sources(
             topics=topics,
@@ -68,10 +74,12 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
             tables=followed.tables or frozenset(),
             store=store,
             log=log,
+            pipelines=pipelines,
             probe=lambda: KafkaProbe(kafka, topics, _data_topics(topics, followed.tables)),
             clock=SystemClock(),
         )
     finally:
+        pipelines.close()
         log.close()
         store.close()
 
@@ -93,7 +101,7 @@ def examine(sources: Sources) -> SourceFacts:
             )
             facts = _with_redis(sources, facts)
             facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
-            return _with_tails(probe, facts)
+            return _with_tails(probe, _with_pipelines(sources, facts))
     except CommandUnavailableError as error:
         return replace(_with_redis(sources, facts), kafka_error=str(error))
 
@@ -171,6 +179,16 @@ def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
     except CutLogError as error:
         return replace(facts, cut_log_error=str(error))
     return replace(facts, cut=published.cut if published else None)
+
+
+def _with_pipelines(sources: Sources, facts: SourceFacts) -> SourceFacts:
+    try:
+        entries = sources.pipelines.read()
+    except PipelineLogUnavailableError as error:
+        return replace(facts, pipelines_error=str(error))
+    cuts = {} if facts.cut is None else {facts.source: facts.cut}
+    nodes = make_topology(entries, cuts, facts.now_ms).pipelines
+    return replace(facts, pipelines=tuple(node for node in nodes if node.source == facts.source))
 
 
 def _wrong(sources: Sources) -> str | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from slackwater_control import PipelineNode
 from slackwater_markers import FrontierState, FrontierStatus
 from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
 
@@ -76,6 +77,10 @@ class SourceFacts:
     """On the timeline that is followed, as far as the last records of the topic show."""
     partitions: Mapping[PartitionId, PartitionFacts] = field(default_factory=dict)
     """Partitions of data topics."""
+    pipelines: tuple[PipelineNode, ...] = ()
+    """Pipelines that read the source, by name."""
+    pipelines_error: str | None = None
+    """Why the topic of pipelines could not be read; pipelines are then unknown."""
 
     @property
     def source(self) -> str:
@@ -140,6 +145,9 @@ class Cause(StrEnum):
     RENUMBERED = "renumbered"
     """The connector was restarted within the transaction."""
     WAITS_FOR_OTHERS = "waits_for_others"
+    PIPELINE_FAILED = "pipeline_failed"
+    PIPELINE_VANISHED = "pipeline_vanished"
+    """A run of a pipeline is silent and has not said that it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

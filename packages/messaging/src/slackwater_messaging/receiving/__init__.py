@@ -1,5 +1,6 @@
 """Messages that come again, processed once: inboxes, filters, and the loops around them."""
 
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.asynchronous import AsyncTableInbox
 from slackwater_messaging.receiving.bloom import BloomInbox
 from slackwater_messaging.receiving.filtered import FilteredInbox
@@ -7,7 +8,6 @@ from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy
 from slackwater_messaging.receiving.processor import ProcessorSettings, ProcessorStep, TransactionalProcessor
 from slackwater_messaging.receiving.receipt import (
     Inbox,
-    Place,
     Receipt,
     ReceivedMessage,
     TakenOverError,

@@ -8,22 +8,19 @@ from typing import Any
 import psycopg
 
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.bloom_statements import position_statements
 from slackwater_messaging.receiving.filters import FilterPolicy, split_digests
 from slackwater_messaging.receiving.receipt import (
     KeyOf,
-    Place,
     Receipt,
     ReceivedMessage,
     TakenOverError,
     new_receipts,
     require_idle,
 )
-from slackwater_messaging.receiving.stored_filters import StoredFilters, digests_by_place
+from slackwater_messaging.receiving.stored_filters import SAVE_INTERVAL, StoredFilters, digests_by_place
 from slackwater_protocol import Clock, SystemClock
-
-SAVE_INTERVAL = timedelta(minutes=1)
-"""How often filters are written; until then their keys are in the journal."""
 
 
 class BloomInbox:
@@ -57,13 +54,10 @@ class BloomInbox:
         clock: Clock | None = None,
     ) -> None:
         self._key_of = key_of
-        self._clock = clock or SystemClock()
-        self._filters = StoredFilters(name, policy, self._clock)
+        self._filters = StoredFilters(name, policy, clock or SystemClock(), save_interval)
         self._sql = position_statements(name)
         self._next: dict[Place, int] = {}
         """The offsets that the database has, of partitions that are loaded."""
-        self._save_seconds = save_interval.total_seconds()
-        self._save_at = self._clock.monotonic() + self._save_seconds
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol."""
@@ -115,9 +109,7 @@ class BloomInbox:
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol: writes filters, if it is time."""
-        if self._clock.monotonic() >= self._save_at:
-            self.save(connection, list(self._next))
-            self._save_at = self._clock.monotonic() + self._save_seconds
+        self._filters.save_if_due(lambda places: self.save(connection, places))
 
     def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
         """See the protocol.

@@ -7,17 +7,16 @@ from typing import Any
 
 import psycopg
 
-from slackwater_messaging.receiving.bloom import SAVE_INTERVAL
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.filters import FilterPolicy, digest_of
 from slackwater_messaging.receiving.receipt import (
-    Place,
     Receipt,
     ReceivedMessage,
     TakenOverError,
     new_receipts,
     require_idle,
 )
-from slackwater_messaging.receiving.stored_filters import StoredFilters, digests_by_place
+from slackwater_messaging.receiving.stored_filters import SAVE_INTERVAL, StoredFilters, digests_by_place
 from slackwater_messaging.receiving.table import TableInbox
 from slackwater_protocol import Clock, SystemClock
 
@@ -47,12 +46,9 @@ class FilteredInbox:
         clock: Clock | None = None,
     ) -> None:
         self._table = table
-        self._clock = clock or SystemClock()
-        self._filters = StoredFilters(table.table, policy, self._clock)
+        self._filters = StoredFilters(table.table, policy, clock or SystemClock(), save_interval)
         self._suspects: set[bytes] = set()
         """Digests of keys that a filter did not know, and the table did; until they were received."""
-        self._save_seconds = save_interval.total_seconds()
-        self._save_at = self._clock.monotonic() + self._save_seconds
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol."""
@@ -91,9 +87,7 @@ class FilteredInbox:
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol: deletes some old keys; writes filters, if it is time."""
         self._table.maintain(connection)
-        if self._clock.monotonic() >= self._save_at:
-            self.save(connection, list(self._filters.chains))
-            self._save_at = self._clock.monotonic() + self._save_seconds
+        self._filters.save_if_due(lambda places: self.save(connection, places))
 
     def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
         """See the protocol."""

@@ -9,7 +9,8 @@ from confluent_kafka import Message as KafkaMessage
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
-from slackwater_messaging.receiving.receipt import Place, ReceivedMessage
+from slackwater_messaging.message import Place
+from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class GroupMember:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
-                "on_commit": self._note_commit,
+                "on_commit": self._committed,
                 **kafka.client_config,
             },
             logger=logger,
@@ -74,6 +75,8 @@ class GroupMember:
         """What was read and is not done."""
         self._ends: dict[Place, int] = {}
         """What was done and is not on its way to the group's offsets."""
+        self._is_committing = False
+        """Whether offsets are on their way: if others went beside them, the older ones could arrive last."""
         self._consumer.subscribe(
             list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
         )
@@ -123,11 +126,15 @@ class GroupMember:
         self.batch = [each for each in self.batch if each.offset >= ends.get(each.place, 0)]
 
     def commit(self) -> None:
-        """Sends the offsets of what is done. Call it again later: what has failed is sent again then."""
-        parts = self._take_ends()
+        """Sends the offsets of what is done, unless some are on their way.
+
+        Call it again later: what has failed, or could not be sent, is sent then.
+        """
+        parts = [] if self._is_committing else self._take_ends()
         if parts:
             try:
                 self._consumer.commit(offsets=parts, asynchronous=True)
+                self._is_committing = True
             except KafkaException as error:
                 self._note_commit(kafka_error(error), parts)
 
@@ -174,6 +181,10 @@ class GroupMember:
         parts = [TopicPartition(*place, end) for place, end in self._ends.items()]
         self._ends.clear()
         return parts
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._is_committing = False
+        self._note_commit(error, partitions)
 
     def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Keeps offsets that were not stored, unless there are newer ones, to be sent again."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import psycopg
 
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
-from slackwater_messaging.message import Message
+from slackwater_messaging.message import Message, Place
 
 _MAX_KEY_BYTES = 1024
 """An index entry of PostgreSQL has to fit a third of a page."""
@@ -20,13 +20,6 @@ class TakenOverError(MessagingStateError):
     The transaction was rolled back. Load the partitions again, and receive the same messages again: they are
     repeats then.
     """
-
-
-class Place(NamedTuple):
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

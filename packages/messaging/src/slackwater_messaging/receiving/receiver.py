@@ -12,10 +12,11 @@ from typing import Any
 import psycopg
 from confluent_kafka import KafkaException
 
-from slackwater_messaging.errors import MessagingConfigError, MessagingError
+from slackwater_messaging.errors import LOST_CONNECTION, MessagingConfigError, MessagingError
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember, is_passing
 from slackwater_messaging.receiving.patience import Patience
-from slackwater_messaging.receiving.receipt import Inbox, Place, Receipt, ReceivedMessage, TakenOverError
+from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage, TakenOverError
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class Receiver:
             return self._receive(handle, reply, timeout.total_seconds())
         except TakenOverError as error:
             self._begin_again(error, is_broken=False)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except LOST_CONNECTION as error:
             self._begin_again(error, is_broken=True)
         except KafkaException as error:
             if not is_passing(error):

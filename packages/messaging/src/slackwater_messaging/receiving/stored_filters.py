@@ -1,15 +1,20 @@
 """Chains of filters by partition, in memory and in a table."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.bloom_statements import filter_statements
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of
-from slackwater_messaging.receiving.receipt import Place, Receipt, ReceivedMessage
+from slackwater_messaging.receiving.receipt import Receipt, ReceivedMessage
 from slackwater_protocol import Clock
+
+SAVE_INTERVAL = timedelta(minutes=1)
+"""How often filters are written; until then a :class:`BloomInbox` has their keys in its journal."""
 
 
 class StoredFilters:
@@ -19,13 +24,16 @@ class StoredFilters:
         name: Of the table, to which ``_filters`` is added.
         policy: How much the chains remember.
         clock: No message is newer than its time: a timestamp in the future must not make filters forget.
+        save_interval: How often filters are written.
     """
 
-    def __init__(self, name: str, policy: FilterPolicy, clock: Clock) -> None:
+    def __init__(self, name: str, policy: FilterPolicy, clock: Clock, save_interval: timedelta) -> None:
         self._policy = policy
         self._clock = clock
         self._sql = filter_statements(name)
         self.chains: dict[Place, FilterChain] = {}
+        self._save_seconds = save_interval.total_seconds()
+        self._save_at = clock.monotonic() + self._save_seconds
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """Makes the table unless it exists; within a transaction."""
@@ -51,6 +59,12 @@ class StoredFilters:
             connection.execute(self._sql.store, [*place, window_ms, number, packed])
         for window_ms, number in gone:
             connection.execute(self._sql.drop, [*place, window_ms, number])
+
+    def save_if_due(self, save: Callable[[Sequence[Place]], None]) -> None:
+        """Calls a function with all partitions once per interval; again at the next call if it raises."""
+        if self._clock.monotonic() >= self._save_at:
+            save(list(self.chains))
+            self._save_at = self._clock.monotonic() + self._save_seconds
 
     def knows(self, message: ReceivedMessage, key: bytes) -> bool:
         """Says whether a key was seen in the message's partition, or seems to have been."""

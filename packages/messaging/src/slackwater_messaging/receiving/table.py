@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 
+from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.receipt import (
     KeyOf,
-    Place,
     Receipt,
     ReceivedMessage,
     as_key,

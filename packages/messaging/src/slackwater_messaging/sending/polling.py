@@ -5,9 +5,7 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
-import psycopg
-
-from slackwater_messaging.errors import MessagingError, MessagingUnavailableError
+from slackwater_messaging.errors import LOST_CONNECTION, MessagingError, MessagingUnavailableError
 from slackwater_messaging.sending.closing import Closing, KeptConnection
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
@@ -78,7 +76,7 @@ class PollingRelay(Closing):
         while not stop.is_set():
             try:
                 sent = self.run_once()
-            except (MessagingUnavailableError, psycopg.OperationalError) as error:
+            except (MessagingUnavailableError, *LOST_CONNECTION) as error:
                 logger.warning("outbox %s: %s; trying again", self._outbox.table, error)
                 self._connection.close()
                 sent, pause = 0, self._settings.longest_pause

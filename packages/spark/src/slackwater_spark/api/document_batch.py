@@ -146,7 +146,7 @@ def for_each_document_batch(
         on_progress=on_progress or (lambda _: None),
         on_step=lambda _: None,
         stop=stop or threading.Event(),
-        repeats=True,
+        calls_function=True,
     )
     run.check()
     try:

@@ -94,6 +94,8 @@ class PipelineDefinition:
     """Also the base of its progress topic and its transactional id. Ends in ``.v<revision>`` from 2 on."""
     source: str
     """The connector's ``topic.prefix``."""
+    owner: str = ""
+    """Who is asked about it: free text for people; empty: nobody is named."""
     scope: Scope = Scope.STRICT
     """Strict: all of the views is of one commit; aggregate: each document by itself."""
     emit: Emit
@@ -249,7 +251,12 @@ def table_names(plan: EnginePlan) -> tuple[str, ...]:
 
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
     """Yields the inputs of a view that are tables of the database, a table as often as it is one."""
-    return _table_inputs(plan.stage(number) for number in view.stages)
+    return stage_inputs(plan, view.stages)
+
+
+def stage_inputs(plan: EnginePlan, stages: Iterable[int]) -> Iterator[InputPlan]:
+    """Yields the inputs of stages that are tables of the database, a table as often as it is one."""
+    return _table_inputs(map(plan.stage, stages))
 
 
 def keys_move(plan: EnginePlan, view: int) -> bool:

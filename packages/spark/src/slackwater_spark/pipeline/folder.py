@@ -2,8 +2,8 @@
 
 ::
 
-    pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
-                       [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish;
+    pipeline.toml      name, source, owner, scope, emit, buckets, revision, [topics] by table, and for one
+                       view [output] topic, partitions; for several [outputs.<view>], also publish;
                        in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta" or
                        "iceberg", table; format = "debezium" makes a topic a table of a source, "avro" and
                        "json-schema" name schemas in a registry; key_format
@@ -37,7 +37,7 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
-_KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
+_KEYS = ("name", "source", "owner", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 _KEYS_OF = {
     SinkKind.KAFKA: ("kind", "topic", "partitions", "format", "key_format", "cloudevents"),
     SinkKind.POSTGRES: ("kind", "table", "history"),
@@ -79,6 +79,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     return PipelineDefinition(
         name=revision_name(name, revision),
         source=source,
+        owner=toml.text("owner") if "owner" in toml.values else "",
         scope=scope,
         emit=emit,
         buckets=buckets,

@@ -1,16 +1,33 @@
-"""The progress of a run, batch by batch, and how it is shown to others."""
+"""The progress of a run, batch by batch, and how the cluster is told of it."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from slackwater_markers import MarkersError, MarkerStore, PipelineStatus, RedisMarkerStore
-from slackwater_protocol import Clock, ProgressRecord
-from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_control import HELD_FOR, KnownRun, holder_of, superseded
+from slackwater_markers import KafkaPipelineLog, PipelineLog, PipelineLogUnavailableError
+from slackwater_protocol import (
+    Clock,
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
+    ProgressRecord,
+    RunEnd,
+)
+from slackwater_spark.errors import PipelineStateError, RunOvertakenError
+from slackwater_spark.pipeline.registration import with_checkpoint
 from slackwater_spark.pipeline.settings import RunSettings
 
-_REDIS_TIMEOUT = timedelta(seconds=1)
+_REPORT_SECONDS: Final = 1.0
+"""The time between two reports while there is news."""
+_SILENT_SECONDS: Final = 10.0
+"""The time between two reports while there is none; after thirty a run counts as vanished."""
+_LONGEST_FAILURE: Final = 2_000
+"""Characters of an error that are reported."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,70 +66,208 @@ class BatchProgress:
         return self.visible_at - self.committed_at
 
 
-class StatusReporter:
-    """Keeps the pipeline's entry in the marker store up to date, where ``slackwater status`` finds it.
+class RunReporter:
+    """Tells the cluster of a run: what it is, how far, and how it ended; and refuses a name that is taken.
 
-    A store that is away is logged once, and costs the run nothing else.
+    Whatever goes wrong with the topic of pipelines is logged once and costs the run nothing else; a run that
+    could not register is not shown. A thread of its own reports once a second if there is news, and every ten
+    seconds without.
 
     Args:
-        definition: The pipeline.
-        store: None: nothing is reported.
-        clock: Gives the time of each report.
-        timeline: The timeline that the run reads.
+        log: The topic of pipelines.
+        registration: What the run says of itself, without the id of its checkpoint.
+        clock: Gives the time.
     """
 
-    def __init__(
-        self, definition: PipelineDefinition, store: MarkerStore | None, clock: Clock, timeline: int = 1
-    ) -> None:
-        self._definition = definition
-        self._timeline = timeline
-        self._store = store
+    def __init__(self, log: PipelineLog, registration: PipelineRegistration, clock: Clock) -> None:
+        self._log = log
+        self._registration = registration
         self._clock = clock
-        self._is_away = False
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._report: PipelineReport | None = None
+        self._is_new = False
+        self._reported_at = 0.0
 
     @classmethod
-    def connect(cls, definition: PipelineDefinition, settings: RunSettings, clock: Clock) -> "StatusReporter":
-        """Makes one that reports to Redis, if the settings have one."""
-        store = None
-        redis = settings.servers.redis
-        if redis is not None:
-            store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
-        return cls(definition, store, clock, settings.timeline)
+    def connect(
+        cls, registration: PipelineRegistration, settings: RunSettings, clock: Clock
+    ) -> "RunReporter":
+        """Makes one for the Kafka of the settings; nothing is asked yet."""
+        kafka = settings.servers.kafka
+        log = KafkaPipelineLog(
+            kafka.bootstrap, kafka=kafka.options, replication_factor=settings.replication_factor
+        )
+        return cls(log, registration, clock)
 
-    def report_start(self, query_id: str, progress: ProgressRecord | None) -> None:
-        """Reports that the run has begun where the progress says; None: nothing is visible yet."""
-        if progress is None:
-            self._register(query_id, batch_id=-1, timeline=self._timeline, commit_lsn=0)
+    def check(self, query_id: str | None) -> None:
+        """Refuses the run if its name is taken; writes nothing, but makes the topic if it is not there.
+
+        Args:
+            query_id: Of the checkpoint; None: there is none yet.
+
+        Raises:
+            PipelineStateError: another checkpoint holds the name.
+        """
+        self._registration = with_checkpoint(self._registration, query_id or "")
+        with self._tolerated("its name is not compared with those of others"):
+            self._refuse_if_taken(self._log.read())
+            self._log.ensure()
+
+    def register(self, query_id: str) -> None:
+        """Registers the run and begins to report.
+
+        Raises:
+            PipelineStateError: another run took the name in the same moment; this one is not registered.
+        """
+        self._registration = with_checkpoint(self._registration, query_id)
+        with self._tolerated("it is not shown in the topology"):
+            offset = self._log.register(self._registration)
+            entries = self._log.read()
+            try:
+                self._refuse_if_taken(entries, offset)
+            except PipelineStateError:
+                with suppress(PipelineLogUnavailableError):  # it then looks like a run that has vanished
+                    self._log.forget(self._registration.pipeline, self._registration.run)
+                raise
+            self._begin()
+            with suppress(PipelineLogUnavailableError):  # the next run does it
+                for other in superseded(self._registration, entries, self._now_ms(), offset):
+                    self._log.forget(other.registration.pipeline, other.registration.run)
+
+    def report_start(self, progress: ProgressRecord | None) -> None:
+        """Notes what is visible at the start; None: nothing is yet."""
+        if progress is not None:
+            self._note(
+                lambda report: replace(
+                    report,
+                    batch_id=progress.batch_id,
+                    timeline=progress.timeline,
+                    commit_lsn=progress.commit_lsn,
+                )
+            )
+
+    def report_batch(self, batch: BatchProgress) -> None:
+        """Notes a batch that has become visible. Does not block."""
+        self._note(
+            lambda report: replace(
+                report,
+                batch_id=batch.batch_id,
+                timeline=batch.timeline,
+                commit_lsn=batch.commit_lsn,
+                commit_ts_ms=_milliseconds(batch.committed_at),
+                visible_ms=_milliseconds(batch.visible_at),
+                parts_us={part: round(seconds * 1_000_000) for part, seconds in batch.seconds.items()},
+                events=batch.events,
+                documents=batch.documents,
+                run_events=report.run_events + batch.events,
+                run_documents=report.run_documents + batch.documents,
+            )
+        )
+
+    @contextmanager
+    def reporting_end(self) -> Iterator[None]:
+        """Reports how the block ends, and frees the connection.
+
+        A run that another one has overtaken says nothing: the pipeline has not ended, the other one goes on.
+        """
+        try:
+            yield
+        except RunOvertakenError:
+            raise
+        except BaseException as error:
+            self._report_end(f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE])
+            raise
         else:
-            self._register(query_id, progress.batch_id, progress.timeline, progress.commit_lsn)
-
-    def report_batch(self, query_id: str, batch: BatchProgress) -> None:
-        """Reports that a batch has become visible."""
-        self._register(query_id, batch.batch_id, batch.timeline, batch.commit_lsn)
+            self._report_end("")
+        finally:
+            self.close()
 
     def close(self) -> None:
-        """Frees the connection."""
-        if self._store is not None:
-            self._store.close()
+        """Stops reporting and frees the connection. Idempotent."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._log.close()
 
-    def _register(self, query_id: str, batch_id: int, timeline: int, commit_lsn: int) -> None:
-        if self._store is None:
-            return
-        status = PipelineStatus(
-            name=self._definition.name,
-            source=self._definition.source,
-            output=", ".join(dict.fromkeys(output.name for output in self._definition.outputs)),
-            query_id=query_id,
-            batch_id=batch_id,
-            timeline=timeline,
-            commit_lsn=commit_lsn,
-            wall_ms=int(self._clock.now().timestamp() * 1000),
+    def _begin(self) -> None:
+        registration = self._registration
+        self._report = PipelineReport(
+            pipeline=registration.pipeline,
+            run=registration.run,
+            batch_id=-1,
+            timeline=registration.timeline,
+            commit_lsn=0,
         )
+        self._thread = threading.Thread(target=self._keep_reporting, name="run-reporter", daemon=True)
+        self._thread.start()
+
+    def _keep_reporting(self) -> None:
+        while not self._over.wait(_REPORT_SECONDS):
+            with self._lock:
+                now = self._clock.monotonic()
+                if self._report is not None and (self._is_new or now - self._reported_at >= _SILENT_SECONDS):
+                    self._log.report(self._report)
+                    self._reported_at, self._is_new = now, False
+
+    def _note(self, change: Callable[[PipelineReport], PipelineReport]) -> None:
+        with self._lock:
+            if self._report is not None:
+                self._report, self._is_new = change(self._report), True
+
+    def _report_end(self, failure: str) -> None:
+        self._over.set()
+        with self._lock:
+            if self._report is not None:
+                text = failure.encode(errors="replace").decode()
+                end = RunEnd(ended_ms=self._now_ms(), failure=text)
+                self._log.report(replace(self._report, end=end))
+                self._report = None
+
+    def _refuse_if_taken(self, entries: Sequence[PipelineEntry], before: int | None = None) -> None:
+        now_ms = self._now_ms()
+        holder = holder_of(self._registration, entries, now_ms, before=before)
+        if holder is not None:
+            raise _taken(holder, now_ms)
+
+    def _now_ms(self) -> int:
+        return _milliseconds(self._clock.now())
+
+    @contextmanager
+    def _tolerated(self, consequence: str) -> Iterator[None]:
         try:
-            self._store.register_pipeline(status)
-        except MarkersError as error:
-            if not self._is_away:
-                _log.warning("progress is not shown in the marker store: %s", error)
-            self._is_away = True
-        else:
-            self._is_away = False
+            yield
+        except PipelineLogUnavailableError as error:
+            name = self._registration.pipeline
+            _log.warning("pipeline %s: %s: %s", name, consequence, error)
+
+
+def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
+    """Returns the error for a name that is held."""
+    by = holder.registration
+    since = datetime.fromtimestamp(by.started_ms / 1000, UTC)
+    outputs = ", ".join(f"{view.kind} {view.output}" for view in by.views)
+    runs = holder.holds_name(now_ms)
+    problem = (
+        f"the name {by.pipeline!r} is taken: a pipeline from source {by.source} to {outputs} "
+        f"{'runs' if runs else 'ran'} on {by.host} (process {by.pid}) since {since:%Y-%m-%d %H:%M:%S} UTC, "
+        f"with checkpoint {by.checkpoint}; owner: {by.owner or 'not named'}; "
+        f"last heard of {(now_ms - holder.heard_ms) / 1000:,.0f} s ago"
+    )
+    if runs:
+        hint = (
+            "give this pipeline another name in pipeline.toml; or stop that run, and if it was killed, wait "
+            f"until it has been silent for {HELD_FOR / timedelta(seconds=1):.0f} s. With its checkpoint this "
+            "run would go on for it"
+        )
+    else:
+        hint = (
+            "give this pipeline another name in pipeline.toml; if that one is gone for good: "
+            f"`slackwater topology forget {by.pipeline}`"
+        )
+    return PipelineStateError(problem, hint)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

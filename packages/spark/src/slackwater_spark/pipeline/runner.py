@@ -22,7 +22,8 @@ from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.failure import is_cancelled, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.jvm import explain_jvm_end
-from slackwater_spark.pipeline.progress import BatchProgress, StatusReporter
+from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
+from slackwater_spark.pipeline.registration import make_registration
 from slackwater_spark.pipeline.session import starting_spark, with_spark_log
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink, output_forms
@@ -65,8 +66,8 @@ def run_pipeline(
             for.
 
     Raises:
-        PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline of
-            this name has written, or the output is not as it was left; nothing was touched.
+        PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline has
+            this name, or the output is not as it was left; nothing was touched.
         RunOvertakenError: another run took over.
         PipelineUnavailableError: Spark does not start, or the output cannot be reached; not when ``stop`` is
             set.
@@ -96,7 +97,12 @@ def run_pipeline(
 
 
 class PipelineRun:
-    """One run of a pipeline into a sink; for arguments see :func:`run_pipeline` and :class:`BatchLoop`."""
+    """One run of a pipeline into a sink; for most arguments see :func:`run_pipeline`.
+
+    Args:
+        calls_function: Whether the sink calls a function, which may know a batch that an earlier run has
+            prepared: it ends where it did then.
+    """
 
     def __init__(  # noqa: PLR0913 - a run is made of them
         self,
@@ -107,11 +113,11 @@ class PipelineRun:
         on_progress: Callable[[BatchProgress], None],
         on_step: Callable[[str], None],
         stop: threading.Event,
-        repeats: bool = False,
+        calls_function: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
-        self._repeats = repeats
+        self._calls_function = calls_function
         self._sink = sink
         self._on_progress = on_progress
         self.on_step = on_step
@@ -125,20 +131,28 @@ class PipelineRun:
         self._choose_buckets()
         self._checkpoint.check(self._fingerprint)
         identity = self._checkpoint.identity()
-        self._announce_wait_for_sink("its progress")
-        with self._stopped_in_order():
-            self._sink.check(None if identity is None else identity.query_id)
-        self._warn_of_missing_topics()
+        query_id = None if identity is None else identity.query_id
+        with ExitStack() as unless_checked:
+            self._reporter = self._connect_reporter()
+            unless_checked.callback(self._reporter.close)
+            self._reporter.check(query_id)
+            self._announce_wait_for_sink("its progress")
+            with self._stopped_in_order():
+                self._sink.check(query_id)
+            self._warn_of_missing_topics()
+            unless_checked.pop_all()
 
     def run(self, context: SparkContext) -> None:
         """Takes the pipeline over, runs it and lets it go; does nothing if it is to stop already."""
         if self._stop.is_set():
+            self._reporter.close()
             return
-        try:
-            with self._stopped_in_order():
-                self._run(context)
-        except SPARK_ERRORS as error:
-            self._explain_end_in_spark(context, error)
+        with self._reporter.reporting_end():
+            try:
+                with self._stopped_in_order():
+                    self._run(context)
+            except SPARK_ERRORS as error:
+                self._explain_end_in_spark(context, error)
 
     @contextmanager
     def _stopped_in_order(self) -> Iterator[None]:
@@ -149,6 +163,16 @@ class PipelineRun:
             if not self._stop.is_set():
                 raise
             _log.warning("the run stops: %s", error)
+
+    def _connect_reporter(self) -> RunReporter:
+        registration = make_registration(
+            self._definition,
+            timeline=self._settings.timeline,
+            checkpoint=self._checkpoint.store.address,
+            calls_function=self._calls_function,
+            clock=self._clock,
+        )
+        return RunReporter.connect(registration, self._settings, self._clock)
 
     def _choose_buckets(self) -> None:
         """Takes the number of buckets that the definition, the first run or this machine says."""
@@ -176,11 +200,10 @@ class PipelineRun:
             )
 
     def _run(self, context: SparkContext) -> None:
-        status = StatusReporter.connect(self._definition, self._settings, self._clock)
         with ExitStack() as ending:
-            ending.callback(status.close)
             ending.callback(self._sink.close)
             identity = self._checkpoint.claim(self._fingerprint)
+            self._reporter.register(identity.query_id)
             self._announce_wait_for_sink("its outputs")
             progress = self._sink.open()
             keeper = self._open_state(progress)
@@ -188,14 +211,14 @@ class PipelineRun:
             planner = Planner(options)
             ending.callback(planner.close)
             program = self._program(identity, options)
-            status.report_start(identity.query_id, progress)
+            self._reporter.report_start(progress)
             self.on_step("waiting for a cut with something new")
             jobs = BatchJobs(context, program, options.parallelism)
             ending.callback(jobs.close)
             ending.enter_context(_cancelled_by(self._stop, jobs))
 
             def report(batch: BatchProgress) -> None:
-                status.report_batch(identity.query_id, batch)
+                self._reporter.report_batch(batch)
                 self._on_progress(batch)
 
             loop = BatchLoop(
@@ -209,7 +232,7 @@ class PipelineRun:
                 stop=self._stop,
                 on_batch=report,
                 max_events=options.max_events_per_batch,
-                repeats=self._repeats,
+                repeats=self._calls_function,
             )
             loop.run(available_now=self._settings.available_now)
 

@@ -233,7 +233,7 @@ def keep(
 def newest_tables(folder: Path = RESULTS) -> str:
     """The newest runs of each output in the results, as Markdown: a line of what they were, and a table.
 
-    Of outputs in Kafka that is one run, of the others all runs of one code.
+    Of outputs in Kafka that is one run, of the others, and of runs with consumers, all runs of one code.
 
     Raises:
         RunFailedError: no run was kept yet.
@@ -242,18 +242,20 @@ def newest_tables(folder: Path = RESULTS) -> str:
     if not runs:
         reason = "has no run; `python -m slackwater_testing chaos` makes one"
         raise RunFailedError(str(folder / f"{_SCENARIO}.jsonl"), reason)
-    by_output: dict[SinkKind, list[Result]] = {}
+    by_output: dict[str, list[Result]] = {str(kind): [] for kind in SinkKind}
     for run in runs:
-        by_output.setdefault(SinkKind(run.parameters.get("output", SinkKind.KAFKA)), []).append(run)
+        output = str(run.parameters.get("output", SinkKind.KAFKA))
+        with_consumers = " with consumers" if "consumed" in run.details else ""
+        by_output.setdefault(f"{output}{with_consumers}", []).append(run)
     texts = []
-    for kind in SinkKind:
-        if found := by_output.get(kind):
+    for output, found in by_output.items():
+        if found:
             same = [run for run in found if run.commit == found[-1].commit]
-            texts.append(_runs_text(kind, found[-1:] if kind is SinkKind.KAFKA else same))
+            texts.append(_runs_text(output, found[-1:] if output == SinkKind.KAFKA else same))
     return "\n\n".join(texts)
 
 
-def _runs_text(kind: SinkKind, runs: Sequence[Result]) -> str:
+def _runs_text(kind: str, runs: Sequence[Result]) -> str:
     """Says what runs of one output were and found, all together."""
     read = [from_details(run.details) for run in runs]
     whole = _added([of_run for _, of_run in read])

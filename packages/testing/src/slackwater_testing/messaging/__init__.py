@@ -1,18 +1,1 @@
-"""Services that write a database and send messages, killed at every step, and a judge of what is left."""
-
-from slackwater_testing.messaging.crash import CrashPoint, CrashReport, crash_and_recover
-from slackwater_testing.messaging.judge import Verdict, judge
-from slackwater_testing.messaging.service import Order, run_in_process
-from slackwater_testing.messaging.ways import WAYS, Way
-
-__all__ = [
-    "WAYS",
-    "CrashPoint",
-    "CrashReport",
-    "Order",
-    "Verdict",
-    "Way",
-    "crash_and_recover",
-    "judge",
-    "run_in_process",
-]
+"""Services that send and receive messages, killed at every step, and judges of what is left."""

@@ -10,6 +10,7 @@ import psycopg
 
 from slackwater_messaging import Message
 from slackwater_messaging.receiving import (
+    Inbox,
     ProcessorSettings,
     Receipt,
     ReceivedMessage,
@@ -18,8 +19,8 @@ from slackwater_messaging.receiving import (
     TransactionalProcessor,
 )
 from slackwater_protocol import KafkaSettings
+from slackwater_testing.messaging.receiving.ways import MEASURED_POLICY, Twin, Way, make_inbox
 from slackwater_testing.probes import SignalAt
-from slackwater_testing.receiving.ways import Twin, Way, make_inbox
 
 CONNECTION_OPTIONS = "-c lock_timeout=1s -c idle_in_transaction_session_timeout=3s"
 """Who waits looks after the group now and then; who was stopped within a transaction loses it."""
@@ -43,12 +44,28 @@ class MemberSettings:
     instance: str = "one"
     """The name of a static member: who is started again takes over at once."""
     max_batch: int = 5
+    is_measured: bool = False
+    """Whether it works as a service does: nothing more often than by default, and no answers."""
     options: dict[str, str] = field(default_factory=dict)
 
     @property
     def has_answers(self) -> bool:
         """Filters alone keep none."""
-        return self.way not in (None, Way.BLOOM, Twin.UNFENCED)
+        return not self.is_measured and self.way not in (None, Way.BLOOM, Twin.UNFENCED)
+
+    @property
+    def inbox(self) -> Inbox:
+        """Knows what was received; not within Kafka.
+
+        Raises:
+            ValueError: It is within Kafka.
+        """
+        if self.way is None:
+            raise ValueError(self)
+        name = f"{self.schema}.inbox"
+        if self.is_measured:
+            return make_inbox(self.way, name, policy=MEASURED_POLICY, save_interval=timedelta(minutes=1))
+        return make_inbox(self.way, name)
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -61,15 +78,14 @@ Probe = Callable[[Any], None]
 
 def receiver(settings: MemberSettings, probe: Probe = lambda step: None) -> Receiver:
     """Returns a member that writes effects into a table."""
-    if settings.way is None:
-        raise ValueError(settings)
+    interval = ReceiverSettings().maintain_interval if settings.is_measured else timedelta(0)
     return Receiver(
         settings.kafka,
         [settings.topic],
         group=settings.group,
-        inbox=make_inbox(settings.way, f"{settings.schema}.inbox"),
+        inbox=settings.inbox,
         connect=lambda: psycopg.connect(settings.dsn, options=CONNECTION_OPTIONS),
-        settings=ReceiverSettings(max_batch=settings.max_batch, maintain_interval=timedelta(0)),
+        settings=ReceiverSettings(max_batch=settings.max_batch, maintain_interval=interval),
         probe=probe,
     )
 

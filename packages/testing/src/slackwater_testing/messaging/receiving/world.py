@@ -3,24 +3,24 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import psutil
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
+from slackwater_protocol import SystemClock
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.receiving.member import MemberSettings, run_member
-from slackwater_testing.receiving.ways import Twin, Way, make_inbox
-from slackwater_testing.topics import read_to_end
+from slackwater_testing.messaging.receiving.member import MemberSettings, run_member
+from slackwater_testing.messaging.receiving.ways import Twin, Way
+from slackwater_testing.topics import make_topics, read_to_end
 
 PARTITIONS = 2
 _SECONDS = 120.0
@@ -46,6 +46,8 @@ class Verdict:
     unanswered: int = 0
     wrong_answers: int = 0
     """Answers that are not that of the effect."""
+    messages: int = field(default=0, compare=False)
+    """That were to have an effect."""
 
 
 RIGHT = Verdict(0, 0)
@@ -58,27 +60,25 @@ class World:
         bootstrap: Of the broker.
         dsn: Of the database.
         way: How members receive; None: within Kafka.
+        settings: Further ones of members.
     """
 
-    def __init__(self, bootstrap: str, dsn: str, way: Way | Twin | None) -> None:
+    def __init__(self, bootstrap: str, dsn: str, way: Way | Twin | None, **settings: Any) -> None:
         name = f"r{uuid.uuid4().hex[:10]}"
         self.settings = MemberSettings(
-            bootstrap=bootstrap, dsn=dsn, schema=name, topic=name, group=name, way=way
+            bootstrap=bootstrap, dsn=dsn, schema=name, topic=name, group=name, way=way, **settings
         )
         self._written: list[str] = []
         """The item of each message."""
         self._places: list[str] = []
         self._members = multiprocessing.get_context("forkserver")
-        self._members.set_forkserver_preload(["slackwater_testing.receiving.member"])
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        made = [NewTopic(topic, PARTITIONS, 1) for topic in (name, f"{name}.out")]
-        for done in admin.create_topics(made).values():
-            done.result(_SECONDS)
+        self._members.set_forkserver_preload(["slackwater_testing.messaging.receiving.member"])
+        make_topics(bootstrap, [name, f"{name}.out"], PARTITIONS, message_timestamp_type="LogAppendTime")
         with psycopg.connect(dsn, autocommit=True) as connection:
             for statement in _TABLES:
                 connection.execute(statement.format(name).encode())
             if way is not None:
-                make_inbox(way, f"{name}.inbox").create(connection)
+                self.settings.inbox.create(connection)
 
     def write(self, items: range, *, repeats: bool = True) -> None:
         """Writes a message for each item; every third one twice at once, and once more at the end."""
@@ -102,6 +102,19 @@ class World:
             raise RunFailedError(self.settings.topic, "did not take all messages")
         self._written += [str(item) for item in order]
         self._places += places.values()
+
+    def append(self, items: range, rate: float | None = None) -> None:
+        """Writes a message for each item once: so many per second at intended times; None: all at once."""
+        linger = 0 if rate else 5
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": linger})
+        clock, pause = SystemClock(), threading.Event()
+        start = clock.monotonic()
+        for place, item in enumerate(items):
+            if rate is not None:
+                pause.wait(max(0.0, start + place / rate - clock.monotonic()))
+            producer.produce(self.settings.topic, b"", str(item).encode(), partition=item % PARTITIONS)
+            producer.poll(0)
+        producer.flush(_SECONDS)
 
     def start(
         self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL, **changed: Any
@@ -169,7 +182,7 @@ class World:
         right = dict(effects)
         wrong = sum(right.get(item) != answer for item, answer in answers)
         missing = len(set(self._written) - {item for item, _ in answers})
-        return Verdict(verdict.lost, verdict.repeated, missing, wrong)
+        return replace(verdict, unanswered=missing, wrong_answers=wrong)
 
 
 def stop(member: BaseProcess) -> None:
@@ -206,4 +219,5 @@ def _text(value: str | bytes | None) -> str:
 
 
 def _verdict(expected: set[str], found: Counter[str]) -> Verdict:
-    return Verdict(len(expected - found.keys()), sum(found.values()) - len(found))
+    repeated = sum(found.values()) - len(found)
+    return Verdict(len(expected - found.keys()), repeated, messages=len(expected))

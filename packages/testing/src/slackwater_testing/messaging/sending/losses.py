@@ -1,32 +1,18 @@
 """Measures what a way loses when its service is killed at random moments."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.crash import new_order
-from slackwater_testing.messaging.judge import MESSAGES, Verdict, judge
-from slackwater_testing.messaging.service import run_in_process, start
+from slackwater_testing.messaging.sending.crash import new_order
+from slackwater_testing.messaging.sending.judge import Verdict, judge
+from slackwater_testing.messaging.sending.service import run_in_process, start
 
 _PER_RUN = 100_000
 """More business transactions than a run gets done before it is killed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
-    """A row of the table of losses."""
-
-    way: str
-    kills: int
-    messages: int
-    """Of committed business transactions."""
-    lost: int
-    repeated: int
-    ghosts: int
-    disordered: int
-
-
-def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed: int) -> Losses:
+def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed: int) -> Verdict:
     """Runs a service again and again, kills it each time after a drawn time, and counts.
 
     Raises:
@@ -42,13 +28,4 @@ def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed:
         process.join()
     if code := run_in_process(replace(order, first=1 + kills * _PER_RUN, count=1)):
         raise RunFailedError(way, f"the last service ended with {code}")
-    found: Verdict = judge(database, bootstrap, order.table, order.topic)
-    return Losses(
-        way=way,
-        kills=kills,
-        messages=found.rows * MESSAGES,
-        lost=found.lost,
-        repeated=found.repeated,
-        ghosts=found.ghosts,
-        disordered=found.disordered,
-    )
+    return judge(order)

@@ -1,44 +1,16 @@
-"""A database, a broker, and what happens to a sender at its steps, for tests in one process."""
+"""A database and a broker, for tests in one process."""
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 from confluent_kafka import Message as Record
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater_messaging import Message
-from slackwater_messaging.sending import Outbox, SendStep
+from slackwater_messaging.sending import Outbox
 from slackwater_protocol import KafkaSettings
-from slackwater_testing.topics import read_to_end
-
-
-class Death(BaseException):
-    """What a process that is killed does to its open calls."""
-
-
-class At:
-    """Does something once, at a step.
-
-    Args:
-        step: The step.
-        act: What is done; None: dies.
-    """
-
-    def __init__(self, step: SendStep, act: Callable[[], object] | None = None) -> None:
-        self._step: SendStep | None = step
-        self._act = act
-
-    def __call__(self, step: SendStep) -> None:
-        """Is told of each step."""
-        if step is self._step:
-            self._step = None
-            if self._act is None:
-                raise Death
-            self._act()
+from slackwater_testing.topics import make_topics, read_to_end
 
 
 @dataclass
@@ -62,8 +34,7 @@ class World:
     def make_topic(self, name: str, partitions: int = 1) -> str:
         """Makes a topic; returns its whole name."""
         topic = f"{self.name}.{name}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+        make_topics(self.bootstrap, [topic], partitions)
         return topic
 
     def message(self, value: str, key: str = "k") -> Message:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import dataclass
+from typing import Protocol
 
 import psycopg
 from psycopg import sql
@@ -32,32 +33,61 @@ class Verdict:
     """Messages that came, for the first time, behind a later one of their key."""
 
 
-def business_message(topic: str, number: int, place: int) -> Message:
-    """Returns a message of a business transaction."""
-    value = json.dumps({"transaction": number, "place": place}).encode()
+class Judged(Protocol):
+    """What a service was to do, as far as a judge has to know it."""
+
+    @property
+    def database(self) -> str:
+        """The connection string."""
+        ...
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers."""
+        ...
+
+    @property
+    def table(self) -> str:
+        """The business table."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """Where its messages go."""
+        ...
+
+    @property
+    def messages(self) -> int:
+        """Of each business transaction."""
+        ...
+
+
+def business_message(topic: str, number: int, place: int, value_bytes: int = 0) -> Message:
+    """Returns a message of a business transaction; its value has so many bytes at least."""
+    value = json.dumps({"transaction": number, "place": place}).encode().ljust(value_bytes)
     return Message(topic=topic, key=f"account-{number % KEYS}".encode(), value=value)
 
 
-def judge(database: str, bootstrap: str, table: str, topic: str) -> Verdict:
+def judge(order: Judged) -> Verdict:
     """Judges what is visible now.
 
     Raises:
         RunFailedError: The topic cannot be read.
     """
-    with psycopg.connect(database, autocommit=True) as connection:
-        query = sql.SQL("SELECT number FROM {}").format(sql.Identifier(table))
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        query = sql.SQL("SELECT number FROM {}").format(sql.Identifier(order.table))
         committed = {number for (number,) in connection.execute(query)}
     shown: Counter[tuple[int, int]] = Counter()
     newest: dict[bytes | None, tuple[int, int]] = {}
     disordered = 0
-    for record in read_to_end(bootstrap, topic):
+    for record in read_to_end(order.bootstrap, order.topic):
         found = json.loads(record.value() or b"")
         each, key = (found["transaction"], found["place"]), record.key()
         if each not in shown:
             disordered += each < newest.get(key, each)
             newest[key] = max(each, newest.get(key, each))
         shown[each] += 1
-    expected = {(number, place) for number in committed for place in range(MESSAGES)}
+    expected = {(number, place) for number in committed for place in range(order.messages)}
     return Verdict(
         rows=len(committed),
         lost=len(expected - shown.keys()),

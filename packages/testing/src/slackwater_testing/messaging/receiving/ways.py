@@ -24,6 +24,8 @@ POLICY = FilterPolicy(capacity=10_000, error_rate=1e-9)
 """So rare an error that none comes in a test."""
 AT_ONCE = timedelta(0)
 """Filters are written whenever they may be."""
+MEASURED_POLICY = FilterPolicy(capacity=1_000_000, error_rate=1e-6)
+"""As a service would have it."""
 
 
 class Way(StrEnum):
@@ -50,22 +52,24 @@ def business_key(message: ReceivedMessage) -> bytes:
     return message.key or b""
 
 
-def make_inbox(way: Way | Twin, name: str) -> Inbox:
+def make_inbox(
+    way: Way | Twin, name: str, *, policy: FilterPolicy = POLICY, save_interval: timedelta = AT_ONCE
+) -> Inbox:
     """Returns an inbox whose tables are called after a name."""
     match way:
         case Way.TABLE:
             return TableInbox(name, key_of=business_key, shards=4)
         case Way.FILTERED:
             table = TableInbox(name, key_of=business_key, shards=4)
-            return FilteredInbox(table, policy=POLICY, save_interval=AT_ONCE)
+            return FilteredInbox(table, policy=policy, save_interval=save_interval)
         case Way.BLOOM:
-            return BloomInbox(name, key_of=business_key, policy=POLICY, save_interval=AT_ONCE)
+            return BloomInbox(name, key_of=business_key, policy=policy, save_interval=save_interval)
         case Twin.OFFSETS:
             return _NoInbox(name, key_of=business_key)
         case Twin.KEY_APART:
             return _KeyApartInbox(name, key_of=business_key)
         case Twin.UNFENCED:
-            return _UnfencedInbox(name, key_of=business_key, policy=POLICY, save_interval=AT_ONCE)
+            return _UnfencedInbox(name, key_of=business_key, policy=policy, save_interval=save_interval)
 
 
 class _NoInbox(TableInbox):
@@ -75,6 +79,9 @@ class _NoInbox(TableInbox):
     ) -> Iterator[list[Receipt]]:
         with connection.transaction():
             yield [Receipt(offset_key(message), message) for message in messages]
+
+    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+        del connection  # there is nothing to forget
 
 
 class _KeyApartInbox(TableInbox):

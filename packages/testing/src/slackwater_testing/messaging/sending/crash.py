@@ -5,16 +5,14 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
-from slackwater_messaging.sending import SendStep
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.judge import Verdict, judge
-from slackwater_testing.messaging.service import Order, run_in_process
-from slackwater_testing.messaging.ways import WAYS, Loss
+from slackwater_testing.messaging.sending.judge import Verdict, judge
+from slackwater_testing.messaging.sending.service import Order, run_in_process
+from slackwater_testing.messaging.sending.ways import WAYS, Loss
+from slackwater_testing.topics import make_topics
 
-_SECONDS = 60.0
+PARTITIONS = 2
+"""Of the topic of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,7 @@ class CrashPoint:
     """Where a service of a way dies."""
 
     way: str
-    step: SendStep
+    step: str
 
     def __str__(self) -> str:
         """Names it, for tests and tables."""
@@ -47,10 +45,10 @@ class CrashReport:
         return self.at_death.ghosts
 
 
-def crash_points(*, captured: bool = False) -> Iterator[CrashPoint]:
-    """Yields every step of every way that needs no connector, or of those that do."""
+def crash_points(*, captured: bool = False, connector: bool = False) -> Iterator[CrashPoint]:
+    """Yields every step of every way that runs no connector, that needs one of all tables, or that is one."""
     for name, way in WAYS.items():
-        if way.needs_capture is captured:
+        if (way.needs_capture, way.is_connector) == (captured, connector):
             for step in way.deaths:
                 yield CrashPoint(name, step)
 
@@ -59,8 +57,7 @@ def new_order(way: str, database: str, bootstrap: str, *, count: int = 3) -> Ord
     """Makes the topic of a new service, and returns what it is to do."""
     name = f"m{uuid.uuid4().hex[:10]}"
     order = Order(way=way, database=database, bootstrap=bootstrap, name=name, count=count)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(order.topic, 2, 1)])[order.topic].result(_SECONDS)
+    make_topics(bootstrap, [order.topic], PARTITIONS)
     return order
 
 
@@ -73,12 +70,8 @@ def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -
     code = run_in_process(replace(order, kill_at=(point.step, occurrence)))
     if code != -signal.SIGKILL:
         raise RunFailedError(str(point), f"the service ended with {code}, expected to be killed at the step")
-    at_death = _judged(order)
+    at_death = judge(order)
     code = run_in_process(replace(order, first=order.first + order.count))
     if code != 0:
         raise RunFailedError(str(point), f"the service that went on ended with {code}")
-    return CrashReport(at_death, _judged(order))
-
-
-def _judged(order: Order) -> Verdict:
-    return judge(order.database, order.bootstrap, order.table, order.topic)
+    return CrashReport(at_death, judge(order))

@@ -1,0 +1,1 @@
+"""The ways to make messages and a database one transaction, compared."""

@@ -1,0 +1,167 @@
+"""The comparison in docs/messaging.md, from the results. Pure; the same results give the same text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from slackwater_bench.messaging.crashes import AT_RANDOM, Cell
+from slackwater_bench.messaging.facts import RECEIVING, SENDING, Facts
+from slackwater_bench.results import PointSummary
+from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
+from slackwater_messaging.sending import SendStep
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.messaging.receiving.crash import Fault as ReceiveFault
+from slackwater_testing.messaging.sending.faults import Fault as SendFault
+from slackwater_testing.messaging.sending.service import BUSINESS
+
+BEGIN: Final = "<!-- The comparison: written by `python -m slackwater_bench page`; do not edit. -->"
+END: Final = "<!-- End of the comparison. -->"
+
+_SENDING: Final[Mapping[str, str]] = {
+    BUSINESS: "the data was written, nothing of the messages",
+    SendStep.SAVED: "the messages were saved as rows",
+    SendStep.TAKEN: "the relay, or the listener, had taken messages",
+    SendStep.PRODUCED: "Kafka had the records",
+    SendStep.PREPARED: "the database had prepared",
+    SendStep.DATABASE_COMMITTED: "the database had committed",
+    SendStep.KAFKA_COMMITTED: "Kafka had committed",
+    SendStep.REMOVED: "the rows were removed",
+}
+_RECEIVING: Final[Mapping[str, str]] = {
+    ReceiverStep.LOADED: "a partition was taken over",
+    ReceiverStep.POLLED: "messages were read",
+    ReceiverStep.RECEIVED: "the inbox had said which are repeats",
+    ReceiverStep.HANDLED: "messages were handled",
+    ProcessorStep.BEGUN: "the Kafka transaction had begun",
+    ProcessorStep.PRODUCED: "the outputs were written",
+    ProcessorStep.OFFSETS_SENT: "the offsets were in the transaction",
+    ReceiverStep.COMMITTED: "the transaction was committed",
+    ReceiverStep.REPLIED: "answers were sent",
+    ReceiverStep.STORED: "offsets were on their way",
+    ReceiverStep.MAINTAINED: "the inbox had tidied up",
+}
+_COSTS: Final = (
+    ("p50", "latency_ms.p50", " ms"),
+    ("p99", "latency_ms.p99", " ms"),
+    ("flat out", "messages_per_second", "/s"),
+    ("statements", "per_message.statements", ""),
+    ("round trips", "per_message.round_trips", ""),
+    ("Kafka requests", "per_message.kafka_requests", ""),
+    ("table", "table_bytes_per_message", " B"),
+    ("idle: statements", "idle.statements_per_second", "/s"),
+    ("idle: CPU", "idle.cpu_percent", " %"),
+)
+_OF_SENDING: Final = (
+    ("log", "wal_bytes_per_message", " B"),
+    ("rows", "waiting_rows", ""),
+)
+
+
+def with_comparison(page: str, costs: Sequence[PointSummary], crashes: Sequence[PointSummary]) -> str:
+    """Returns the page with another comparison between its markers.
+
+    Raises:
+        RunFailedError: It has no markers.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise RunFailedError("docs/messaging.md", f"has no place for the comparison: {BEGIN} … {END}")
+    return f"{before}{BEGIN}\n\n{comparison(costs, crashes)}\n{END}{after}"
+
+
+def comparison(costs: Sequence[PointSummary], crashes: Sequence[PointSummary]) -> str:
+    """Returns the comparison."""
+    lines = [
+        *_promises("### What the ways of sending promise", SENDING),
+        *_cost_table("### What they cost", SENDING, costs, (*_COSTS, *_OF_SENDING)),
+        *_crash_table("### What a crash costs them", SENDING, crashes, _SENDING, tuple(SendFault)),
+        *_promises("### What the ways of receiving promise", RECEIVING),
+        *_cost_table("### What they cost", RECEIVING, costs, _COSTS),
+        *_crash_table("### What a crash costs them", RECEIVING, crashes, _RECEIVING, tuple(ReceiveFault)[1:]),
+    ]
+    return "\n".join(lines)
+
+
+def _promises(title: str, ways: Mapping[str, Facts]) -> Iterator[str]:
+    has_time = any(facts.shown for facts in ways.values())
+    head = ["way", "guarantee", "order within a key" if has_time else "order"]
+    yield from (title, "")
+    yield from _head([*head, "a message is visible"] if has_time else head)
+    for facts in ways.values():
+        cells = [facts.title, facts.guarantee, facts.order]
+        yield _row([*cells, facts.shown] if has_time else cells)
+    yield ""
+
+
+def _cost_table(
+    title: str,
+    ways: Mapping[str, Facts],
+    points: Sequence[PointSummary],
+    columns: Sequence[tuple[str, str, str]],
+) -> Iterator[str]:
+    by_way = {str(point.parameters["way"]): point for point in points}
+    yield from (title, "")
+    yield from _head(["way", *(name for name, _, _ in columns)])
+    for name, facts in ways.items():
+        if name in by_way:
+            found = ((by_way[name].column(column), unit) for _, column, unit in columns)
+            yield _row([facts.title, *(_amount(value, unit) for value, unit in found)])
+        else:
+            yield _row([facts.title, *("not measured" for _ in columns[:1]), *("" for _ in columns[1:])])
+    yield ""
+
+
+def _crash_table(
+    title: str,
+    ways: Mapping[str, Facts],
+    points: Sequence[PointSummary],
+    steps: Mapping[str, str],
+    faults: Sequence[str],
+) -> Iterator[str]:
+    cells = {str(point.parameters["way"]): _cells(point) for point in points}
+    places = [(f"killed after {step}", f"killed when {label}") for step, label in steps.items()]
+    places += [(AT_RANDOM, AT_RANDOM), *((fault, fault) for fault in faults)]
+    shown = {name: facts for name, facts in ways.items() if name in cells}
+    known = {place for place, _ in places}
+    found = dict.fromkeys(place for name in shown for place in cells[name])
+    places += [(place, place) for place in found if place not in known]
+    yield from (title, "")
+    yield from _head(["", *(facts.short for facts in shown.values())])
+    for place, label in places:
+        yield _row([label, *(_cell(cells[name].get(place)) for name in shown)])
+    yield ""
+
+
+def _cells(point: PointSummary) -> dict[str, Cell]:
+    """Returns what all runs have found, by place."""
+    found: dict[str, Cell] = {}
+    for run in point.runs:
+        for place, counts in run.details["cells"].items():
+            cell = Cell(**counts)
+            found[place] = found[place] + cell if place in found else cell
+    return found
+
+
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    found = {name: number for name, number in asdict(cell).items() if number and name != "messages"}
+    costs = ", ".join(f"**{number} {name}**" for name, number in found.items())
+    return f"{costs or 0} of {cell.messages:,}"
+
+
+def _amount(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0")
+    return number + unit
+
+
+def _head(cells: Sequence[str]) -> Iterator[str]:
+    yield _row(cells)
+    yield "|---|" + "---:|" * (len(cells) - 1) if "p50" in cells else "|" + "---|" * len(cells)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,124 @@
+"""The servers of a comparison, and proxies that count what is asked of them."""
+
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from slackwater_bench.bed import SOURCE
+from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
+from slackwater_bench.scenario import RunContext
+from slackwater_bench.usage import cpu_of
+from slackwater_devstack import DevStack, DevStackSettings, TcpProxy
+from slackwater_protocol.keys import cut_log_topic
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.programs import Product
+
+_ROUTE = "counted"
+_START_SECONDS = 180.0
+_SETTLE_SECONDS = 2.5
+"""Relays look more and more seldom when there is nothing: so long until they have settled down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """PostgreSQL and Kafka, each directly and through a proxy that counts."""
+
+    stack: DevStack
+    context: RunContext
+    counted_database: str
+    count: Counter[str]
+    """``statements`` and ``round_trips`` of PostgreSQL, ``kafka_requests`` that write."""
+
+    @property
+    def database(self) -> str:
+        """Connection string."""
+        return self.stack.postgres.dsn()
+
+    @property
+    def bootstrap(self) -> str:
+        """Address of the broker."""
+        return self.stack.kafka.bootstrap
+
+    @property
+    def counted_bootstrap(self) -> str:
+        """Address of the broker's proxy."""
+        return self.stack.kafka.bootstrap_over(_ROUTE)
+
+    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = _START_SECONDS) -> None:
+        """Waits for something.
+
+        Raises:
+            RunFailedError: It does not come in time.
+        """
+        clock, pause = self.context.clock, threading.Event()
+        deadline = clock.monotonic() + seconds
+        while not condition():
+            if clock.monotonic() > deadline:
+                raise RunFailedError(what, f"did not come within {seconds:g} s")
+            pause.wait(0.02)
+
+    def measure_idle(self, seconds: float) -> dict[str, float]:
+        """Measures what the database has to do while nothing is sent: counted clients, and its processor."""
+        pause, pid = threading.Event(), self.stack.postgres.pid
+        pause.wait(_SETTLE_SECONDS)
+        statements, cpu = self.count["statements"], cpu_of(pid)
+        pause.wait(seconds)
+        return {
+            "statements_per_second": round((self.count["statements"] - statements) / seconds, 2),
+            "cpu_percent": round(100 * (cpu_of(pid) - cpu) / seconds, 2),
+        }
+
+
+@contextmanager
+def running_servers(
+    context: RunContext, *, capture: bool = False, broker: Mapping[str, str] | None = None
+) -> Iterator[Servers]:
+    """Starts servers for the block, with a connector of all tables and a sidecar if messages are captured."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-bench-", ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
+        stack = DevStack(
+            DevStackSettings(
+                folder=folder / "stack",
+                prefix=SOURCE,
+                partitions=2,
+                connect=capture,
+                redis=capture,
+                kafka_routes=(_ROUTE,),
+                kafka_heap="256m",
+                postgres_overrides={"track_commit_timestamp": "on"},
+                broker_overrides=broker or {},
+                keep_data=False,
+            )
+        )
+        count: Counter[str] = Counter()
+        context.say("starting servers")
+        with (
+            stack,
+            Product(stack, folder, clock=context.clock, command=context.environment.command) as product,
+        ):
+            proxy = TcpProxy(lambda: stack.postgres.port)
+            proxy.watch = watching(PostgresRequests, count)
+            proxy.start()
+            stack.kafka.proxy(_ROUTE).watch = watching(KafkaRequests, count)
+            dsn = stack.postgres.dsn().replace(f":{stack.postgres.port}/", f":{proxy.port}/")
+            try:
+                if capture:
+                    _start_capture(stack, product)
+                yield Servers(stack, context, dsn, count)
+            finally:
+                proxy.stop()
+
+
+def _start_capture(stack: DevStack, product: Product) -> None:
+    stack.start_connector()
+    stack.wait_until_streaming()
+    product.start_sidecar()
+    admin, log = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}), cut_log_topic(SOURCE)
+    if not product.wait_until(lambda: log in admin.list_topics(timeout=60).topics, _START_SECONDS):
+        raise RunFailedError("the sidecar", f"has made no topic {log} within {_START_SECONDS:g} s")

@@ -1,0 +1,166 @@
+"""Pipelines as they told the cluster of themselves, for every command that shows them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from slackwater.output import ago, aligned
+from slackwater_control import PipelineNode, PipelineState, Progress, SourceNode, Topology, make_topology
+from slackwater_markers import CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
+from slackwater_protocol import Cut, KafkaSettings
+
+
+@contextmanager
+def open_pipeline_log(kafka: KafkaSettings) -> Iterator[PipelineLog]:
+    """Opens the topic of pipelines for the time of the block."""
+    log = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options)
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) -> Topology:
+    """Reads the topic of pipelines and the newest cut of each source.
+
+    Args:
+        kafka: Where it is.
+        now_ms: The time, milliseconds since the epoch.
+        source: Only what begins at this source; it is shown although no pipeline may read it.
+
+    Raises:
+        PipelineLogUnavailableError: the topic cannot be read. A cut log that cannot is passed over.
+    """
+    with open_pipeline_log(kafka) as log:
+        entries = log.read()
+
+    def picture(cuts: Mapping[str, Cut]) -> Topology:
+        if source is None:
+            return make_topology(entries, cuts, now_ms)
+        return make_topology(entries, cuts, now_ms, [source]).of_source(source)
+
+    names = [node.name for node in picture({}).sources]
+    return picture({name: cut for name in names if (cut := _newest_cut(kafka, name)) is not None})
+
+
+def _newest_cut(kafka: KafkaSettings, source: str) -> Cut | None:
+    log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options)
+    try:
+        newest = log.newest()
+    except CutLogError:
+        return None
+    finally:
+        log.close()
+    return None if newest is None else newest.cut
+
+
+def pipeline_table(pipelines: Sequence[PipelineNode], now_ms: int) -> list[str]:
+    """Writes a line per pipeline, below a heading."""
+    if not pipelines:
+        return ["pipelines: none"]
+    rows = [("pipeline", "state", "shows", "batch", "heard of", "")]
+    for each in pipelines:
+        shown = each.batch.commit_lsn if each.batch else "-"
+        number = str(each.batch.batch_id) if each.batch else "-"
+        rows.append(
+            (each.name, each.state, shown, number, ago(each.heard_ms, now_ms), ", ".join(_standing(each)))
+        )
+    return aligned(rows)
+
+
+def topology_lines(topology: Topology) -> list[str]:
+    """Writes the whole picture, for people: sources in the order of the data, each with its pipelines."""
+    if not topology.sources:
+        return ["no pipeline has registered; each `slackwater run` of this version does"]
+    lines: list[str] = []
+    for source in topology.sources:
+        lines += ["", *_source_lines(source, topology)]
+        for pipeline in topology.pipelines:
+            if pipeline.source == source.name:
+                lines += ["", *_pipeline_lines(pipeline, topology)]
+    return lines[1:]
+
+
+def _source_lines(source: SourceNode, topology: Topology) -> Iterator[str]:
+    cut = source.cut
+    newest = (
+        "no cut is known"
+        if cut is None
+        else f"newest cut {cut.commit_lsn} on timeline {cut.timeline}, "
+        f"committed {ago(cut.commit_ts_ms, topology.made_ms)}"
+    )
+    written = f", written by {', '.join(source.written_by)}" if source.written_by else ""
+    yield f"source {source.name}{written}: {newest}"
+    if source.tables:
+        yield f"  tables {', '.join(source.tables)}"
+    if not source.read_by:
+        yield "  no pipeline reads it"
+
+
+def _pipeline_lines(pipeline: PipelineNode, topology: Topology) -> Iterator[str]:
+    owner = f", owner {pipeline.owner}" if pipeline.owner else ""
+    standing = ", ".join([pipeline.state, *_standing(pipeline)])
+    yield f"  pipeline {pipeline.name}{owner}: {standing}"
+    rows = [
+        ("    run", _run(pipeline, topology.made_ms)),
+        *(("    shows", text) for text in _shown(pipeline)),
+        *(("    reads", table) for table in pipeline.tables),
+    ]
+    for stage in pipeline.stages:
+        taken = [*stage.tables, *(f"stage {number}" for number in stage.stages)]
+        by = ", ".join(stage.key) or "nothing"
+        rows.append(
+            (f"    stage {stage.number}", f"level {stage.level}, by {by}: {', '.join(taken)}; {stage.why}")
+        )
+    for view in pipeline.views:
+        form = f" ({view.format})" if view.format else ""
+        own = (pipeline.name, view.name)
+        readers = [link.read_by for link in topology.links if (link.pipeline, link.view) == own]
+        source = f", a table of source {view.output_source}" if view.output_source else ""
+        read = f", read by {', '.join(readers)}" if readers else ""
+        rows.append(("    view", f"{view.name} to {view.kind} {view.output}{form}{source}{read}"))
+    yield from aligned(rows)
+
+
+def _run(pipeline: PipelineNode, now_ms: int) -> str:
+    began = datetime.fromtimestamp(pipeline.started_ms / 1000, UTC)
+    text = (
+        f"{pipeline.host} process {pipeline.pid}, version {pipeline.version}, began "
+        f"{began:%Y-%m-%d %H:%M:%S} UTC, "
+    )
+    if pipeline.ended_ms is None:
+        return f"{text}heard of {ago(pipeline.heard_ms, now_ms)}"
+    return f"{text}ended {ago(pipeline.ended_ms, now_ms)}"
+
+
+def _shown(pipeline: PipelineNode) -> Iterator[str]:
+    batch = pipeline.batch
+    if batch is None:
+        return
+    text = f"{batch.commit_lsn}, batch {batch.batch_id}"
+    if batch.commit_ts_ms is not None and batch.visible_ms is not None:
+        text += (
+            f", visible {(batch.visible_ms - batch.commit_ts_ms) / 1000:.3f} s after its newest commit; this "
+            f"run: {pipeline.run_events:,} change events, {pipeline.run_documents:,} documents"
+        )
+    yield text
+
+
+def _standing(pipeline: PipelineNode) -> Iterator[str]:
+    """Yields how far a pipeline is beside its source, and the error that ended it."""
+    match pipeline.progress:
+        case Progress.UP_TO_DATE:
+            yield "up to date"
+        case Progress.BEHIND if pipeline.behind_ms is not None:
+            yield f"{pipeline.behind_ms / 1000:,.1f} s behind the newest cut"
+        case Progress.BEHIND:
+            yield "behind the newest cut"
+        case Progress.NOTHING_YET:
+            yield "has shown nothing yet"
+        case Progress.TIMELINE_OVER:
+            yield f"timeline {pipeline.timeline} is over: start anew on the newest one"
+        case Progress.UNKNOWN:
+            pass
+    if pipeline.state is PipelineState.FAILED:
+        first, *_ = pipeline.failure.splitlines() or [""]
+        yield first

@@ -1,0 +1,297 @@
+"""What `slackwater topology` shows and forgets, and how status and doctor show pipelines."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from slackwater import main, pipelines
+from slackwater.commands.doctor import report_json, report_lines
+from slackwater.doctor.diagnosis import diagnose
+from slackwater.doctor.facts import Cause, SourceFacts
+from slackwater.pipelines import pipeline_table, topology_lines
+from slackwater_control import PipelineNode, Topology, make_topology
+from slackwater_markers import (
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    InMemoryPipelineLog,
+    PipelineLogUnavailableError,
+)
+from slackwater_protocol import (
+    Cut,
+    PipelineEntry,
+    PipelineRecord,
+    PipelineRegistration,
+    PipelineReport,
+    RegisteredStage,
+    RegisteredView,
+    RunEnd,
+    SourceTopics,
+)
+
+NOW_MS = 1_795_206_900_000
+ORDERS = PipelineRegistration(
+    pipeline="orders",
+    base_name="orders",
+    revision=1,
+    owner="team shop",
+    source="inv",
+    timeline=1,
+    emit="transactions",
+    scope="strict",
+    tables={"inventory.lines": "inv.inventory.lines", "inventory.orders": "inv.inventory.orders"},
+    stages=(
+        RegisteredStage(
+            number=1,
+            level=1,
+            key=("order_id",),
+            tables=("inventory.lines",),
+            stages=(),
+            why="computes groups",
+        ),
+        RegisteredStage(
+            number=2, level=2, key=("id",), tables=("inventory.orders",), stages=(1,), why="joins"
+        ),
+    ),
+    views=(
+        RegisteredView(
+            name="orders",
+            output="shop.public.orders",
+            kind="kafka",
+            format="debezium",
+            output_source="shop",
+            tables=("inventory.lines", "inventory.orders"),
+            stages=(1, 2),
+        ),
+    ),
+    query_id="q",
+    checkpoint="/c",
+    run="r",
+    host="host-7",
+    pid=4711,
+    version="0.1.0",
+    started_ms=NOW_MS - 60_000,
+)
+REVENUE = replace(
+    ORDERS,
+    pipeline="revenue",
+    owner="",
+    source="shop",
+    tables={"public.orders": "shop.public.orders"},
+    stages=(),
+    views=(replace(ORDERS.views[0], name="revenue", output="revenue", format="json", output_source=""),),
+)
+REPORT = PipelineReport(
+    pipeline="orders",
+    run="r",
+    batch_id=3,
+    timeline=1,
+    commit_lsn=0x500,
+    commit_ts_ms=NOW_MS - 5_000,
+    visible_ms=NOW_MS - 4_600,
+    events=3,
+    documents=2,
+    run_events=3_000,
+    run_documents=20,
+)
+CUT = Cut(
+    source="inv",
+    timeline=1,
+    lsn=0x600,
+    previous_lsn=0,
+    commit_ts_ms=NOW_MS - 2_000,
+    event_count=1,
+    transactions=(),
+    end_offsets={},
+    transaction_offset=1,
+)
+
+
+def picture(*records: PipelineRecord, cut: Cut | None = CUT, silent_ms: int = 1_000) -> Topology:
+    entries = [PipelineEntry(record, offset, NOW_MS - silent_ms) for offset, record in enumerate(records)]
+    return make_topology(entries, {} if cut is None else {"inv": cut}, NOW_MS)
+
+
+def test_the_text_names_sources_pipelines_stages_views_and_who_reads_them() -> None:
+    assert topology_lines(picture(ORDERS, REPORT, REVENUE)) == [
+        "source inv: newest cut 0/600 on timeline 1, committed 2.0 s ago",
+        "  tables inventory.lines, inventory.orders",
+        "",
+        "  pipeline orders, owner team shop: running, 3.0 s behind the newest cut",
+        "    run      host-7 process 4711, version 0.1.0, began 2026-11-20 20:34:00 UTC, heard of 1.0 s ago",
+        "    shows    0/500, batch 3, visible 0.400 s after its newest commit; "
+        "this run: 3,000 change events, 20 documents",
+        "    reads    inventory.lines",
+        "    reads    inventory.orders",
+        "    stage 1  level 1, by order_id: inventory.lines; computes groups",
+        "    stage 2  level 2, by id: inventory.orders, stage 1; joins",
+        "    view     orders to kafka shop.public.orders (debezium), a table of source shop, read by revenue",
+        "",
+        "source shop, written by orders: no cut is known",
+        "  tables public.orders",
+        "",
+        "  pipeline revenue: running, has shown nothing yet",
+        "    run    host-7 process 4711, version 0.1.0, began 2026-11-20 20:34:00 UTC, heard of 1.0 s ago",
+        "    reads  public.orders",
+        "    view   revenue to kafka revenue (json)",
+    ]
+
+
+def test_an_empty_picture_says_who_fills_it() -> None:
+    assert "no pipeline has registered" in "\n".join(topology_lines(picture(cut=None)))
+
+
+@pytest.mark.parametrize(
+    ("report", "cut", "silent_ms", "said"),
+    [
+        (
+            replace(REPORT, commit_lsn=0x600),
+            CUT,
+            1_000,
+            "orders running 0/600 3 1.0 s ago up to date",
+        ),
+        (replace(REPORT, commit_ts_ms=None), CUT, 0, "behind the newest cut"),
+        (replace(REPORT, batch_id=-1), CUT, 0, "- - 0.0 s ago has shown nothing yet"),
+        (REPORT, replace(CUT, timeline=2), 0, "timeline 1 is over: start anew on the newest one"),
+        (REPORT, None, 31_000, "orders vanished 0/500 3 31.0 s ago"),
+        (replace(REPORT, end=RunEnd(ended_ms=NOW_MS, failure="")), None, 31_000, "orders left"),
+        (replace(REPORT, end=RunEnd(ended_ms=NOW_MS, failure="E: why\nmore")), None, 0, "E: why"),
+    ],
+)
+def test_a_pipelines_line_says_what_it_does_and_how_far_it_is(
+    report: PipelineReport, cut: Cut | None, silent_ms: int, said: str
+) -> None:
+    nodes = picture(ORDERS, report, cut=cut, silent_ms=silent_ms).pipelines
+    heading, line = pipeline_table(nodes, NOW_MS)
+    assert heading.split() == ["pipeline", "state", "shows", "batch", "heard", "of"]
+    assert said in " ".join(line.split())
+    assert "more" not in line
+
+
+def test_no_pipelines_are_one_line() -> None:
+    assert pipeline_table([], NOW_MS) == ["pipelines: none"]
+
+
+# --- the command
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> InMemoryPipelineLog:
+    log, cuts = InMemoryPipelineLog(), InMemoryCutLog("inv")
+    cuts.append([CUT])
+    monkeypatch.setattr(pipelines, "KafkaPipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr(
+        pipelines, "KafkaCutLog", lambda name, *_, **__: cuts if name == "inv" else InMemoryCutLog(name)
+    )
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "h:1")
+    return log
+
+
+def test_the_picture_is_shown_as_text_json_and_graph(
+    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.register(ORDERS)
+    log.register(REVENUE)
+    assert main.run(["topology"]) == 0
+    assert "source inv: newest cut 0/600" in capsys.readouterr().out
+    assert main.run(["topology", "--json", "--source", "shop"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [pipeline["name"] for pipeline in found["pipelines"]] == ["revenue"]
+    assert main.run(["topology", "--dot"]) == 0
+    assert capsys.readouterr().out.startswith("digraph slackwater {")
+    assert main.run(["topology", "--dot", "--json"]) == 2
+
+
+def test_a_pipeline_that_runs_is_not_forgotten(
+    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.register(ORDERS)
+    assert main.run(["topology", "forget", "orders"]) == 1
+    assert "runs on host-7 (process 4711)" in capsys.readouterr().err
+    assert len(log.read()) == 1
+
+
+def test_a_pipeline_that_has_ended_is_forgotten_with_all_its_runs(
+    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = RunEnd(ended_ms=NOW_MS, failure="")
+    for run in ("r", "r2"):
+        log.register(replace(ORDERS, run=run))
+        log.report(replace(REPORT, run=run, end=end))
+    log.register(REVENUE)
+    assert main.run(["topology", "forget", "orders"]) == 0
+    assert [entry.record for entry in log.read()] == [REVENUE]
+    assert main.run(["topology", "forget", "orders"]) == 1
+    assert "no pipeline 'orders' is registered" in capsys.readouterr().err
+
+
+# --- status
+
+
+@pytest.fixture
+def redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://h")
+    monkeypatch.setattr(
+        "slackwater.commands.status.RedisMarkerStore.connect", lambda *_, **__: InMemoryMarkerStore()
+    )
+
+
+@pytest.mark.usefixtures("redis")
+def test_status_shows_the_pipelines_of_its_source(
+    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.register(ORDERS)
+    log.register(REVENUE)
+    assert main.run(["status", "--source", "inv"]) == 0
+    shown = capsys.readouterr().out
+    assert "orders running" in " ".join(shown.split())
+    assert "revenue" not in shown
+
+
+@pytest.mark.usefixtures("redis")
+def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_shown(
+    log: InMemoryPipelineLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def away() -> list[PipelineEntry]:
+        raise PipelineLogUnavailableError("read", "no right")
+
+    monkeypatch.setattr(log, "read", away)
+    assert main.run(["status", "--source", "inv"]) == 0
+    assert "pipelines: not known: read of Kafka topic" in capsys.readouterr().out
+    monkeypatch.delenv("SLACKWATER_BOOTSTRAP")
+    assert main.run(["status", "--source", "inv"]) == 0
+    assert "pipelines: not shown, since --bootstrap is not given" in capsys.readouterr().out
+
+
+# --- doctor
+
+
+def nodes(*records: PipelineRecord, silent_ms: int = 0) -> tuple[PipelineNode, ...]:
+    return picture(*records, silent_ms=silent_ms).pipelines
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "causes"),
+    [
+        (nodes(ORDERS, REPORT), []),
+        (nodes(ORDERS, replace(REPORT, end=RunEnd(ended_ms=1, failure=""))), []),
+        (nodes(ORDERS, replace(REPORT, end=RunEnd(ended_ms=1, failure="why"))), [Cause.PIPELINE_FAILED]),
+        (nodes(ORDERS, REPORT, silent_ms=31_000), [Cause.PIPELINE_VANISHED]),
+    ],
+)
+def test_the_doctor_finds_pipelines_that_failed_or_vanished(
+    pipelines: tuple[PipelineNode, ...], causes: list[Cause]
+) -> None:
+    facts = SourceFacts(topics=SourceTopics("inv"), now_ms=NOW_MS, pipelines=pipelines, redis_error="refused")
+    findings = [finding for finding in diagnose(facts) if finding.cause is not Cause.REDIS_AWAY]
+    assert [finding.cause for finding in findings] == causes
+    assert all("slackwater topology forget orders" in finding.advice[-1] for finding in findings)
+    assert any(line.startswith("orders ") for line in report_lines(facts, findings))
+    assert "host-7" in json.dumps(report_json(facts, findings))
+
+
+def test_the_doctor_says_that_pipelines_are_not_known() -> None:
+    facts = SourceFacts(topics=SourceTopics("inv"), now_ms=NOW_MS, pipelines_error="no right")
+    assert any(
+        line.split() == ["pipelines", "not", "known:", "no", "right"] for line in report_lines(facts, [])
+    )

@@ -1,0 +1,337 @@
+"""The picture: sources, the pipelines that read them, their stages, views and outputs, and how far they are.
+
+:func:`make_topology` computes it from what pipelines have told, the newest cuts and the time; it asks nobody.
+The same values are served as JSON.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from slackwater_control.pipelines import KnownRun, PipelineState, known_pipelines
+from slackwater_protocol import (
+    Cut,
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
+    RegisteredStage,
+    RegisteredView,
+    format_position,
+)
+
+
+class Progress(StrEnum):
+    """How far a pipeline's views are, beside the newest cut of its source."""
+
+    NOTHING_YET = "nothing yet"
+    """Nothing is visible, as far as is known."""
+    UP_TO_DATE = "up to date"
+    BEHIND = "behind"
+    TIMELINE_OVER = "timeline over"
+    """The source has begun a newer timeline; the pipeline has to start over."""
+    UNKNOWN = "unknown"
+    """The newest cut of the source is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCut:
+    """The newest cut of a source."""
+
+    timeline: int
+    commit_lsn: str
+    """As PostgreSQL writes it."""
+    commit_ts_ms: int
+    """Commit time of the newest transaction, milliseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """A source, as far as pipelines read or write it."""
+
+    name: str
+    cut: SourceCut | None
+    """None: there is none, or it is not known."""
+    tables: Mapping[str, str]
+    """Full name and topic of each table that a pipeline reads or writes."""
+    read_by: tuple[str, ...]
+    """Names of pipelines."""
+    written_by: tuple[str, ...]
+    """Names of the pipelines whose outputs are its tables; none: a database's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleBatch:
+    """The newest visible batch of a pipeline."""
+
+    batch_id: int
+    timeline: int
+    commit_lsn: str
+    """As PostgreSQL writes it: the views show everything up to and including this commit."""
+    commit_ts_ms: int | None
+    """Commit time of its newest transaction, milliseconds since the epoch; None: not known to this run."""
+    visible_ms: int | None
+    """The time at which it was visible, milliseconds since the epoch; None as before."""
+    parts_us: Mapping[str, int]
+    """Microseconds by part, one after the other."""
+    events: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineNode:
+    """A pipeline."""
+
+    name: str
+    """With the revision."""
+    base_name: str
+    revision: int
+    owner: str
+    """Empty: nobody is named."""
+    source: str
+    timeline: int
+    """The timeline that is read."""
+    emit: str
+    scope: str
+    state: PipelineState
+    failure: str
+    """The error that ended the newest run; empty: none did."""
+    started_ms: int
+    """The start of the newest run, milliseconds since the epoch."""
+    heard_ms: int
+    """The newest word of it, milliseconds since the epoch."""
+    ended_ms: int | None
+    """Its end, milliseconds since the epoch; None: it has not said that it ends."""
+    progress: Progress
+    behind_ms: int | None
+    """By how much the newest commit of its views is older than that of the newest cut, milliseconds; None:
+    not known."""
+    batch: VisibleBatch | None
+    """None: nothing is visible, as far as is known."""
+    run_events: int
+    """Change events in all batches of the newest run."""
+    run_documents: int
+    """Documents written by it, deletes included."""
+    tables: Mapping[str, str]
+    """Full name and topic of each table that is read."""
+    stages: tuple[RegisteredStage, ...]
+    views: tuple[RegisteredView, ...]
+    host: str
+    pid: int
+    version: str
+    query_id: str
+    checkpoint: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A view of a pipeline that is a table to another one."""
+
+    pipeline: str
+    view: str
+    topic: str
+    source: str
+    """The source whose table the view's output is."""
+    table: str
+    read_by: str
+    """The name of the pipeline that reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Sources, pipelines, and the links between pipelines."""
+
+    made_ms: int
+    """The time of the picture, milliseconds since the epoch."""
+    sources: tuple[SourceNode, ...]
+    """Sources come before those that are made of them, where that is possible; else by name."""
+    pipelines: tuple[PipelineNode, ...]
+    """By name."""
+    links: tuple[Link, ...]
+
+    def of_source(self, source: str) -> "Topology":
+        """Returns the part that begins at a source: its pipelines, what they write, and who reads that."""
+        names, wanted = {node.name: node for node in self.sources}, list[str]()
+        pending = [source]
+        written = {name: [n.name for n in self.sources if name in n.written_by] for name in self._names}
+        while pending:
+            name = pending.pop()
+            if name in wanted or name not in names:
+                continue
+            wanted.append(name)
+            pending += [other for reader in names[name].read_by for other in written[reader]]
+        kept = {reader for name in wanted for reader in names[name].read_by}
+        return replace(
+            self,
+            sources=tuple(node for node in self.sources if node.name in wanted),
+            pipelines=tuple(node for node in self.pipelines if node.name in kept),
+            links=tuple(link for link in self.links if link.pipeline in kept and link.read_by in kept),
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        return [node.name for node in self.pipelines]
+
+
+def make_topology(
+    entries: Iterable[PipelineEntry], cuts: Mapping[str, Cut], now_ms: int, sources: Iterable[str] = ()
+) -> Topology:
+    """Computes the picture.
+
+    Args:
+        entries: Of the topic of pipelines, in any order.
+        cuts: The newest cut of each source, as far as it is known.
+        now_ms: The time, milliseconds since the epoch.
+        sources: Sources to be shown although no pipeline may read them.
+    """
+    known = known_pipelines(entries, now_ms)
+    registrations = [each.registration for each in known]
+    return Topology(
+        made_ms=now_ms,
+        sources=_sources(registrations, cuts, [*sources, *cuts]),
+        pipelines=tuple(_pipeline(each, cuts.get(each.registration.source), now_ms) for each in known),
+        links=tuple(_links(registrations)),
+    )
+
+
+def _sources(
+    registrations: Sequence[PipelineRegistration], cuts: Mapping[str, Cut], others: Iterable[str]
+) -> tuple[SourceNode, ...]:
+    tables: dict[str, dict[str, str]] = {name: {} for name in others}
+    read_by: dict[str, list[str]] = {}
+    written_by: dict[str, dict[str, None]] = {}
+    for each in registrations:
+        tables.setdefault(each.source, {}).update(each.tables)
+        read_by.setdefault(each.source, []).append(each.pipeline)
+        for view in each.views:
+            if view.output_source:
+                tables.setdefault(view.output_source, {})[_table_of(view)] = view.output
+                written_by.setdefault(view.output_source, {})[each.pipeline] = None
+    nodes = {
+        name: SourceNode(
+            name=name,
+            cut=_cut(cuts.get(name)),
+            tables=dict(sorted(tables[name].items())),
+            read_by=tuple(read_by.get(name, ())),
+            written_by=tuple(written_by.get(name, ())),
+        )
+        for name in sorted(tables)
+    }
+    return tuple(_in_order(nodes, {each.pipeline: each.source for each in registrations}))
+
+
+def _in_order(nodes: Mapping[str, SourceNode], source_of: Mapping[str, str]) -> Iterable[SourceNode]:
+    """Puts sources before those that are made of them; a cycle, which nothing forbids, is cut anywhere."""
+    done: dict[str, SourceNode] = {}
+
+    def visit(name: str, above: frozenset[str]) -> None:
+        if name in done or name in above:
+            return
+        for writer in nodes[name].written_by:
+            visit(source_of[writer], above | {name})
+        done.setdefault(name, nodes[name])
+
+    for name in nodes:
+        visit(name, frozenset())
+    return done.values()
+
+
+def _cut(cut: Cut | None) -> SourceCut | None:
+    if cut is None:
+        return None
+    return SourceCut(
+        timeline=cut.timeline, commit_lsn=format_position(cut.lsn), commit_ts_ms=cut.commit_ts_ms
+    )
+
+
+def _table_of(view: RegisteredView) -> str:
+    """Returns the full name of the table that an output is to its readers."""
+    return view.output.removeprefix(f"{view.output_source}.")
+
+
+def _links(registrations: Sequence[PipelineRegistration]) -> Iterable[Link]:
+    """Finds the views that others read by their topics: a table may be routed to any."""
+    written = {
+        (view.output_source, view.output): (each.pipeline, view.name)
+        for each in registrations
+        for view in each.views
+        if view.output_source
+    }
+    for reader in registrations:
+        for table, topic in reader.tables.items():
+            if (writer := written.get((reader.source, topic))) is not None:
+                pipeline, view = writer
+                yield Link(
+                    pipeline=pipeline,
+                    view=view,
+                    topic=topic,
+                    source=reader.source,
+                    table=table,
+                    read_by=reader.pipeline,
+                )
+
+
+def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
+    registration, report = known.registration, known.report
+    end = None if report is None else report.end
+    return PipelineNode(
+        name=registration.pipeline,
+        base_name=registration.base_name,
+        revision=registration.revision,
+        owner=registration.owner,
+        source=registration.source,
+        timeline=registration.timeline,
+        emit=registration.emit,
+        scope=registration.scope,
+        state=known.state(now_ms),
+        failure="" if end is None else end.failure,
+        started_ms=registration.started_ms,
+        heard_ms=known.heard_ms,
+        ended_ms=None if end is None else end.ended_ms,
+        progress=_progress(registration, report, cut),
+        behind_ms=_behind_ms(report, cut),
+        batch=None if report is None or report.batch_id < 0 else _batch(report),
+        run_events=0 if report is None else report.run_events,
+        run_documents=0 if report is None else report.run_documents,
+        tables=registration.tables,
+        stages=registration.stages,
+        views=registration.views,
+        host=registration.host,
+        pid=registration.pid,
+        version=registration.version,
+        query_id=registration.query_id,
+        checkpoint=registration.checkpoint,
+        run=registration.run,
+    )
+
+
+def _batch(report: PipelineReport) -> VisibleBatch:
+    return VisibleBatch(
+        batch_id=report.batch_id,
+        timeline=report.timeline,
+        commit_lsn=format_position(report.commit_lsn),
+        commit_ts_ms=report.commit_ts_ms,
+        visible_ms=report.visible_ms,
+        parts_us=report.parts_us,
+        events=report.events,
+        documents=report.documents,
+    )
+
+
+def _progress(registration: PipelineRegistration, report: PipelineReport | None, cut: Cut | None) -> Progress:
+    if cut is not None and registration.timeline < cut.timeline:
+        return Progress.TIMELINE_OVER
+    if report is None or report.batch_id < 0:
+        return Progress.NOTHING_YET
+    if cut is None:
+        return Progress.UNKNOWN
+    shown = (report.timeline, report.commit_lsn)
+    return Progress.UP_TO_DATE if shown >= (cut.timeline, cut.lsn) else Progress.BEHIND
+
+
+def _behind_ms(report: PipelineReport | None, cut: Cut | None) -> int | None:
+    if report is None or cut is None or report.batch_id < 0 or report.timeline < cut.timeline:
+        return None
+    if (report.timeline, report.commit_lsn) >= (cut.timeline, cut.lsn):
+        return 0
+    return None if report.commit_ts_ms is None else max(0, cut.commit_ts_ms - report.commit_ts_ms)

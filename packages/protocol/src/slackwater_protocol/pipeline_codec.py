@@ -1,0 +1,111 @@
+"""The codec of what runs of pipelines tell the cluster, beside :mod:`slackwater_protocol.codec`."""
+
+from dataclasses import asdict
+from typing import Any
+
+from slackwater_protocol.codec import PROTOCOL_VERSION, Fields, dump, load
+from slackwater_protocol.keys import registration_key, report_key
+from slackwater_protocol.registrations import (
+    PipelineRecord,
+    PipelineRegistration,
+    PipelineReport,
+    RegisteredStage,
+    RegisteredView,
+    RunEnd,
+)
+
+_KINDS = {PipelineRegistration: "registration", PipelineReport: "report"}
+
+
+def encode_pipeline_record(record: PipelineRecord) -> bytes:
+    """Encodes the value of a record in the topic of pipelines."""
+    return dump({"v": PROTOCOL_VERSION, "kind": _KINDS[type(record)], **asdict(record)})
+
+
+def pipeline_record_key(record: PipelineRecord) -> bytes:
+    """Returns the key under which a record replaces the one before it."""
+    key = registration_key if isinstance(record, PipelineRegistration) else report_key
+    return key(record.pipeline, record.run).encode()
+
+
+def decode_pipeline_record(data: bytes) -> PipelineRecord:
+    """Decodes a record of the topic of pipelines; raises like :func:`~slackwater_protocol.decode_cut`."""
+    return load("record of the topic of pipelines", data, _pipeline_record)
+
+
+def _pipeline_record(d: Fields) -> PipelineRecord:
+    kind = d.text("kind")
+    if kind == "registration":
+        return _registration(d)
+    if kind == "report":
+        return _report(d)
+    raise ValueError(f"kind is {kind!r}")
+
+
+def _registration(d: Fields) -> PipelineRegistration:
+    tables = d.mapping("tables")
+    return PipelineRegistration(
+        revision=d.number("revision", least=1),
+        timeline=d.number("timeline"),
+        tables={table: Fields(tables).text(table) for table in tables},
+        stages=tuple(map(_stage, d.objects("stages"))),
+        views=tuple(map(_view, d.objects("views"))),
+        pid=d.number("pid"),
+        started_ms=d.moment("started_ms"),
+        **{name: d.text(name) for name in _REGISTERED_TEXTS},
+    )
+
+
+_REGISTERED_TEXTS = (
+    "pipeline",
+    "base_name",
+    "owner",
+    "source",
+    "emit",
+    "scope",
+    "query_id",
+    "checkpoint",
+    "run",
+    "host",
+    "version",
+)
+
+
+def _stage(d: Fields) -> RegisteredStage:
+    return RegisteredStage(
+        number=d.number("number", least=1),
+        level=d.number("level", least=1),
+        key=d.text_list("key"),
+        tables=d.text_list("tables"),
+        stages=tuple(d.numbers("stages")),
+        why=d.text("why"),
+    )
+
+
+def _view(d: Fields) -> RegisteredView:
+    texts: dict[str, Any] = {
+        name: d.text(name) for name in ("name", "output", "kind", "format", "output_source")
+    }
+    return RegisteredView(tables=d.text_list("tables"), stages=tuple(d.numbers("stages")), **texts)
+
+
+def _report(d: Fields) -> PipelineReport:
+    return PipelineReport(
+        pipeline=d.text("pipeline"),
+        run=d.text("run"),
+        batch_id=d.number("batch_id", least=-1),
+        timeline=d.number("timeline"),
+        commit_lsn=d.number("commit_lsn"),
+        commit_ts_ms=d.moment_or_none("commit_ts_ms"),
+        visible_ms=d.moment_or_none("visible_ms"),
+        parts_us=d.counts("parts_us"),
+        events=d.number("events"),
+        documents=d.number("documents"),
+        run_events=d.number("run_events"),
+        run_documents=d.number("run_documents"),
+        end=None if (end := d.object_or_none("end")) is None else _end(end),
+    )
+
+
+def _end(d: Fields) -> RunEnd:
+    return RunEnd(ended_ms=d.moment("ended_ms"), failure=d.text("failure"))

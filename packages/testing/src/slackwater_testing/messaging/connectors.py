@@ -1,0 +1,254 @@
+"""Connectors that others have made, run as a team runs them to move messages between a database and Kafka.
+
+A function for each returns its properties; :func:`open_worker` runs one in a Kafka Connect of its own. What
+they keep and what they lose is measured in ``packages/messaging/tests/connectors``; which ones, and why, is
+in docs/design/0027-messaging.md.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from slackwater_devstack import ConnectMode, ConnectPlugin, ConnectWorker
+
+Properties = dict[str, str]
+Database = psycopg.Connection[Any]
+
+_STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
+_BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_PLUGINS: Final = {
+    "org.apache.camel.kafkaconnector.CamelSourceConnector": ConnectPlugin.CAMEL_SQL,
+    "io.debezium.connector.jdbc.JdbcSinkConnector": ConnectPlugin.DEBEZIUM_JDBC,
+}
+_NEVER: Final = timedelta(hours=1)
+_STATEMENT: Final = re.compile(rb"LOG:  (?:statement|execute [^:]*): *(\w+)")
+"""Not the empty ones with which drivers ask whether a connection is alive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The database and the broker between which a connector moves messages."""
+
+    dsn: str
+    bootstrap: str
+    user: str = "postgres"
+    """The account that the connector uses, which tells its statements from others."""
+
+    @property
+    def jdbc(self) -> str:
+        """The database as JDBC drivers want it."""
+        found = conninfo_to_dict(self.dsn)
+        return f"jdbc:postgresql://{found['host']}:{found['port']}/{found['dbname']}"
+
+    @property
+    def debezium(self) -> Properties:
+        """The database as Debezium's source wants it."""
+        found = conninfo_to_dict(self.dsn)
+        return {
+            "database.hostname": str(found["host"]),
+            "database.port": str(found["port"]),
+            "database.dbname": str(found["dbname"]),
+            "database.user": self.user,
+            "database.password": "unused",
+        }
+
+
+@contextmanager
+def open_worker(
+    folder: Path,
+    ends: Ends,
+    connector: Properties,
+    *,
+    mode: ConnectMode = ConnectMode.STANDALONE,
+    flush_interval: timedelta = _NEVER,
+) -> Iterator[ConnectWorker]:
+    """Runs a Kafka Connect worker with one connector, from when its task runs to the end of the block.
+
+    Args:
+        folder: Its data and log; where it is outlives the block.
+        ends: Where Kafka is.
+        connector: Properties of the connector.
+        mode: Whether the connector's place is stored in the Kafka transaction of its records.
+        flush_interval: How often it is stored otherwise; by default only at an orderly end.
+
+    Raises:
+        DevStackUnavailableError: The worker or its connector did not start.
+    """
+    plugin = _PLUGINS.get(connector["connector.class"])
+    worker = ConnectWorker(folder, mode=mode, plugins=() if plugin is None else (plugin,))
+    worker.configure(ends.bootstrap, connector, flush_interval)
+    try:
+        worker.apply()
+        yield worker
+    finally:
+        worker.stop()
+
+
+def polling_source(ends: Ends, topic: str, query: str, after: str) -> Properties:
+    """Camel's SQL source: polls with a query, and runs a statement for each row that it took.
+
+    Args:
+        ends: The database.
+        topic: Where the rows go, as JSON.
+        query: Selects the rows to be sent, in order.
+        after: Run after each row, whose columns it names as ``:#column``.
+    """
+    options = {"dataSource": "#bean:database", "onConsume": after, "delay": 200, "initialDelay": 0}
+    return {
+        "name": topic,
+        "connector.class": "org.apache.camel.kafkaconnector.CamelSourceConnector",
+        "tasks.max": "1",
+        "topics": topic,
+        "camel.source.url": f"sql:{query}?{urlencode(options)}",
+        "camel.source.marshal": "json-jackson",
+        "camel.beans.database": "#class:org.postgresql.ds.PGSimpleDataSource",
+        "camel.beans.database.url": ends.jdbc,
+        "camel.beans.database.user": ends.user,
+        "key.converter": _STRINGS,
+        "value.converter": _BYTES,
+    }
+
+
+def event_router(ends: Ends, table: str, *, batch: int = 2048) -> Properties:
+    """Debezium's source with its outbox event router, over a :class:`slackwater_messaging.CapturedOutbox`.
+
+    Needs :func:`make_slot`.
+
+    Args:
+        ends: The database.
+        table: Name of the table, in the schema ``public``.
+        batch: Rows per poll at most; each is removed by a second change.
+    """
+    return {
+        "name": table,
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        **ends.debezium,
+        "plugin.name": "pgoutput",
+        "slot.name": table,
+        "publication.name": table,
+        "publication.autocreate.mode": "disabled",
+        "table.include.list": f"public.{table}",
+        "topic.prefix": table,
+        "snapshot.mode": "no_data",
+        "tombstones.on.delete": "false",
+        "poll.interval.ms": "20",
+        "max.batch.size": str(batch),
+        "max.queue.size": str(2 * batch),
+        "transforms": "outbox",
+        "transforms.outbox.type": "io.debezium.transforms.outbox.EventRouter",
+        "transforms.outbox.route.by.field": "topic",
+        "transforms.outbox.route.topic.replacement": "${routedByValue}",
+        "transforms.outbox.table.field.event.key": "key",
+        "transforms.outbox.table.field.event.payload": "value",
+        "key.converter": _BYTES,
+        "value.converter": _BYTES,
+    }
+
+
+def make_slot(connection: Database, table: str) -> None:
+    """Makes the event router's place in the log, unless it is there: later commits are sent."""
+    exists = connection.execute("SELECT FROM pg_replication_slots WHERE slot_name = %s", [table]).fetchone()
+    if exists is None:
+        text = sql.SQL("CREATE PUBLICATION {0} FOR TABLE public.{0}")
+        connection.execute(text.format(sql.Identifier(table)))
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [table])
+
+
+def drop_slot(connection: Database, table: str) -> None:
+    """Removes it, so that the database need not keep its log, unless somebody reads there."""
+    query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+    connection.execute(query + " WHERE slot_name = %s AND NOT active", [table])
+
+
+def table_sink(
+    ends: Ends,
+    name: str,
+    topics: tuple[str, ...],
+    *,
+    upsert: bool = False,
+    keyed: bool = True,
+    batch: int = 500,
+) -> Properties:
+    """Debezium's JDBC sink: writes the committed records of each topic into the table of the topic's name.
+
+    Args:
+        ends: The database.
+        name: Of the connector; its group is ``connect-<name>``.
+        topics: What it reads, of :func:`table_record`.
+        upsert: Whether a row that is there is written over.
+        keyed: Whether the record's key is the table's primary key.
+        batch: Records of one table in a transaction at most.
+    """
+    return {
+        "name": name,
+        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "tasks.max": "1",
+        "topics": ",".join(topics),
+        "connection.url": ends.jdbc,
+        "connection.username": ends.user,
+        "connection.password": "unused",
+        "insert.mode": "upsert" if upsert else "insert",
+        "primary.key.mode": "record_key" if keyed else "none",
+        "schema.evolution": "none",
+        "collection.name.format": "${topic}",
+        "batch.size": str(batch),
+        "consumer.override.isolation.level": "read_committed",
+        "consumer.override.auto.offset.reset": "earliest",
+        # a worker that is started again takes over at once from the one that was killed
+        "consumer.override.group.instance.id": name,
+        "key.converter": _JSON,
+        "key.converter.schemas.enable": "true",
+        "value.converter": _JSON,
+        "value.converter.schemas.enable": "true",
+    }
+
+
+def table_record(number: int, note: str) -> tuple[bytes, bytes]:
+    """Key and value of a record for :func:`table_sink`, of a table with the columns ``id`` and ``note``."""
+    identity = {"field": "id", "type": "int64", "optional": False}
+    text = {"field": "note", "type": "string", "optional": False}
+    key = {"schema": _struct(identity), "payload": {"id": number}}
+    value = {"schema": _struct(identity, text), "payload": {"id": number, "note": note}}
+    return json.dumps(key).encode(), json.dumps(value).encode()
+
+
+def _struct(*fields: dict[str, object]) -> dict[str, object]:
+    return {"type": "struct", "optional": False, "fields": list(fields)}
+
+
+class StatementLog:
+    """The statements of a connector, as the database logs them.
+
+    Args:
+        connection: Of a superuser, in autocommit mode.
+        path: The server's log.
+        account: Made for the connector, so that only its statements are logged.
+    """
+
+    def __init__(self, connection: Database, path: Path, account: str) -> None:
+        self.account = account
+        self._path = path
+        name = sql.Identifier(account)
+        connection.execute(sql.SQL("CREATE ROLE {} SUPERUSER LOGIN").format(name))
+        connection.execute(sql.SQL("ALTER ROLE {} SET log_statement = 'all'").format(name))
+        self._start = path.stat().st_size
+
+    def take(self) -> list[str]:
+        """Returns the first word of each statement since the last call."""
+        with self._path.open("rb") as log:
+            log.seek(self._start)
+            text = log.read()
+            self._start = log.tell()
+        return [word.decode().upper() for word in _STATEMENT.findall(text)]

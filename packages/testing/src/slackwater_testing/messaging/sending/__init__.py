@@ -1,0 +1,18 @@
+"""Services that write a database and send messages, killed at every step, and a judge of what is left."""
+
+from slackwater_testing.messaging.sending.crash import CrashPoint, CrashReport, crash_and_recover
+from slackwater_testing.messaging.sending.judge import Verdict, judge
+from slackwater_testing.messaging.sending.service import Order, run_in_process
+from slackwater_testing.messaging.sending.ways import WAYS, Way
+
+__all__ = [
+    "WAYS",
+    "CrashPoint",
+    "CrashReport",
+    "Order",
+    "Verdict",
+    "Way",
+    "crash_and_recover",
+    "judge",
+    "run_in_process",
+]

@@ -1,0 +1,196 @@
+"""The service that is killed: business transactions, each with its messages, in a process of its own."""
+
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from slackwater_messaging import Message, SenderSettings
+from slackwater_messaging.sending.closing import KeptConnection
+from slackwater_protocol import KafkaSettings, SystemClock
+from slackwater_testing.messaging.sending.judge import MESSAGES, business_message
+from slackwater_testing.probes import SignalAt
+
+ROLLED_BACK: Final = 4
+"""Every so many business transactions fail after they have sent their messages."""
+BUSINESS: Final = "business"
+"""The point before the first step of every way: the data is written, and nothing of its messages."""
+SETTINGS: Final = SenderSettings(clock_margin=timedelta(minutes=1))
+_JOIN_SECONDS: Final = 300.0
+
+Database = psycopg.Connection[Any]
+Send = Callable[..., None]
+"""Sends messages with the business transaction that is open."""
+Probe = Callable[[str], None]
+"""Is told of each :class:`SendStep`, and of :data:`BUSINESS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a service is to do."""
+
+    way: str
+    database: str
+    bootstrap: str
+    name: str
+    """Of the sender, the business table and the topic."""
+    first: int = 1
+    """The number of its first business transaction."""
+    count: int = 3
+    messages: int = MESSAGES
+    """Of each business transaction."""
+    value_bytes: int = 0
+    """Of each message, at least."""
+    rolled_back: int = ROLLED_BACK
+    """Every so many business transactions fail; 0: none does."""
+    rate: float | None = None
+    """Business transactions per second, at intended times; None: one directly after the other."""
+    seconds: float | None = None
+    """So long it works, whatever is left of ``count``."""
+    settings: SenderSettings = SETTINGS
+    """Of the sender."""
+    capture_batch: int = 1
+    """Database transactions in one Kafka transaction of the relay of captured messages."""
+    kill_at: tuple[str, int] | None = None
+    """The step, and which of its occurrences counting from 1, at which the process kills itself."""
+
+    @property
+    def topic(self) -> str:
+        """Where its messages go."""
+        return f"{self.name}.orders"
+
+    @property
+    def table(self) -> str:
+        """The business table."""
+        return f"{self.name}_orders"
+
+    @property
+    def outbox(self) -> str:
+        """The table of messages."""
+        return f"{self.name}_outbox"
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """The brokers."""
+        return KafkaSettings(self.bootstrap)
+
+    @property
+    def numbers(self) -> range:
+        """Its business transactions."""
+        return range(self.first, self.first + self.count)
+
+    @property
+    def probe(self) -> SignalAt:
+        """Kills the process where the order says so."""
+        return SignalAt(*self.kill_at) if self.kill_at else SignalAt()
+
+
+class BusinessError(Exception):
+    """A business transaction that fails, as some do."""
+
+
+class Business:
+    """A service at work, over a connection that is made when it is needed, and anew when it has broken.
+
+    Args:
+        order: What it is to do.
+        transaction: Opens a business transaction over a connection, and returns how messages are sent in it.
+        probe: Is told when the data of a business transaction is written.
+    """
+
+    def __init__(
+        self, order: Order, transaction: Callable[[Database], AbstractContextManager[Send]], probe: Probe
+    ) -> None:
+        self._order, self._transaction, self._probe = order, transaction, probe
+        self._connection = KeptConnection(order.database)
+        insert = sql.SQL("INSERT INTO {} VALUES (%s)")
+        self._insert = insert.format(sql.Identifier(order.table))
+
+    def do(self, number: int) -> None:
+        """Does one business transaction; one that fails of itself is passed over."""
+        connection = self._connection.open()
+        with suppress(BusinessError), self._transaction(connection) as send:
+            connection.execute(self._insert, [number])
+            self._probe(BUSINESS)
+            send(*self._messages(number))
+            if self._order.rolled_back and number % self._order.rolled_back == 0:
+                raise BusinessError
+
+    def close(self) -> None:
+        """Closes the connection; the next business transaction has another one."""
+        self._connection.close()
+
+    def _messages(self, number: int) -> Iterator[Message]:
+        order = self._order
+        return (
+            business_message(order.topic, number, place, order.value_bytes) for place in range(order.messages)
+        )
+
+
+def make_business_table(order: Order) -> None:
+    """Makes the business table."""
+    text = sql.SQL("CREATE TABLE IF NOT EXISTS {} (number bigint PRIMARY KEY)")
+    with psycopg.connect(order.database, autocommit=True) as connection:
+        connection.execute(text.format(sql.Identifier(order.table)))
+
+
+def run(order: Order) -> None:
+    """Runs a service, and what delivers for it, in turns, to its end or its death."""
+    from slackwater_testing.messaging.sending.ways import WAYS  # which imports this module
+
+    way, probe = WAYS[order.way], order.probe
+    with way.open(order, probe) as business, way.deliver(order, probe) as delivery:
+        for number in order.numbers:
+            business.do(number)
+            while not way.is_delivered(order):
+                delivery.run_once()
+
+
+def run_at_rate(order: Order) -> None:
+    """Runs a service alone, at the order's rate and for its time."""
+    from slackwater_testing.messaging.sending.ways import WAYS
+
+    clock, pause = SystemClock(), threading.Event()
+    with WAYS[order.way].open(order, order.probe) as business:
+        start = clock.monotonic()
+        for place, number in enumerate(order.numbers):
+            now = clock.monotonic() - start
+            if order.seconds is not None and now >= order.seconds:
+                return
+            if order.rate is not None:
+                pause.wait(max(0.0, place / order.rate - now))
+            business.do(number)
+
+
+def run_delivery(order: Order) -> None:
+    """Runs what delivers for a service until it is killed."""
+    from slackwater_testing.messaging.sending.ways import WAYS
+
+    with WAYS[order.way].deliver(order, order.probe) as delivery:
+        delivery.run(threading.Event())
+
+
+def start(order: Order, work: Callable[[Order], None] = run) -> BaseProcess:
+    """Starts one of the functions above in a process of its own, which ends with this one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["slackwater_testing.messaging.sending.ways"])
+    process = context.Process(target=work, args=(order,), daemon=True)
+    process.start()
+    return process
+
+
+def run_in_process(order: Order) -> int:
+    """Runs a service in a process of its own; returns its exit code, which is -9 if it was killed."""
+    process = start(order)
+    process.join(_JOIN_SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return -1 if process.exitcode is None else process.exitcode
