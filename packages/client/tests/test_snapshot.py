@@ -10,10 +10,14 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from slackwater_client import (
     ClientConfigError,
@@ -36,6 +40,7 @@ from slackwater_client.transaction import Place
 from slackwater_protocol import (
     CommitPosition,
     CommitRecord,
+    KafkaSettings,
     OffsetRange,
     ProgressRecord,
     SystemClock,
@@ -344,6 +349,32 @@ def test_the_end_of_a_batch_is_readable_while_nothing_can_have_been_compacted(
     with pytest.raises(StateNotKeptError, match="no batch ends there, or it ended so long ago"):
         read_views([output], at=at(200))
     assert rows(pipeline, read_views([output], at=at(300))) == pipeline.states[300]
+
+
+@pytest.mark.integration
+def test_the_configuration_of_a_topic_says_for_how_long_ends_of_batches_are_kept(kafka: World) -> None:
+    pipeline = Pipeline(kafka, "one", is_latest=True)
+    for value in (10, 11):
+        pipeline.publish(("one", 1, value))
+    assert isinstance(kafka.kafka, KafkaSettings)
+    with closing(TopicOutput(kafka.kafka, pipeline.name)) as output:
+        for lag, is_kept in ((KEPT, True), (MARGIN, False), (timedelta(0), False)):
+            lag_ms = int(lag.total_seconds() * 1000)
+            configure(kafka.kafka, pipeline.views["one"], f"{lag_ms}")
+            with nullcontext() if is_kept else pytest.raises(StateNotKeptError, match="ended so long ago"):
+                assert rows(pipeline, read_views([output], at=at(100))) == pipeline.states[100]
+
+
+def configure(kafka: KafkaSettings, topic: str, lag_ms: str) -> None:
+    """Has a topic compacted after a while."""
+    wanted = {"cleanup.policy": "compact", "min.compaction.lag.ms": lag_ms}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in wanted.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_between_the_ends_of_batches_nothing_is_readable(compacted: Compacted) -> None:

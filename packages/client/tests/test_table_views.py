@@ -3,6 +3,8 @@
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -172,6 +174,32 @@ def test_earlier_commits_are_read_from_what_is_kept(pipeline: Pipeline, output: 
         assert rows(read_views([output], at=at(15))) == {"one": {1: 1, 2: 2}, "two": {1: 10}}
     with pytest.raises(StateNotKeptError, match=r"begin after commit|are those that end at 1/0/A"):
         read_views([output], at=at(5))
+
+
+def test_a_pipeline_says_at_which_commits_it_can_be_read(pipeline: Pipeline, output: PipelineOutput) -> None:
+    states = output.states(output.views())
+    assert states is not None
+    below = [states.at_or_below(at(lsn)) for lsn in (9, 10, 15, 20, 25)]
+    assert below == {
+        "newest": [None, None, None, at(20), at(20)],
+        "history": [None, at(10), at(15), at(20), at(20)],
+    }.get(pipeline.kind, [None, at(10), at(10), at(20), at(20)])
+    assert states.published_at.utcoffset() == timedelta(0)
+
+
+def test_a_lake_is_read_where_a_table_without_a_history_stands(
+    pipeline: Pipeline, output: PipelineOutput, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    if not pipeline.is_lake:
+        return
+    behind = Pipeline("newest", postgres_server, tmp_path / "other")
+    behind.publish({1: 1, 2: 2}, {})
+    with closing(behind.sink), closing(behind.open_output()) as other:
+        found = read_views([output, other], timeout=timedelta(0))
+
+    assert (found.position, found.is_consistent) == (at(10), True)
+    one = pipeline.views["one"]
+    assert rows(replace(found, documents={one: found.documents[one]})) == {"one": {1: 1, 2: 2}}
 
 
 def test_what_was_published_since_is_seen_by_the_next_question(

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import count
 
 import pytest
 
 from slackwater_protocol import CommitRecord, KafkaSettings, OffsetRange, ProgressRecord, TopicState
 from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic, guard
 from slackwater_spark.sink.kafka.guard import TopicGuard
 from slackwater_spark.sink.kafka.topics import TopicRule, topic_rules
@@ -29,6 +31,16 @@ def commit(commit_lsn: int = 10, pipeline: str = "orders") -> CommitRecord:
         commit_ts_ms=0,
         offsets={},
     )
+
+
+def test_topics_of_latest_keep_documents_that_were_replaced_for_a_while() -> None:
+    """So that views can be read where recent batches ended."""
+    rules = topic_rules(replace(SETTINGS, keep=timedelta(seconds=90)))
+    configs = {rule.name: rule.config for rule in rules}
+    assert configs["out"] == {"cleanup.policy": "compact", "min.compaction.lag.ms": "90000"}
+    assert configs[SETTINGS.progress_topic] == {"cleanup.policy": "compact"}
+    whole = {rule.name: rule.config for rule in topic_rules(replace(SETTINGS, emit=Emit.TRANSACTIONS))}
+    assert "min.compaction.lag.ms" not in whole["out"]
 
 
 @dataclass
