@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from slackwater_cdc import MAX_TRANSACTIONS_PER_CUT
+from slackwater_cdc import MAX_TRANSACTIONS_PER_CUT, Frontier
 from slackwater_cdc.testing import (
     begin_value,
     end_value,
@@ -459,6 +459,17 @@ def test_a_row_that_comes_again_in_an_added_partition_is_looked_for_exactly(sour
     source.row("a/2", row(7, 2), run="r2")
 
     assert source.lsns() == [], "it may be the first row under another number"
+
+
+def test_that_a_topic_has_grown_is_known_however_late_it_is_declared() -> None:
+    """Seen to fail while only the topics that were declared before the frontier moved were remembered."""
+    frontier = Frontier("s", partition_counts={A: 1})
+    frontier.advance()
+
+    first, added = (frontier.add_partition(A, number, 0) for number in (0, 1))
+
+    assert first.has_new_siblings
+    assert added.has_new_siblings
 
 
 def test_more_than_ten_thousand_transactions_become_several_cuts(source: FedSource) -> None:

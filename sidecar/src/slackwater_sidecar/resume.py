@@ -1,5 +1,6 @@
 """Reads from the cut log where a sidecar goes on, and what operators decide meanwhile."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slackwater_cdc import Frontier
@@ -80,6 +81,9 @@ class Resumption:
     """From where the transaction topic is read; None: from the beginning."""
     done: tuple[CommittedTransaction, ...]
     """What was published last on this timeline, in commit order: replays of it must be recognised."""
+    partition_counts: Mapping[str, int]
+    """By topic, the fewest partitions in the last cuts. A topic that has more has grown, and rows above the
+    newest cut may have been written before, though that cut counts the added partitions already."""
     log_offset: int
     """Where the log has its newest cut, of any timeline; -1: there is none."""
 
@@ -91,6 +95,7 @@ class Resumption:
             timeline=self.timeline,
             start=self.newest.cut if self.newest else None,
             done=self.done,
+            partition_counts=self.partition_counts,
             topics=settings.source_topics,
             evidence=settings.evidence,
             barrier_interval_ms=int(settings.barrier_interval.total_seconds() * 1000),
@@ -145,12 +150,12 @@ def resume(log: CutLog, timeline: int) -> Resumption:
             return _beginning(log, decided, max(timeline, decided.timeline), end)
         newest = _highest_of(begun)
     if newest is None:
-        return Resumption(timeline, None, None, None, (), end)
+        return Resumption(timeline, None, None, None, (), {}, end)
     offset = newest.cut.transaction_offset
+    done, counts = _known_from(log, newest)
     if newest.cut.timeline < timeline:
-        return Resumption(timeline, None, newest.cut, offset, (), end)
-    done = tuple(recent_transactions(log, newest))
-    return Resumption(newest.cut.timeline, newest, newest.cut, offset, done, end)
+        return Resumption(timeline, None, newest.cut, offset, (), counts, end)
+    return Resumption(newest.cut.timeline, newest, newest.cut, offset, done, counts, end)
 
 
 def _highest(log: CutLog) -> PublishedCut | None:
@@ -182,19 +187,36 @@ def _check_beginning(log: CutLog, source: str) -> None:
         raise CutLogReplacedError(cut_log_topic(source), evidence)
 
 
-def recent_transactions(log: CutLog, newest: PublishedCut) -> list[CommittedTransaction]:
-    """Returns the transactions of the last cuts, oldest first: replays of their rows must be recognised."""
+def _known_from(log: CutLog, newest: PublishedCut) -> tuple[tuple[CommittedTransaction, ...], dict[str, int]]:
+    """Returns what the last cuts say of rows that come again.
+
+    Returns:
+        The transactions of the newest one's timeline, oldest first: replays of their rows must be recognised.
+        And by topic the fewest partitions, on any timeline.
+    """
     found: list[tuple[CommittedTransaction, ...]] = []
+    counts: dict[str, int] = {}
     count, end = 0, newest.log_offset + 1
     lowest = max(0, end - _MAX_RECORDS)
     while count < _REMEMBERED and end > lowest:
         begin = max(lowest, end - _STEP)
-        for cut in reversed(_cuts_between(log, begin, end)):
+        cuts = _cuts_between(log, begin, end)
+        counts = _fewest_partitions(cuts, counts)
+        for cut in reversed(cuts):
             if cut.timeline == newest.cut.timeline:
                 found.append(cut.transactions)
                 count += len(cut.transactions)
         end = begin
-    return [t for transactions in reversed(found) for t in transactions]
+    return tuple(t for transactions in reversed(found) for t in transactions), counts
+
+
+def _fewest_partitions(cuts: Iterable[Cut], known: Mapping[str, int]) -> dict[str, int]:
+    """Returns by topic the smallest of what is known and the numbers of partitions in cuts."""
+    fewest = dict(known)
+    for cut in cuts:
+        for topic, offsets in cut.end_offsets.items():
+            fewest[topic] = min(fewest.get(topic, len(offsets)), len(offsets))
+    return fewest
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +243,9 @@ def _beginning(log: CutLog, decided: _Decided, timeline: int, newest_offset: int
     read_from = max(before, key=lambda cut: cut.position, default=None)
     known = 0 if read_from is None else read_from.transaction_offset
     offset = max(decided.transaction_offset, known)  # whoever named it may have been behind
-    return Resumption(timeline, None, read_from, offset or None, (), newest_offset)
+    return Resumption(
+        timeline, None, read_from, offset or None, (), _fewest_partitions(before, {}), newest_offset
+    )
 
 
 def _cuts_between(log: CutLog, begin: int, end: int) -> list[Cut]:

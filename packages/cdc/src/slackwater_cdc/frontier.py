@@ -50,6 +50,9 @@ class Frontier:
         start: The cut to go on from; data must be read from its end offsets, the transaction topic from its
             ``transaction_offset``, notifications from their beginning.
         done: Transactions of that cut and those before it: their rows are recognised when they come again.
+        partition_counts: By topic, the fewest partitions in that cut and those before it: rows above it may
+            have been written when there were no more, and come again in one that was added. None: those in
+            ``start``.
         topics: Names of the source's topics, where they are not Debezium's default ones.
         evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
         barrier_interval_ms: From one barrier to the next, in commit time; 0: there are none.
@@ -63,6 +66,7 @@ class Frontier:
         timeline: int = 1,
         start: Cut | None = None,
         done: Iterable[CommittedTransaction] = (),
+        partition_counts: Mapping[str, int] | None = None,
         topics: SourceTopics | None = None,
         evidence: Mapping[str, Evidence] | None = None,
         barrier_interval_ms: int = 0,
@@ -74,7 +78,7 @@ class Frontier:
         self._subscription = Subscription(tables, evidence)
         self._fences = Fences()
         counts = {} if start is None else {t: len(offsets) for t, offsets in start.end_offsets.items()}
-        self._partitions = Partitions(self._topics, counts)
+        self._partitions = Partitions(self._topics, counts if partition_counts is None else partition_counts)
         self._readers: dict[tuple[str, int], Partition] = {}
         self._barriers = Barriers(barrier_interval_ms, start)
         self._cuts = Cuts(source, timeline, start, self._partitions, self._barriers)

@@ -199,7 +199,7 @@ class Partitions:
 
     Args:
         topics: Which topic has a table's rows.
-        counts: How many partitions the topics had earlier.
+        counts: How many partitions the topics had earlier, at least.
     """
 
     def __init__(self, topics: SourceTopics, counts: Mapping[str, int]) -> None:
@@ -223,7 +223,7 @@ class Partitions:
         """Has partitions that are added from now on count as new: their topics have grown."""
         if len(self._by_key) != self._remembered:
             self._remembered = len(self._by_key)
-            self._counts = {topic: len(partitions) for topic, partitions in self._by_topic.items()}
+            self._counts |= {topic: len(partitions) for topic, partitions in self._by_topic.items()}
 
     def _note_growth(self, topic: str, partitions: list[PartitionQueue]) -> None:
         """Tells the partitions of a topic that has grown: a key may have moved to another one."""

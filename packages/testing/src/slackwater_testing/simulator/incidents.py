@@ -124,13 +124,15 @@ class Incidents:
         """A topic gets one or two more, between two transactions of the connector or while it restarts.
 
         Not while an initial snapshot may have to be taken again: its repeat would stand in other partitions.
+        Nor before the first cut: only cuts tell a sidecar that starts how many there were.
         """
         if self._world.scenario.has(Feature.CRASHES) and rng.random() < 0.5:
             self.kill_connector(incident, rng)
-        if self._world.connector.place.item or self._world.connector.is_in_snapshot:
+        world = self._world
+        if world.connector.place.item or world.connector.is_in_snapshot or not world.logged:
             return
-        broker = self._world.broker
-        topic = data_topic(SOURCE, rng.choice(self._world.scenario.tables).name)
+        broker = world.broker
+        topic = data_topic(SOURCE, rng.choice(world.scenario.tables).name)
         broker.add_topic(topic, broker.partition_count(topic) + rng.choice((1, 2)))
 
     def remove_read(self, incident: Incident, rng: random.Random) -> None:
