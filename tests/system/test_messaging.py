@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from slackwater_devstack import DevStack
-from slackwater_protocol.keys import cut_log_topic
 from slackwater_testing.messaging.sending.crash import (
     CrashPoint,
     CrashReport,
@@ -29,8 +27,7 @@ def stack(dev_stack: Callable[..., DevStack], tmp_path_factory: pytest.TempPathF
     folder: Path = tmp_path_factory.mktemp("product")
     with Product(made, folder) as product:
         product.start_sidecar()
-        admin, log = AdminClient({"bootstrap.servers": made.kafka.bootstrap}), cut_log_topic(SOURCE)
-        assert product.wait_until(lambda: log in admin.list_topics(timeout=60).topics, 120)
+        product.wait_for_cut_log(120)
         yield made
 
 

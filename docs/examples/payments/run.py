@@ -8,17 +8,15 @@ It starts PostgreSQL, Kafka, Debezium, Redis, a sidecar, the pipeline, both serv
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle, takewhile
 from pathlib import Path
 
 import psycopg
-from confluent_kafka.admin import AdminClient
 
 from slackwater_certify import Connections, Mode, certify, load_specification, report
 from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_protocol.keys import cut_log_topic
 from slackwater_testing.database import write_last
 from slackwater_testing.programs import Product
 from slackwater_testing.topics import read_to_end
@@ -69,15 +67,10 @@ def started(stack: DevStack, folder: Path, programs: Mapping[str, Sequence[str]]
         stack.wait_until_streaming()
         product.start_sidecar()
         product.start_pipeline(PIPELINE, local=folder / "spark")
-        product.wait_until(lambda: cut_log_topic(SOURCE) in topics(bootstrap), SECONDS)
+        product.wait_for_cut_log(SECONDS)
         for name, command in programs.items():
             product.start(name, command)
         yield product
-
-
-def topics(bootstrap: str) -> Collection[str]:
-    """Returns the names of the topics that there are."""
-    return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics
 
 
 def settle(product: Product, visible: Visibility) -> bool:

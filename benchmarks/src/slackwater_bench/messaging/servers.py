@@ -8,14 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
 from slackwater_bench.bed import SOURCE
 from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.usage import cpu_of
 from slackwater_devstack import DevStack, DevStackSettings, TcpProxy
-from slackwater_protocol.keys import cut_log_topic
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.programs import Product
 
@@ -119,6 +116,4 @@ def _start_capture(stack: DevStack, product: Product) -> None:
     stack.start_connector()
     stack.wait_until_streaming()
     product.start_sidecar()
-    admin, log = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}), cut_log_topic(SOURCE)
-    if not product.wait_until(lambda: log in admin.list_topics(timeout=60).topics, _START_SECONDS):
-        raise RunFailedError("the sidecar", f"has made no topic {log} within {_START_SECONDS:g} s")
+    product.wait_for_cut_log(_START_SECONDS)

@@ -17,10 +17,12 @@ from types import TracebackType
 from typing import Self
 
 import psutil
+from confluent_kafka.admin import AdminClient
 
 from slackwater_devstack import DevStack, Lifetime
 from slackwater_devstack.processes import Launch, ManagedProcess, identify, launch
 from slackwater_protocol import Clock, SystemClock
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_testing.errors import ProgramEndedError, RunFailedError
 from slackwater_testing.watching import Visibility
@@ -29,6 +31,7 @@ _PATIENCE = timedelta(seconds=30)
 """So long a program may take to end in order."""
 _LOG_LINES = 15
 _LOOK_SECONDS = 0.05
+_ASK_SECONDS = 60.0
 
 
 class Program:
@@ -210,6 +213,18 @@ class Product:
             self.programs["sidecar"].kill()
         source = ("--source", self.stack.settings.prefix)
         return self.start("sidecar", self._command("sidecar", *source, *self._servers, *options))
+
+    def wait_for_cut_log(self, seconds: float) -> None:
+        """Waits until the sidecar has made the log of cuts: before, nobody can read transactions.
+
+        Raises:
+            RunFailedError: it does not come in time.
+            ProgramEndedError: a program ended before.
+        """
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        log = cut_log_topic(self.stack.settings.prefix)
+        if not self.wait_until(lambda: log in admin.list_topics(timeout=_ASK_SECONDS).topics, seconds):
+            raise RunFailedError("the sidecar", f"has made no topic {log} within {seconds:g} s")
 
     def start_pipeline(self, pipeline: Path, *options: str, local: Path | None = None) -> Program:
         """Starts ``slackwater run``.
