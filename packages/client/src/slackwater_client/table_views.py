@@ -86,10 +86,10 @@ class TableOutput:
         return ViewSnapshot(seen.source, at or seen.position, documents)
 
     def _states(self, views: Sequence[str]) -> ReadableStates | None:
-        seen, row = self._visible(), self._newest_row()
-        if seen is None or row is None:
+        row = self._newest_row()
+        if row is None:
             return None
-        tables = self._tables()
+        seen, tables = _commit_of(row), self._tables()
         begins = [self._history_begins(tables[view][1]) for view in views]
         first = None if None in begins else max(lsn for lsn in begins if lsn is not None)
         every_from = None if first is None else CommitPosition(seen.position.timeline, first)
@@ -154,14 +154,14 @@ class TableOutput:
 
     def _visible(self) -> VisibleCommit | None:
         row = self._newest_row()
-        if row is None:
-            self._tables()  # says that there is no such pipeline
-        if row is None or row[0] < 0:
-            return None
-        return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
+        return None if row is None else _commit_of(row)
 
     def _newest_row(self) -> _Row | None:
-        return self._row(sql.SQL(_NEWEST), (self._pipeline,))
+        """Returns the ledger's row of the newest batch; None: nothing is visible yet."""
+        row = self._row(sql.SQL(_NEWEST), (self._pipeline,))
+        if row is None:
+            self._tables()  # says that there is no such pipeline
+        return None if row is None or row[0] < 0 else row
 
     def _row(self, query: sql.SQL | sql.Composed, parameters: Sequence[Any] = ()) -> _Row | None:
         return self._database.execute(query, parameters or None).fetchone()
@@ -178,6 +178,11 @@ class TableOutput:
             ) from error
         except psycopg.Error as error:
             raise _unavailable(error) from error
+
+
+def _commit_of(row: _Row) -> VisibleCommit:
+    """Returns the commit at which a row of the ledger stands."""
+    return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
 
 
 def _identifier(table: str) -> sql.Identifier:
