@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from slackwater.errors import CommandConfigError, CommandInputError, CommandUnavailableError, unreachable
 from slackwater.topics import open_consumer
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient
+from slackwater_markers.kafka_retry import KafkaRetry, is_transient, watermark_offsets
 from slackwater_protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
 from slackwater_protocol.commit_lookup import PlacedCommit
 from slackwater_protocol.keys import commit_topic, progress_topic
@@ -154,7 +155,7 @@ def _exists(consumer: Consumer, topic: str) -> bool:
 def _bounds(consumer: Consumer, topic: str) -> tuple[int, int]:
     retry = KafkaRetry(f"asking where {topic} ends", _SECONDS)
     place = TopicPartition(topic, 0)
-    return retry.call(lambda seconds: consumer.get_watermark_offsets(place, timeout=seconds))
+    return retry.call(partial(watermark_offsets, consumer, place))
 
 
 def _messages(consumer: Consumer, topic: str, start: int, end: int | None) -> Iterator[Message]:

@@ -3,12 +3,13 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from slackwater.errors import CommandUnavailableError
-from slackwater_markers.kafka_retry import KafkaRetry
+from slackwater_markers.kafka_retry import KafkaRetry, watermark_offsets
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +109,7 @@ def _ends(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], in
 
 def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     retry = KafkaRetry(f"asking where {place.topic}/{place.partition} ends", REQUEST_SECONDS)
-    return retry.call(lambda seconds: consumer.get_watermark_offsets(place, timeout=seconds))
+    return retry.call(partial(watermark_offsets, consumer, place))
 
 
 def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:

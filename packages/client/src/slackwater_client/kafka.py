@@ -24,7 +24,14 @@ from slackwater_client.errors import (
 )
 from slackwater_client.kafka_writer import KafkaWriter
 from slackwater_client.transaction import Place
-from slackwater_markers.kafka_retry import KafkaRetry, create_topics, is_transient, kafka_error
+from slackwater_markers.kafka_retry import (
+    ABSENT_CODES,
+    KafkaRetry,
+    create_topics,
+    is_transient,
+    kafka_error,
+    watermark_offsets,
+)
 from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -35,11 +42,6 @@ _AT_ONCE = 1_000
 """Records that are taken from librdkafka in one call."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
-_ABSENT = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-)
 _AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _ADVICE = {
@@ -47,7 +49,7 @@ _ADVICE = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the client's user Read on its group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the client's user Create, or make the topic",
     **dict.fromkeys(
-        _ABSENT,
+        ABSENT_CODES,
         "check the name; a topic on which the client's user has no right Describe seems not to be there, too",
     ),
 }
@@ -191,16 +193,9 @@ class KafkaReader:
 
     def bounds(self, place: Place) -> tuple[int, int]:
         """See the protocol."""
-
-        def ask(seconds: float) -> tuple[int, int]:
-            found = self._consumer.get_watermark_offsets(TopicPartition(*place), seconds)
-            if found is None:
-                raise TimeoutError
-            return found
-
-        what = f"asking for the ends of {place[0]}/{place[1]}"
+        what, part = f"asking for the ends of {place[0]}/{place[1]}", TopicPartition(*place)
         try:
-            return KafkaRetry(what, _SECONDS).call(ask)
+            return KafkaRetry(what, _SECONDS).call(partial(watermark_offsets, self._consumer, part))
         except KafkaException as error:
             raise _unavailable(what, error) from error
 
@@ -233,8 +228,8 @@ class KafkaReader:
                 f"{place[0]}/{place[1]}: offset {position} is wanted, the partition holds {low} to {end}",
                 "records were deleted, or the topic was made anew; go on with seek(), or with start='latest'",
             )
-        if error.code() in _ABSENT:
-            self._absent = self._absent or KafkaRetry(f"reading {place[0]}", _SECONDS, also=_ABSENT)
+        if error.code() in ABSENT_CODES:
+            self._absent = self._absent or KafkaRetry(f"reading {place[0]}", _SECONDS, also=ABSENT_CODES)
             self._absent.note(error)
             if self._absent.is_over:
                 raise ClientStateError(f"{place[0]} has no partition {place[1]}, or does not exist", "")
@@ -276,7 +271,7 @@ class KafkaMember:
         """See the protocol."""
         message = self._consumer.poll(seconds)
         if message is not None and (error := message.error()) is not None:
-            if error.code() in _ABSENT:
+            if error.code() in ABSENT_CODES:
                 raise ClientStateError(
                     f"topic {self._topic} does not exist",
                     "correct the name, or start what makes it: a source's sidecar, an output's pipeline",
@@ -357,7 +352,7 @@ def _count(admin: AdminClient, topic: str, seconds: float) -> int:
     """Returns the number of partitions of a topic; 0 if it does not exist."""
     known = admin.list_topics(topic, timeout=seconds).topics[topic]
     if known.error is not None:
-        if known.error.code() in _ABSENT:
+        if known.error.code() in ABSENT_CODES:
             return 0
         raise KafkaException(known.error)
     return len(known.partitions)
@@ -391,7 +386,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
             return found
         what = f"creation of topic {topic}"
         KafkaRetry(what, _SECONDS).call(create)
-        return KafkaRetry(what, _SECONDS, also=_ABSENT).call(count_new)
+        return KafkaRetry(what, _SECONDS, also=ABSENT_CODES).call(count_new)
     except KafkaException as error:
         raise _unavailable(what, error) from error
 

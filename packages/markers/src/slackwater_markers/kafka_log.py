@@ -27,11 +27,16 @@ from slackwater_markers.cut_log import (
     is_pass_decision,
 )
 from slackwater_markers.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
-from slackwater_markers.kafka_retry import KafkaRetry, create_topics, kafka_error
+from slackwater_markers.kafka_retry import (
+    ABSENT_CODES,
+    KafkaRetry,
+    create_topics,
+    kafka_error,
+    watermark_offsets,
+)
 from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
 from slackwater_protocol.keys import cut_log_topic
 
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 _NEWEST_STEP = 16
 """The offsets that ``newest`` goes back at first; more when none of them holds a record."""
 _FETCH_WAIT_MS = 1
@@ -167,7 +172,7 @@ class KafkaCutLog:
                 asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=seconds)
                 return str(asked[self._topic].result(seconds).topic_id)
             except KafkaException as error:
-                if _code(error) in _ABSENT:
+                if _code(error) in ABSENT_CODES:
                     return None
                 raise
 
@@ -234,13 +239,11 @@ class KafkaCutLog:
 
         def bounds(seconds: float) -> tuple[int, int]:
             try:
-                found = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), seconds)
+                found = watermark_offsets(consumer, TopicPartition(self._topic, 0), seconds)
             except KafkaException as error:
-                if _code(error) in _ABSENT and not self._exists:
+                if _code(error) in ABSENT_CODES and not self._exists:
                     return 0, 0
                 raise
-            if found is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - no public name
             self._exists = True
             return found
 
@@ -312,7 +315,7 @@ class KafkaCutLog:
 
     def _retry(self, operation: str) -> KafkaRetry:
         return KafkaRetry(
-            f"{operation} of {self._topic}", self._timeout, also=_ABSENT if self._exists else ()
+            f"{operation} of {self._topic}", self._timeout, also=ABSENT_CODES if self._exists else ()
         )
 
     def _asked(self, operation: str, request: Callable[[float], T]) -> T:

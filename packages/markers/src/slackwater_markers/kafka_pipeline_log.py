@@ -9,7 +9,13 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from slackwater_markers.errors import PipelineLogUnavailableError
-from slackwater_markers.kafka_retry import KafkaRetry, create_topics, kafka_error
+from slackwater_markers.kafka_retry import (
+    ABSENT_CODES,
+    KafkaRetry,
+    create_topics,
+    kafka_error,
+    watermark_offsets,
+)
 from slackwater_markers.pipeline_log import decoded_entry
 from slackwater_protocol import (
     PipelineEntry,
@@ -20,7 +26,6 @@ from slackwater_protocol import (
 )
 from slackwater_protocol.keys import PIPELINES_TOPIC, registration_key, report_key
 
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 _CLOSING_SECONDS = 2.0
 _SEGMENT_BYTES = 4 * 1024 * 1024
 """Only closed segments are compacted: with hundreds of reports a second, others would hold gigabytes."""
@@ -74,7 +79,7 @@ class KafkaPipelineLog:
 
         def exists(seconds: float) -> bool:
             found = producer.list_topics(PIPELINES_TOPIC, seconds).topics[PIPELINES_TOPIC]
-            if found.error is not None and found.error.code() not in _ABSENT:
+            if found.error is not None and found.error.code() not in ABSENT_CODES:
                 raise KafkaException(found.error)
             return found.error is None
 
@@ -236,15 +241,12 @@ class KafkaPipelineLog:
     def _bounds(self, seconds: float) -> tuple[int, int]:
         """Returns the first and the end offset; (0, 0) if there is no topic."""
         try:
-            found = self._reader().get_watermark_offsets(TopicPartition(PIPELINES_TOPIC, 0), seconds)
+            return watermark_offsets(self._reader(), TopicPartition(PIPELINES_TOPIC, 0), seconds)
         except KafkaException as error:
             known = kafka_error(error)
-            if known is not None and known.code() in _ABSENT:
+            if known is not None and known.code() in ABSENT_CODES:
                 return 0, 0
             raise
-        if found is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - has no public name
-        return found
 
     def _asked(self, operation: str, request: Callable[[float], T]) -> T:
         with self._guarded(operation):

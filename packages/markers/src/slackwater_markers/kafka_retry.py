@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from slackwater_protocol import Clock, SystemClock
 
@@ -62,6 +62,13 @@ TRANSIENT_CODES = frozenset(
     )
 )
 
+ABSENT_CODES = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+)
+"""There is no such topic or partition, as far as the broker, or librdkafka, knows."""
+
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _NEWS_SECONDS = 5.0
@@ -96,6 +103,19 @@ def create_topics(admin: "AdminClient", topics: "Sequence[NewTopic]", seconds: f
             found = kafka_error(error)
             if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+
+
+def watermark_offsets(consumer: Consumer, place: TopicPartition, seconds: float) -> tuple[int, int]:
+    """Returns the first offset of a partition and the one behind its last record.
+
+    Raises:
+        KafkaException: Kafka refuses, or there is no such partition.
+        TimeoutError: It did not answer in time; :meth:`KafkaRetry.call` asks again.
+    """
+    found = consumer.get_watermark_offsets(place, seconds)
+    if found is None:
+        raise TimeoutError
+    return found
 
 
 class KafkaRetry:

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_markers.kafka_retry import KafkaRetry, kafka_error
+from slackwater_markers.kafka_retry import ABSENT_CODES, KafkaRetry, kafka_error
 from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 
@@ -13,8 +13,6 @@ T = TypeVar("T")
 
 _LONGEST_REQUEST_SECONDS = 10.0
 """Between two requests a run may be told to stop."""
-
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 
 _AGAIN = "then start the pipeline again"
 _ADVICE: Mapping[int, str] = {
@@ -107,7 +105,9 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
                 raise refused from error
             raise
 
-    retry = KafkaRetry(what, settings.request_timeout.total_seconds(), also=_ABSENT, pause=settings.pause)
+    retry = KafkaRetry(
+        what, settings.request_timeout.total_seconds(), also=ABSENT_CODES, pause=settings.pause
+    )
     try:
         return retry.call(ask_once)
     except KafkaException as error:
