@@ -20,12 +20,12 @@ from slackwater_markers import (
     InMemoryPipelineLog,
     RegressionNotice,
 )
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     Cut,
     LogRecord,
     OpenTransaction,
     PassDecision,
-    PipelineRegistration,
     SkipDecision,
     SourceTopics,
     SystemClock,
@@ -110,29 +110,6 @@ def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> Non
     assert plan_timeline(bare, [], without_snapshot=True).timeline == 2
 
 
-def registration(name: str, source: str) -> PipelineRegistration:
-    return PipelineRegistration(
-        pipeline=name,
-        base_name=name,
-        revision=1,
-        owner="",
-        source=source,
-        timeline=1,
-        emit="latest",
-        scope="strict",
-        tables={},
-        stages=(),
-        views=(),
-        query_id="q",
-        checkpoint="c",
-        run="r",
-        host="h",
-        pid=1,
-        version="0",
-        started_ms=1,
-    )
-
-
 class World:
     """A source in memory behind the commands."""
 
@@ -198,7 +175,7 @@ def test_a_new_timeline_is_recorded_and_pipelines_are_told(
 ) -> None:
     world.facts = replace(FACTS, status=REGRESSED)
     for name, source in (("orders", "inv"), ("others", "crm")):
-        world.pipelines.register(registration(name, source))
+        world.pipelines.register(replace(REGISTRATION, pipeline=name, source=source))
     assert main.run(["source", "new-timeline", "--source", "inv", "--yes"]) == 0
 
     (decision,) = world.recorded

@@ -17,59 +17,20 @@ from slackwater_markers import (
     InMemoryPipelineLog,
     PipelineLogUnavailableError,
 )
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     Cut,
     PipelineEntry,
     PipelineRecord,
-    PipelineRegistration,
     PipelineReport,
-    RegisteredStage,
-    RegisteredView,
     RunEnd,
     SourceTopics,
 )
 
 NOW_MS = 1_795_206_900_000
-ORDERS = PipelineRegistration(
-    pipeline="orders",
-    base_name="orders",
-    revision=1,
-    owner="team shop",
-    source="inv",
-    timeline=1,
-    emit="transactions",
-    scope="strict",
-    tables={"inventory.lines": "inv.inventory.lines", "inventory.orders": "inv.inventory.orders"},
-    stages=(
-        RegisteredStage(
-            number=1,
-            level=1,
-            key=("order_id",),
-            tables=("inventory.lines",),
-            stages=(),
-            why="computes groups",
-        ),
-        RegisteredStage(
-            number=2, level=2, key=("id",), tables=("inventory.orders",), stages=(1,), why="joins"
-        ),
-    ),
-    views=(
-        RegisteredView(
-            name="orders",
-            output="shop.public.orders",
-            kind="kafka",
-            format="debezium",
-            output_source="shop",
-            tables=("inventory.lines", "inventory.orders"),
-            stages=(1, 2),
-        ),
-    ),
-    query_id="q",
-    checkpoint="/c",
-    run="r",
-    host="host-7",
-    pid=4711,
-    version="0.1.0",
+ORDERS = replace(
+    REGISTRATION,
+    stages=(replace(REGISTRATION.stages[0], key=("order_id",)), *REGISTRATION.stages[1:]),
     started_ms=NOW_MS - 60_000,
 )
 REVENUE = replace(

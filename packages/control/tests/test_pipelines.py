@@ -17,6 +17,7 @@ from slackwater_control import (
     known_pipelines,
     superseded,
 )
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     PipelineEntry,
     PipelineRecord,
@@ -39,26 +40,7 @@ def view(output: str, kind: str = "kafka") -> RegisteredView:
     )
 
 
-REGISTRATION = PipelineRegistration(
-    pipeline="orders",
-    base_name="orders",
-    revision=1,
-    owner="",
-    source="inv",
-    timeline=1,
-    emit="latest",
-    scope="strict",
-    tables={},
-    stages=(),
-    views=(view("out"),),
-    query_id="q",
-    checkpoint="c",
-    run="r",
-    host="h",
-    pid=1,
-    version="0",
-    started_ms=5,
-)
+ORDERS = replace(REGISTRATION, owner="", views=(view("out"),))
 REPORT = PipelineReport(pipeline="orders", run="r", batch_id=1, timeline=1, commit_lsn=7)
 
 
@@ -72,7 +54,7 @@ def state(found: Sequence[PipelineEntry], now_ms: int = NOW_MS) -> PipelineState
 
 
 def test_a_pipeline_runs_from_its_registration_on() -> None:
-    assert state(entries(REGISTRATION)) is PipelineState.RUNNING
+    assert state(entries(ORDERS)) is PipelineState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -80,22 +62,22 @@ def test_a_pipeline_runs_from_its_registration_on() -> None:
     [(None, PipelineState.RUNNING), (LEFT, PipelineState.LEFT), (FAILED, PipelineState.FAILED)],
 )
 def test_the_newest_report_says_how_a_run_ended(end: RunEnd | None, expected: PipelineState) -> None:
-    assert state(entries(REGISTRATION, REPORT, replace(REPORT, end=end))) is expected
+    assert state(entries(ORDERS, REPORT, replace(REPORT, end=end))) is expected
 
 
 def test_a_run_that_is_silent_for_too_long_has_vanished() -> None:
-    found = entries(REGISTRATION, REPORT)
+    found = entries(ORDERS, REPORT)
     assert state(found, NOW_MS + VANISHED_MS) is PipelineState.RUNNING
     assert state(found, NOW_MS + VANISHED_MS + 1) is PipelineState.VANISHED
 
 
 def test_a_report_is_a_sign_of_life() -> None:
-    found = [PipelineEntry(REGISTRATION, 0, 0), PipelineEntry(REPORT, 1, NOW_MS)]
+    found = [PipelineEntry(ORDERS, 0, 0), PipelineEntry(REPORT, 1, NOW_MS)]
     assert state(found) is PipelineState.RUNNING
 
 
 def test_a_run_that_has_ended_never_vanishes() -> None:
-    assert state(entries(REGISTRATION, replace(REPORT, end=LEFT)), 10 * NOW_MS) is PipelineState.LEFT
+    assert state(entries(ORDERS, replace(REPORT, end=LEFT)), 10 * NOW_MS) is PipelineState.LEFT
 
 
 def shown(*records: PipelineRecord) -> tuple[str, PipelineState]:
@@ -103,24 +85,24 @@ def shown(*records: PipelineRecord) -> tuple[str, PipelineState]:
     return known.registration.run, known.state(NOW_MS)
 
 
-SECOND = replace(REGISTRATION, run="second")
+SECOND = replace(ORDERS, run="second")
 OF_SECOND = replace(REPORT, run="second")
 
 
 def test_of_two_runs_that_may_go_on_the_later_one_is_shown() -> None:
     """It has their checkpoint, and overtakes the other, which does not know it yet."""
-    assert shown(REGISTRATION, SECOND, OF_SECOND, REPORT) == ("second", PipelineState.RUNNING)
+    assert shown(ORDERS, SECOND, OF_SECOND, REPORT) == ("second", PipelineState.RUNNING)
 
 
 def test_a_run_that_could_not_begin_does_not_hide_the_one_that_goes_on() -> None:
     failed = replace(OF_SECOND, end=FAILED)
-    assert shown(REGISTRATION, REPORT, SECOND, failed) == ("r", PipelineState.RUNNING)
+    assert shown(ORDERS, REPORT, SECOND, failed) == ("r", PipelineState.RUNNING)
     left = replace(REPORT, end=LEFT)
-    assert shown(REGISTRATION, SECOND, failed, left) == ("r", PipelineState.LEFT)
+    assert shown(ORDERS, SECOND, failed, left) == ("r", PipelineState.LEFT)
 
 
 def test_a_run_that_ends_when_the_next_one_has_begun_does_not_end_that() -> None:
-    assert shown(REGISTRATION, SECOND, replace(REPORT, end=LEFT)) == ("second", PipelineState.RUNNING)
+    assert shown(ORDERS, SECOND, replace(REPORT, end=LEFT)) == ("second", PipelineState.RUNNING)
 
 
 def test_a_report_without_a_registration_is_of_no_pipeline() -> None:
@@ -129,17 +111,17 @@ def test_a_report_without_a_registration_is_of_no_pipeline() -> None:
 
 # --- who holds a name
 
-OTHER = replace(REGISTRATION, query_id="mine", run="mine")
+OTHER = replace(ORDERS, query_id="mine", run="mine")
 
 
 @pytest.mark.parametrize(
     "found",
     [
         [],
-        entries(replace(REGISTRATION, pipeline="others")),
-        entries(replace(REGISTRATION, query_id="mine"), REPORT),
-        entries(REGISTRATION, replace(REPORT, end=LEFT)),
-        entries(REGISTRATION, replace(REPORT, end=FAILED)),
+        entries(replace(ORDERS, pipeline="others")),
+        entries(replace(ORDERS, query_id="mine"), REPORT),
+        entries(ORDERS, replace(REPORT, end=LEFT)),
+        entries(ORDERS, replace(REPORT, end=FAILED)),
     ],
     ids=["nobody", "another name", "its own checkpoint", "left", "failed"],
 )
@@ -148,10 +130,10 @@ def test_nobody_holds_the_name(found: list[PipelineEntry]) -> None:
 
 
 def test_another_checkpoint_holds_the_name_while_it_runs_and_a_minute_longer() -> None:
-    found = entries(REGISTRATION, REPORT)
+    found = entries(ORDERS, REPORT)
     holder = holder_of(OTHER, found, NOW_MS + HELD_MS)
     assert holder is not None
-    assert holder.registration == REGISTRATION
+    assert holder.registration == ORDERS
     assert holder_of(OTHER, found, NOW_MS + HELD_MS + 1) is None
 
 
@@ -166,15 +148,15 @@ def test_another_checkpoint_holds_the_name_while_it_runs_and_a_minute_longer() -
     ids=["source", "output", "kind", "one more"],
 )
 def test_another_pipeline_holds_its_name_for_good(other: PipelineRegistration) -> None:
-    found = entries(REGISTRATION, replace(REPORT, end=LEFT))
+    found = entries(ORDERS, replace(REPORT, end=LEFT))
     assert holder_of(other, found, 10 * NOW_MS) is not None
     assert holder_of(replace(other, query_id="q"), found, NOW_MS) is None, "its checkpoint says what is wrong"
 
 
 def test_who_takes_a_name_takes_the_place_of_earlier_runs_that_have_ended() -> None:
     found = entries(
-        REGISTRATION,
-        replace(REGISTRATION, pipeline="others"),
+        ORDERS,
+        replace(ORDERS, pipeline="others"),
         SECOND,
         replace(REPORT, end=FAILED),
         OTHER,
@@ -191,7 +173,7 @@ def test_who_takes_a_name_takes_the_place_of_earlier_runs_that_have_ended() -> N
 ids = st.sampled_from(["a", "b", "c"])
 ends = st.sampled_from([None, LEFT, FAILED])
 records: st.SearchStrategy[PipelineRecord] = st.one_of(
-    st.builds(lambda n, q, r: replace(REGISTRATION, pipeline=n, query_id=q, run=r), ids, ids, ids),
+    st.builds(lambda n, q, r: replace(ORDERS, pipeline=n, query_id=q, run=r), ids, ids, ids),
     st.builds(lambda n, r, e: replace(REPORT, pipeline=n, run=r, end=e), ids, ids, ends),
 )
 times = st.integers(NOW_MS - 2 * HELD_MS, NOW_MS)
@@ -228,7 +210,7 @@ def starts(order: Sequence[tuple[int, str]]) -> Iterator[bool]:
     Each looks, registers, looks again, and withdraws if it found somebody; `order` says whose turn it is.
     """
     log, offsets = list[PipelineEntry](), count()
-    runs = {number: replace(REGISTRATION, query_id=str(number), run=str(number)) for number, _ in order}
+    runs = {number: replace(ORDERS, query_id=str(number), run=str(number)) for number, _ in order}
     goes_on = dict.fromkeys(runs, True)
     own: dict[int, int] = {}
     for number, step in order:

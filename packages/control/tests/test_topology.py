@@ -16,55 +16,16 @@ from slackwater_control import (
     topology_json,
     topology_schema,
 )
+from slackwater_markers.testing import REGISTRATION as ORDERS
 from slackwater_protocol import (
     Cut,
     PipelineEntry,
     PipelineRecord,
-    PipelineRegistration,
     PipelineReport,
-    RegisteredStage,
-    RegisteredView,
     RunEnd,
 )
 
 NOW_MS = 1_000_000
-ORDERS = PipelineRegistration(
-    pipeline="orders",
-    base_name="orders",
-    revision=1,
-    owner="team shop",
-    source="inv",
-    timeline=1,
-    emit="transactions",
-    scope="strict",
-    tables={"inventory.lines": "inv.inventory.lines", "inventory.orders": "inv.inventory.orders"},
-    stages=(
-        RegisteredStage(
-            number=1, level=1, key=("id",), tables=("inventory.lines",), stages=(), why="computes groups"
-        ),
-        RegisteredStage(
-            number=2, level=2, key=("id",), tables=("inventory.orders",), stages=(1,), why="joins"
-        ),
-    ),
-    views=(
-        RegisteredView(
-            name="orders",
-            output="shop.public.orders",
-            kind="kafka",
-            format="debezium",
-            output_source="shop",
-            tables=("inventory.lines", "inventory.orders"),
-            stages=(1, 2),
-        ),
-    ),
-    query_id="q",
-    checkpoint="/c",
-    run="r",
-    host="host-7",
-    pid=4711,
-    version="0.1.0",
-    started_ms=900_000,
-)
 REVENUE = replace(
     ORDERS,
     pipeline="revenue",

@@ -19,6 +19,7 @@ from slackwater_markers import (
     PipelineLogUnavailableError,
     kafka_pipeline_log,
 )
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     PipelineEntry,
     PipelineRegistration,
@@ -28,26 +29,6 @@ from slackwater_protocol import (
     pipeline_record_key,
 )
 
-REGISTRATION = PipelineRegistration(
-    pipeline="orders",
-    base_name="orders",
-    revision=1,
-    owner="",
-    source="inv",
-    timeline=1,
-    emit="latest",
-    scope="strict",
-    tables={"inventory.orders": "inv.inventory.orders"},
-    stages=(),
-    views=(),
-    query_id="q",
-    checkpoint="c",
-    run="r",
-    host="h",
-    pid=1,
-    version="0",
-    started_ms=5,
-)
 REPORT = PipelineReport(pipeline="orders", run="r", batch_id=1, timeline=1, commit_lsn=7)
 
 Append = Callable[[bytes, bytes | None], None]

@@ -1,4 +1,4 @@
-"""A consumer of topics in memory, to which Kafka's errors can happen."""
+"""A consumer of topics in memory, to which Kafka's errors can happen; a pipeline that has registered."""
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -6,8 +6,49 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from slackwater_protocol import PipelineRegistration, RegisteredStage, RegisteredView
+
 Place = tuple[str, int]
 _NO_ERROR = KafkaError.NO_ERROR
+
+REGISTRATION = PipelineRegistration(
+    pipeline="orders",
+    base_name="orders",
+    revision=1,
+    owner="team shop",
+    source="inv",
+    timeline=1,
+    emit="transactions",
+    scope="strict",
+    tables={"inventory.lines": "inv.inventory.lines", "inventory.orders": "inv.inventory.orders"},
+    stages=(
+        RegisteredStage(
+            number=1, level=1, key=("id",), tables=("inventory.lines",), stages=(), why="computes groups"
+        ),
+        RegisteredStage(
+            number=2, level=2, key=("id",), tables=("inventory.orders",), stages=(1,), why="joins"
+        ),
+    ),
+    views=(
+        RegisteredView(
+            name="orders",
+            output="shop.public.orders",
+            kind="kafka",
+            format="debezium",
+            output_source="shop",
+            tables=("inventory.lines", "inventory.orders"),
+            stages=(1, 2),
+        ),
+    ),
+    query_id="q",
+    checkpoint="/c",
+    run="r",
+    host="host-7",
+    pid=4711,
+    version="0.1.0",
+    started_ms=900_000,
+)
+"""A run of a pipeline of two stages, whose output is a table of source ``shop``."""
 
 
 class FlakyConsumer:
