@@ -4,6 +4,7 @@ How the promises were seen to fail. Whole transactions: ``OutputMerge._missing``
 once: ``_hand_out`` finishes what it hands out. Nothing of an aborted batch: another isolation level.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,13 +14,16 @@ from confluent_kafka.admin import AdminClient
 from slackwater_client import (
     ClientConfigError,
     ClientStateError,
+    ClientUnavailableError,
     OutputTopics,
     RecordsMissingError,
     Transaction,
     TransactionLostError,
 )
 from slackwater_client.broker import Stored
+from slackwater_client.memory import MemoryMember
 from slackwater_client.testing import COMMIT_MS, OutputWriter, World, contents
+from slackwater_client.transaction import Place
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import commit_topic
 
@@ -238,6 +242,71 @@ def test_documents_that_are_gone_are_an_error_and_never_a_gap(world: World) -> N
     consumer = world.consumer(inputs(output, "orders"))
     with pytest.raises(RecordsMissingError, match="offset 0 is wanted"):
         world.read(consumer, 1)
+
+
+def refused(self: MemoryMember, offsets: Mapping[Place, Stored]) -> bool:
+    """What a member of Kafka answers while its group divides the partitions anew."""
+    return False
+
+
+def test_positions_that_the_group_refuses_are_stored_with_the_next_ones_or_at_the_end(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = memory.output(orders=1)
+    output.commit([("orders", 0, "a", "1")])
+    consumer = memory.consumer(inputs(output, "orders"))
+    assert len(memory.read(consumer, 1)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryMember, "store", refused)
+        consumer.commit()
+    assert memory.stored() == {}
+    consumer.close()
+    assert list(memory.stored().values()) == [1]
+
+
+def test_positions_that_were_refused_are_not_stored_over_those_of_whoever_had_the_lane_since(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = memory.output(orders=1)
+    for number in range(20):
+        output.commit([("orders", 0, f"k{number}", "1")])
+    consumer = memory.consumer(inputs(output, "orders"))
+    assert len(memory.read(consumer, 1)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryMember, "store", refused)
+        consumer.commit()
+    memory.broker.upset(f"{memory.name}.g")
+    log = commit_topic(f"{output.name}.orders"), 0
+    other = memory.broker.member(f"{memory.name}.g", log[0], None, lambda _: None)
+    other.store({log: Stored(39)})
+    other.close()
+    while consumer.poll(timedelta(0)) is not None:
+        pass  # until it looks after its group
+    consumer.close()
+    assert list(memory.stored().values()) == [39]
+
+
+def test_a_consumer_that_cannot_store_its_positions_is_closed_all_the_same(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = memory.output(orders=1)
+    output.commit([("orders", 0, "a", "1")])
+    consumer = memory.consumer(inputs(output, "orders"))
+    assert len(memory.read(consumer, 1)) == 1
+    asked: list[Mapping[Place, Stored]] = []
+
+    def unavailable(self: MemoryMember, offsets: Mapping[Place, Stored]) -> bool:
+        asked.append(offsets)
+        raise ClientUnavailableError("no answer", "wait")
+
+    monkeypatch.setattr(MemoryMember, "store", unavailable)
+    with pytest.raises(ClientUnavailableError):
+        consumer.commit()
+    with pytest.raises(ClientUnavailableError):
+        consumer.close()
+    assert len(asked) == 2, "the broker is not waited for a third time"
+    other = memory.consumer(inputs(output, "orders"))
+    assert len(memory.read(other, 1)) == 1
 
 
 def test_a_commit_topic_that_was_made_anew_is_refused(memory: World) -> None:

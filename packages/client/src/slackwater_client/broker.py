@@ -111,10 +111,11 @@ class Member(Protocol):
         """
         ...
 
-    def store(self, offsets: Mapping[Place, Stored]) -> None:
-        """Commits offsets for the group; returns when they are acknowledged.
+    def store(self, offsets: Mapping[Place, Stored]) -> bool:
+        """Commits offsets for the group; returns when they are acknowledged, or refused.
 
-        If the member is no longer in the group, nothing is stored, and the next :meth:`poll` says so.
+        False: nothing was stored, for the group is dividing its partitions anew, or has gone on without this
+        member, which the next :meth:`poll` says.
 
         Raises:
             ClientUnavailableError: Kafka does not answer.

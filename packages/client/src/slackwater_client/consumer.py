@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from slackwater_client.broker import Broker, Stored
-from slackwater_client.errors import ClientConfigError, TransactionLostError
+from slackwater_client.errors import ClientConfigError, ClientUnavailableError, TransactionLostError
 from slackwater_client.inputs import Inputs, Merge, check_share
 from slackwater_client.kafka import KafkaBroker
 from slackwater_client.shares import Everything, Share
@@ -208,9 +208,15 @@ class TransactionalConsumer:
         Not the newest transaction: it may have failed. Ask for the next one, :meth:`commit`, or use ``with``.
         """
         self._current = self._taken_back = None
-        for part in (self._member, self._reader, self._feed):
-            part.close()
-        self._lanes = {}
+        try:
+            self._store()  # a consumer of Kafka that is being closed may leave the group before it can
+        except ClientUnavailableError:
+            self._unstored.clear()  # or it would be waited for again
+            raise
+        finally:
+            for part in (self._member, self._reader, self._feed):
+                part.close()
+            self._lanes = {}
 
     # --- transactions
 
@@ -284,6 +290,7 @@ class TransactionalConsumer:
                 return
             self._is_lost = True
         self._lanes = {lane: position for lane, position in self._lanes.items() if lane not in self._gone}
+        self._unstored = {place: each for place, each in self._unstored.items() if place[1] not in self._gone}
         self._gone = frozenset()
         self._note_processed()
         gained = owned - self._lanes.keys()
@@ -357,8 +364,7 @@ class TransactionalConsumer:
 
     def _store(self) -> None:
         offsets = self._offsets()
-        if offsets and self._settings.stores_positions:
-            self._member.store(offsets)
+        if offsets and self._settings.stores_positions and self._member.store(offsets):
             self._unstored.clear()
 
     def _move(self, find: Callable[[], LanePosition]) -> None:

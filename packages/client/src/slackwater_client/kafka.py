@@ -58,6 +58,7 @@ _NOT_A_MEMBER = (
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._DESTROY,  # noqa: SLF001 - a consumer that is being closed has left the group before it asked us
 )
 
 
@@ -296,10 +297,10 @@ class KafkaMember:
             raise _unavailable(what, error) from error
         return {(p.topic, p.partition): Stored(p.offset, p.metadata or "") for p in found if p.offset >= 0}
 
-    def store(self, offsets: Mapping[Place, Stored]) -> None:
+    def store(self, offsets: Mapping[Place, Stored]) -> bool:
         """See the protocol."""
         if not offsets:
-            return
+            return True
         parts = [TopicPartition(*place, each.offset, each.metadata) for place, each in offsets.items()]
 
         def commit(_: float) -> None:
@@ -315,6 +316,8 @@ class KafkaMember:
             if found is None or found.code() not in _NOT_A_MEMBER:
                 raise _unavailable(what, error) from error
             logger.warning("positions are not stored: %s; transactions may come again", found.str())
+            return False
+        return True
 
     def group_metadata(self) -> Any:
         """See the protocol."""

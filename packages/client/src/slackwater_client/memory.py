@@ -272,10 +272,12 @@ class MemoryMember:
         """See the protocol."""
         return {place: self._group.offsets[place] for place in places if place in self._group.offsets}
 
-    def store(self, offsets: Mapping[Place, Stored]) -> None:
+    def store(self, offsets: Mapping[Place, Stored]) -> bool:
         """See the protocol."""
-        if self in self._group.members:
+        is_member = self in self._group.members
+        if is_member:
             self._group.offsets.update(offsets)
+        return is_member
 
     def group_metadata(self) -> Any:
         """See the protocol: the member itself."""
