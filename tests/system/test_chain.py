@@ -20,7 +20,7 @@ from slackwater.pipelines import read_topology
 from slackwater_cdc.envelope import End, decode_transaction
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_devstack import DevStack
-from slackwater_protocol import CommitRecord, KafkaSettings, SystemClock, decode_commit_record
+from slackwater_protocol import CommitRecord, KafkaSettings, SystemClock, decode_commit_record, epoch_ms
 from slackwater_protocol.keys import commit_topic, transaction_topic
 from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_testing.programs import Product, Program, slackwater_command, write_run_settings
@@ -176,10 +176,6 @@ class Chain:
         return self._product.start(f"{kind}-{link.name}", slackwater_command(*arguments))
 
 
-def milliseconds() -> int:
-    return int(SystemClock().now().timestamp() * 1000)
-
-
 @pytest.fixture
 def chain(dev_stack: Callable[..., DevStack], tmp_path: Path) -> Iterator[Chain]:
     stack = dev_stack(prefix=SOURCE, partitions=3)
@@ -221,7 +217,8 @@ def test_each_pipeline_of_a_chain_publishes_the_states_of_the_database_at_its_co
         assert {lsn: record.commit_ts_ms for lsn, record in told.items()} == {
             lsn: database[lsn].commit_ts_ms for lsn in told
         }
-    topology = read_topology(KafkaSettings(chain.stack.kafka.bootstrap), milliseconds(), SOURCE)
+    now_ms = epoch_ms(SystemClock().now())
+    topology = read_topology(KafkaSettings(chain.stack.kafka.bootstrap), now_ms, SOURCE)
     assert [(link.pipeline, link.read_by) for link in topology.links] == [
         ("order_sizes", "order_crowds"),
         ("order_totals", "order_sizes"),

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_protocol import Clock
+from slackwater_protocol import Clock, epoch_ms
 from slackwater_protocol.keys import data_topic, transaction_topic
 from slackwater_testing.database.writers import Pace
 from slackwater_testing.errors import RunFailedError
@@ -172,7 +172,7 @@ class TransactionAppender:
     def append_all(self, transactions: Iterable[Sequence[RowChange]], clock: Clock) -> int:
         """Appends them as fast as it goes and waits for the acknowledgements; returns the last commit LSN."""
         for changes in transactions:
-            self.append(changes, int(clock.now().timestamp() * 1000))
+            self.append(changes, epoch_ms(clock.now()))
             self._producer.poll(0)
         self.flush()
         return self._lsn

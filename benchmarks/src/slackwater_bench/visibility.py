@@ -21,7 +21,7 @@ from confluent_kafka import Message
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 from slackwater_cdc.envelope import End, decode_transaction
-from slackwater_protocol import Clock, SystemClock, decode_commit_record
+from slackwater_protocol import Clock, SystemClock, decode_commit_record, epoch_ms
 from slackwater_protocol.keys import commit_topic, transaction_topic
 from slackwater_testing.topics import follow
 
@@ -192,17 +192,13 @@ def watch(
     bootstrap: str, source: str, output: str, board: Board, stop: threading.Event, clock: Clock
 ) -> None:
     """Follows both topics until stopped; counts what is committed from now on."""
-    matcher, commits = VisibilityMatcher(since_ms=_now_ms(clock)), commit_topic(output)
+    matcher, commits = VisibilityMatcher(since_ms=epoch_ms(clock.now())), commit_topic(output)
     topics = [transaction_topic(source), commits]
     for messages in follow(bootstrap, topics, stop, batch=POLL_RECORDS, wait_seconds=POLL_SECONDS):
-        at_ms = _now_ms(clock)
+        at_ms = epoch_ms(clock.now())
         samples = [sample for message in messages for sample in _samples(matcher, message, commits, at_ms)]
         found = sum(message.topic() == commits for message in messages)
         board.post(samples, waiting=matcher.waiting, commits=found)
-
-
-def _now_ms(clock: Clock) -> int:
-    return int(clock.now().timestamp() * 1000)
 
 
 def _samples(matcher: VisibilityMatcher, message: Message, commits: str, at_ms: int) -> Sequence[Sample]:

@@ -7,10 +7,10 @@ import pytest
 
 from slackwater.commands.status import status_lines
 from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore
-from slackwater_protocol import Cut, OpenTransaction, PublishedCut
+from slackwater_protocol import Cut, OpenTransaction, PublishedCut, epoch_ms
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-NOW_MS = int(NOW.timestamp() * 1000)
+NOW_MS = epoch_ms(NOW)
 
 
 def published(lsn: int) -> PublishedCut:

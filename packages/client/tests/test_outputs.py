@@ -5,7 +5,7 @@ once: ``_hand_out`` finishes what it hands out. Nothing of an aborted batch: ano
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -24,7 +24,7 @@ from slackwater_client.broker import Stored
 from slackwater_client.memory import MemoryMember
 from slackwater_client.testing import COMMIT_MS, OutputWriter, World, contents
 from slackwater_client.transaction import Place
-from slackwater_protocol import KafkaSettings
+from slackwater_protocol import KafkaSettings, from_epoch_ms
 from slackwater_protocol.keys import commit_topic
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
@@ -168,7 +168,7 @@ def test_a_consumer_goes_to_a_commit_or_a_time(world: World) -> None:
     assert lsns(world.read(consumer, 1)) == [700]
     consumer.seek(301)
     assert [contents(t) for t in world.read(consumer, 2)] == [expected(4), expected(5)]
-    consumer.seek_to_time(datetime.fromtimestamp((COMMIT_MS + 800) / 1000, UTC))
+    consumer.seek_to_time(from_epoch_ms(COMMIT_MS + 800))
     assert lsns(world.read(consumer, 1)) == [800]
     consumer.seek(100_000)
     assert world.is_idle(consumer)

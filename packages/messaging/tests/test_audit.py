@@ -15,7 +15,7 @@ from slackwater_messaging import (
     audit_messages,
     id_finder,
 )
-from slackwater_protocol import SystemClock
+from slackwater_protocol import SystemClock, epoch_ms
 from slackwater_testing.messaging.sending.world import World
 
 NOW = SystemClock().now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
@@ -78,7 +78,7 @@ def pay(world: World, number: int | str, at: datetime) -> None:
 
 def show(world: World, number: int | str, at: datetime) -> None:
     producer = Producer({"bootstrap.servers": world.bootstrap})
-    producer.produce(world.topic, b"", str(number).encode(), timestamp=int(at.timestamp() * 1000))
+    producer.produce(world.topic, b"", str(number).encode(), timestamp=epoch_ms(at))
     assert producer.flush(60) == 0
 
 

@@ -17,7 +17,7 @@ from slackwater_markers import (
     MarkersError,
     RedisMarkerStore,
 )
-from slackwater_protocol import SystemClock
+from slackwater_protocol import SystemClock, epoch_ms
 from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.http_server import HttpServer, SidecarPages
 from slackwater_sidecar.monitor import SourceMonitor
@@ -183,7 +183,7 @@ class _Follower:
         status = FrontierStatus(
             state=FrontierState.FAILED,
             detail=str(error),
-            wall_ms=int(clock.now().timestamp() * 1000),
+            wall_ms=epoch_ms(clock.now()),
             sidecar=self._settings.sidecar_id,
         )
         self._publisher.report(status, [])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slackwater_cdc import Frontier
 from slackwater_markers import CutLogUnavailableError, FrontierState, FrontierStatus
-from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision
+from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms
 from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
 from slackwater_sidecar.policy import Due, PublishingSchedule, Spacing
@@ -260,7 +260,7 @@ class Sidecar:
         return replace(self._status, wall_ms=self._wall_ms())
 
     def _wall_ms(self) -> int:
-        return int(self._clock.now().timestamp() * 1000)
+        return epoch_ms(self._clock.now())
 
     def _sidecar_status(
         self, open_: Sequence[OpenTransaction], elapsed: float, wall_ms: int

@@ -23,6 +23,7 @@ from slackwater_certify import (
     load_specification,
     watch_output,
 )
+from slackwater_protocol import epoch_ms
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator import TopicFiller
 from slackwater_testing.workloads.orders import OrdersWorkload
@@ -134,7 +135,7 @@ def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, cont
             patience.until_quiet(
                 records=FIRST_ORDERS, quiet_seconds=SETTLE_SECONDS, seconds=LIVE_START_SECONDS
             )
-            written_ms = int(clock.now().timestamp() * 1000)
+            written_ms = epoch_ms(clock.now())
             with _watched(specification, bed.bootstrap) as watched:
                 _write(appender, orders, options, context, running)
                 patience.until_quiet(

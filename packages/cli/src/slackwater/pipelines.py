@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from slackwater.output import ago, aligned
 from slackwater_control import PipelineNode, PipelineState, Progress, SourceNode, Topology, make_topology
 from slackwater_markers import CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
-from slackwater_protocol import Cut, KafkaSettings
+from slackwater_protocol import Cut, KafkaSettings, from_epoch_ms
 
 
 @contextmanager
@@ -123,7 +122,7 @@ def _pipeline_lines(pipeline: PipelineNode, topology: Topology) -> Iterator[str]
 
 
 def _run(pipeline: PipelineNode, now_ms: int) -> str:
-    began = datetime.fromtimestamp(pipeline.started_ms / 1000, UTC)
+    began = from_epoch_ms(pipeline.started_ms)
     text = (
         f"{pipeline.host} process {pipeline.pid}, version {pipeline.version}, began "
         f"{began:%Y-%m-%d %H:%M:%S} UTC, "

@@ -14,7 +14,7 @@ from slackwater_client.inputs import Inputs, Merge, check_share
 from slackwater_client.kafka import KafkaBroker
 from slackwater_client.shares import Everything, Share
 from slackwater_client.transaction import LanePosition, Piece, Place, Transaction
-from slackwater_protocol import Clock, CommitPosition, KafkaSettings, SystemClock
+from slackwater_protocol import Clock, CommitPosition, KafkaSettings, SystemClock, epoch_ms
 
 _TEND_SECONDS = 0.1
 """How often the group is looked after while there is work."""
@@ -376,7 +376,7 @@ class TransactionalConsumer:
         return self._feed.at_commit(CommitPosition(timeline, lsn))
 
     def _at_time(self, time: datetime) -> LanePosition:
-        return self._feed.at_time(int(time.timestamp() * 1000))
+        return self._feed.at_time(epoch_ms(time))
 
     def _has_moved(self, find: Callable[[], LanePosition]) -> bool:
         """Goes elsewhere if there is a lane; waits a moment for one."""

@@ -21,7 +21,7 @@ from slackwater_client.errors import (
 )
 from slackwater_client.transaction import Place
 from slackwater_markers.kafka_transactions import Headers
-from slackwater_protocol import Clock, SlackwaterError, SystemClock
+from slackwater_protocol import Clock, SlackwaterError, SystemClock, epoch_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class MemoryBroker:
         with self.lock:
             partition = self._topics[place]
             offset, partition.end = partition.end, partition.end + 1
-            written_ms = int(self.clock.now().timestamp() * 1000)
+            written_ms = epoch_ms(self.clock.now())
             partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers), written_ms))
         return offset
 

@@ -19,7 +19,7 @@ from slackwater_client.log import commit_log
 from slackwater_client.producer_transaction import ProducerTransaction
 from slackwater_client.transaction import Commit
 from slackwater_client.written import CommitPlace, WrittenTransaction, place_after, place_of
-from slackwater_protocol import Clock, CommitPosition, CommitRecord, KafkaSettings, SystemClock
+from slackwater_protocol import Clock, CommitPosition, CommitRecord, KafkaSettings, SystemClock, epoch_ms
 from slackwater_protocol.keys import commit_topic, data_topic, transaction_topic
 
 _LOOK_BACK = 64
@@ -147,7 +147,7 @@ class TransactionalProducer:
             hint = "end it first, or make another producer, with a source of its own"
             raise ClientConfigError(f"a transaction of producer {self.source} is open", hint)
         writer = self._ready_writer()
-        now_ms = int(self._clock.now().timestamp() * 1000)
+        now_ms = epoch_ms(self._clock.now())
         given = transaction.given
         place = self._next_place(now_ms) if given is None else place_of(given, self.position)
         try:

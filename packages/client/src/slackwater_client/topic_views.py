@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from slackwater_cdc.records.record import Record
@@ -22,6 +22,7 @@ from slackwater_protocol import (
     SystemClock,
     TopicState,
     decode_progress_record,
+    from_epoch_ms,
 )
 from slackwater_protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
 from slackwater_protocol.keys import commit_topic, progress_topic
@@ -181,7 +182,7 @@ class TopicOutput:
             recent = [placed for placed in found if placed.position <= seen.position]
             has_every_commit = any(placed.record.xid is not None for placed in recent)
             first = next(log.entries(low, end), None) if has_every_commit else None
-        published = datetime.fromtimestamp(recent[-1].written_ms / 1000, UTC) if recent else self._clock.now()
+        published = from_epoch_ms(recent[-1].written_ms) if recent else self._clock.now()
         ends = [placed.position for placed in recent if self._is_kept(placed, lag)]
         return ReadableStates(seen, published, ends, None if first is None else _begin_of(first))
 
@@ -265,7 +266,7 @@ class TopicOutput:
         """
         if lag is None:
             return True
-        age = self._clock.now() - datetime.fromtimestamp(batch.written_ms / 1000, UTC)
+        age = self._clock.now() - from_epoch_ms(batch.written_ms)
         return age < lag - CLOCK_MARGIN
 
     def _fold_newest(

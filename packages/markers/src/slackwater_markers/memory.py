@@ -23,6 +23,7 @@ from slackwater_protocol import (
     PublishedCut,
     SystemClock,
     encode_pipeline_record,
+    epoch_ms,
     pipeline_record_key,
 )
 from slackwater_protocol.keys import cut_log_topic, registration_key, report_key
@@ -173,7 +174,7 @@ class InMemoryPipelineLog:
         """Writes any bytes, as anybody could; returns their offset."""
         offset, self._end = self._end, self._end + 1
         self._entries.pop(key, None)
-        written_ms = int(self._clock.now().timestamp() * 1000)
+        written_ms = epoch_ms(self._clock.now())
         if value is not None and (entry := decoded_entry(value, offset, written_ms, key)) is not None:
             self._entries[key] = entry
         return offset

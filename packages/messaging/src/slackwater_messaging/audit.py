@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from confluent_kafka import Message as Record
@@ -13,7 +13,7 @@ from psycopg import Connection
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.sending.headers import header_of
 from slackwater_messaging.topics import TopicReader
-from slackwater_protocol import KafkaSettings
+from slackwater_protocol import KafkaSettings, from_epoch_ms
 
 FindId = Callable[[Record], str | None]
 """Returns the id of a record's message; None if the record is not one of those that are compared."""
@@ -94,7 +94,7 @@ def audit_messages(
                 progress(number)
             if (found := find_id(record)) is None:
                 continue
-            written_at = datetime.fromtimestamp(record.timestamp()[1] / 1000, UTC)
+            written_at = from_epoch_ms(record.timestamp()[1])
             if found in expected:
                 seen[found] += 1
                 delay = written_at - expected[found]

@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater_markers.kafka_retry import KafkaRetry, create_topics, is_transient, kafka_error
 from slackwater_messaging.errors import MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
+from slackwater_protocol import Clock, KafkaSettings, SystemClock, epoch_ms
 
 _SECONDS: Final = 30.0
 _AT_ONCE: Final = 1_000
@@ -82,7 +82,7 @@ class TopicReader:
             MessagingUnavailableError: Kafka does not answer, or a transaction stays open.
         """
         places = [place for topic in topics for place in self._places(topic)]
-        spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+        spec = OffsetSpec.for_timestamp(epoch_ms(time))
         starts = self._offsets(places, spec)
         ends = self._ends(places)
         wanted = {p: (starts[p] if starts[p] >= 0 else ends[p], ends[p]) for p in places}

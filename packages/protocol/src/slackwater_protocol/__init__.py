@@ -3,7 +3,7 @@
 Standard library only; imported by every other member, imports none.
 """
 
-from slackwater_protocol.clock import END_OF_TIME_MS, Clock, SystemClock
+from slackwater_protocol.clock import END_OF_TIME_MS, Clock, SystemClock, epoch_ms, from_epoch_ms
 from slackwater_protocol.codec import (
     PROTOCOL_VERSION,
     decode_commit_record,
@@ -140,7 +140,9 @@ __all__ = [
     "encode_open_transaction",
     "encode_pipeline_record",
     "encode_progress_record",
+    "epoch_ms",
     "format_position",
+    "from_epoch_ms",
     "parse_position",
     "pipeline_record_key",
     "user_cache",

@@ -1,11 +1,32 @@
 """Time as an argument: whoever needs a clock takes one of these."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 END_OF_TIME_MS = 253_402_300_800_000
 """The year 10000: moments in milliseconds since the epoch are below, or nobody could show them."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Returns the milliseconds since the epoch that are over at a moment; without a zone it is local time.
+
+    Exact: a float of seconds, times a thousand, may be just below the millisecond.
+    """
+    return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
+
+
+def from_epoch_ms(milliseconds: int) -> datetime:
+    """Returns a moment in UTC.
+
+    Raises:
+        OverflowError: It is beyond the year 9999, see :data:`END_OF_TIME_MS`, or before the year 1.
+    """
+    return _EPOCH + milliseconds * _MILLISECOND
 
 
 class Clock(Protocol):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -18,6 +17,7 @@ from slackwater_protocol import (
     commit_schema,
     encode_commit_record,
     format_position,
+    from_epoch_ms,
     parse_position,
 )
 from slackwater_protocol.commit_lookup import (
@@ -142,7 +142,7 @@ def lsn_lines(answer: Answer, asked: CommitPosition) -> Iterator[str]:
 def commit_row(placed: PlacedCommit) -> tuple[str, ...]:
     """Writes a commit record for people, in the columns of the table."""
     record = placed.record
-    at = datetime.fromtimestamp(record.commit_ts_ms / 1000, UTC)
+    at = from_epoch_ms(record.commit_ts_ms)
     where = ", ".join(
         f"{topic}/{partition}: {held.first_offset}-{held.last_offset}"
         for topic, ranges in record.offsets.items()

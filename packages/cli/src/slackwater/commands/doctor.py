@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 
 import click
 
@@ -15,7 +14,7 @@ from slackwater.invocation import setting, start_command
 from slackwater.output import Output, ago, aligned
 from slackwater.pipelines import pipeline_table
 from slackwater.settings import Settings
-from slackwater_protocol import OpenTransaction, format_position
+from slackwater_protocol import OpenTransaction, format_position, from_epoch_ms
 
 _SHOWN_PARTITIONS = 12
 
@@ -127,7 +126,7 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
 
 def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
     lsn = transaction.commit_lsn
-    since = datetime.fromtimestamp(transaction.since_ms / 1000, UTC)
+    since = from_epoch_ms(transaction.since_ms)
     at = f"commit {format_position(lsn)}" if lsn else "END not read"
     lines = [f"transaction {transaction.xid}: {at}, waited for since {since:%Y-%m-%d %H:%M:%S} UTC"]
     tables = sorted({*transaction.expected, *transaction.received})

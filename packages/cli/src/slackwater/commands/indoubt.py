@@ -12,7 +12,7 @@ from slackwater.invocation import Command, setting, start_command
 from slackwater.output import Output, ago
 from slackwater_messaging import MessagingError
 from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_committed, resolve
-from slackwater_protocol import KafkaSettings, SystemClock
+from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
 
 _HEAD = ("prepared transaction", "sender", "since", "database", "Kafka")
 _FOREIGN = "no sender's: its owner decides"
@@ -133,12 +133,12 @@ def _object(each: PreparedTransaction, told: str) -> dict[str, object]:
 
 
 def _show(found: Sequence[PreparedTransaction], told: Mapping[str, str]) -> None:
-    output, now_ms = Output(), int(SystemClock().now().timestamp() * 1000)
+    output, now_ms = Output(), epoch_ms(SystemClock().now())
     rows = [
         (
             each.gid,
             each.sender or "-",
-            ago(int(each.prepared_at.timestamp() * 1000), now_ms),
+            ago(epoch_ms(each.prepared_at), now_ms),
             each.database,
             told[each.gid],
         )

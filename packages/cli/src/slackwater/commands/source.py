@@ -4,7 +4,6 @@ import getpass
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 import click
 
@@ -19,7 +18,9 @@ from slackwater_protocol import (
     PublishedCut,
     SkipDecision,
     TimelineDecision,
+    epoch_ms,
     format_position,
+    from_epoch_ms,
     parse_position,
 )
 from slackwater_sidecar import describe_open
@@ -102,7 +103,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
             source=facts.source,
             timeline=plan.timeline,
             to_lsn=lsn,
-            wall_ms=_wall_ms(sources),
+            wall_ms=epoch_ms(sources.clock.now()),
             decided_by=_who(),
             reason=reason,
         )
@@ -139,7 +140,7 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
             source=facts.source,
             timeline=plan.timeline,
             transaction_offset=plan.regression.transaction_offset,
-            wall_ms=_wall_ms(sources),
+            wall_ms=epoch_ms(sources.clock.now()),
             decided_by=_who(),
             reason=reason,
         )
@@ -171,7 +172,7 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
         decision = PassDecision(
             source=sources.topics.source,
             log_offset=offset,
-            wall_ms=_wall_ms(sources),
+            wall_ms=epoch_ms(sources.clock.now()),
             decided_by=_who(),
             reason=reason,
         )
@@ -204,10 +205,6 @@ def _confirm(question: str, *, yes: bool) -> None:
 
 def _who() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
-
-
-def _wall_ms(sources: Sources) -> int:
-    return int(sources.clock.now().timestamp() * 1000)
 
 
 def _show_lines(
@@ -255,7 +252,7 @@ def _timeline_lines(source: str, plan: TimelinePlan) -> Iterator[str]:
 def _registered(sources: Sources) -> str:
     """Returns the names of the source's pipelines, for people."""
     try:
-        found = known_pipelines(sources.pipelines.read(), _wall_ms(sources))
+        found = known_pipelines(sources.pipelines.read(), epoch_ms(sources.clock.now()))
     except PipelineLogUnavailableError as error:
         return f"not known: {error}"
     names = [p.registration.pipeline for p in found if p.registration.source == sources.topics.source]
@@ -281,4 +278,4 @@ def _what(decision: Decision) -> str:
 
 
 def _time(milliseconds: int) -> str:
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{from_epoch_ms(milliseconds):%Y-%m-%d %H:%M:%S} UTC"

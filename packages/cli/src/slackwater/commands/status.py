@@ -1,7 +1,7 @@
 """``slackwater status``."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 
 import click
 
@@ -12,7 +12,7 @@ from slackwater.output import Output, ago, aligned
 from slackwater.pipelines import pipeline_table, read_topology
 from slackwater.settings import Settings
 from slackwater_markers import MarkersError, MarkerStore, RedisMarkerStore
-from slackwater_protocol import Cut, OpenTransaction, SystemClock, format_position
+from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
 
 
 @click.command()
@@ -53,7 +53,7 @@ def status(ctx: click.Context) -> None:
 def _pipelines(settings: Settings, source: str, now: datetime) -> list[str]:
     if settings.kafka.bootstrap is None:
         return ["pipelines: not shown, since --bootstrap is not given"]
-    now_ms = int(now.timestamp() * 1000)
+    now_ms = epoch_ms(now)
     try:
         topology = read_topology(kafka_settings(settings, "where pipelines register"), now_ms, source)
     except MarkersError as error:
@@ -88,7 +88,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
         rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
     rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
     lines = aligned(rows)
-    if status is not None and is_silent(status, int(now.timestamp() * 1000)):
+    if status is not None and is_silent(status, epoch_ms(now)):
         lines.append("warning: the sidecar is silent; is its process still running?")
     return [*lines, "", *_open(store.open(source), now)]
 
@@ -98,7 +98,7 @@ def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
     yield "frontier", f"{format_position(cut.lsn)} ({cut.lsn})"
     yield (
         "newest commit",
-        f"{_time(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}",
+        f"{from_epoch_ms(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}",
     )
     yield "change events", f"{cut.event_count:,} in {len(cut.end_offsets)} topics, {partitions} partitions"
 
@@ -118,9 +118,5 @@ def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterato
         yield f"{table} {received.get(table, 0)} / {expected.get(table, '?')}"
 
 
-def _time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
-
-
 def _ago(milliseconds: int, now: datetime) -> str:
-    return ago(milliseconds, int(now.timestamp() * 1000))
+    return ago(milliseconds, epoch_ms(now))

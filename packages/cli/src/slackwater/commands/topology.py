@@ -8,7 +8,7 @@ from slackwater.invocation import Command, setting, start_command
 from slackwater.output import Output, ago
 from slackwater.pipelines import open_pipeline_log, read_topology, topology_lines
 from slackwater_control import known_runs, topology_dot, topology_json
-from slackwater_protocol import SystemClock
+from slackwater_protocol import SystemClock, epoch_ms
 
 
 def _brokers(command: Command) -> Command:
@@ -52,7 +52,7 @@ def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool
     if as_json and as_dot:
         raise click.UsageError("--json and --dot: give one of them")
     kafka = kafka_settings(start_command(ctx), "where pipelines register")
-    found = read_topology(kafka, _now_ms(), source)
+    found = read_topology(kafka, epoch_ms(SystemClock().now()), source)
     if as_json:
         click.echo(topology_json(found))
     elif as_dot:
@@ -77,7 +77,8 @@ def forget(ctx: click.Context, pipeline: str) -> None:
     Example:
       slackwater topology forget orders --bootstrap localhost:9092
     """
-    kafka, now_ms = kafka_settings(start_command(ctx), "where pipelines register"), _now_ms()
+    kafka = kafka_settings(start_command(ctx), "where pipelines register")
+    now_ms = epoch_ms(SystemClock().now())
     with open_pipeline_log(kafka) as log:
         found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
         if not found:
@@ -96,7 +97,3 @@ def forget(ctx: click.Context, pipeline: str) -> None:
         for each in found:
             log.forget(pipeline, each.registration.run)
     Output().line(f"forgotten: {pipeline}")
-
-
-def _now_ms() -> int:
-    return int(SystemClock().now().timestamp() * 1000)

@@ -13,7 +13,7 @@ from slackwater.errors import CommandInputError
 from slackwater.invocation import Command, setting, start_command
 from slackwater.open_transactions import OpenTransaction, find_open_transactions
 from slackwater.output import Output, ago
-from slackwater_protocol import KafkaSettings, SystemClock
+from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
 
 _HEAD = ("partition", "readers stand at", "held back", "open since", "written by")
 
@@ -120,7 +120,7 @@ def _show(found: Sequence[OpenTransaction]) -> None:
 
 
 def _row(each: OpenTransaction) -> tuple[str, ...]:
-    now_ms = int(SystemClock().now().timestamp() * 1000)
+    now_ms = epoch_ms(SystemClock().now())
     since = ago(each.since_ms, now_ms)
     writer = f"pipeline {each.pipeline}" if each.pipeline else "a producer that is no pipeline"
     return f"{each.topic}/{each.partition}", str(each.stable), str(each.lag), since, writer

@@ -18,7 +18,7 @@ from slackwater.output import Output
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_devstack.processes import Lifetime
 from slackwater_markers import MarkersError, RedisMarkerStore
-from slackwater_protocol import Clock, format_position
+from slackwater_protocol import Clock, epoch_ms, format_position
 from slackwater_protocol.keys import data_topic
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_testing.database import Writers, create_tables, write_first, write_last
@@ -208,7 +208,7 @@ class Demo:
             changes_per_second=settings.changes_per_second,
             clock=self._clock,
         )
-        started, started_ms = self._clock.monotonic(), int(self._clock.now().timestamp() * 1000)
+        started, started_ms = self._clock.monotonic(), epoch_ms(self._clock.now())
         with frontier_reader(self.stack.redis.url) as frontier:
             writers.start()
             try:

@@ -27,7 +27,7 @@ from slackwater_markers import (
     RedisMarkerStore,
     cuts_of,
 )
-from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics, SystemClock
+from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics, SystemClock, epoch_ms
 from slackwater_protocol.keys import cut_log_topic
 
 _SIDECAR_SECONDS = 3.0
@@ -86,7 +86,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
 
 def examine(sources: Sources) -> SourceFacts:
     """Collects all that can be learnt of a source now; what cannot be asked is noted. Takes seconds."""
-    now_ms = int(sources.clock.now().timestamp() * 1000)
+    now_ms = epoch_ms(sources.clock.now())
     facts = SourceFacts(
         topics=sources.topics, evidence=sources.evidence, tables=sources.tables, now_ms=now_ms
     )

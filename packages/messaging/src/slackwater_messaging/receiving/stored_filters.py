@@ -11,7 +11,7 @@ from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.bloom_statements import filter_statements
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of
 from slackwater_messaging.receiving.receipt import Receipt, ReceivedMessage
-from slackwater_protocol import Clock
+from slackwater_protocol import Clock, epoch_ms
 
 SAVE_INTERVAL = timedelta(minutes=1)
 """How often filters are written; until then a :class:`BloomInbox` has their keys in its journal."""
@@ -77,7 +77,7 @@ class StoredFilters:
 
     def time_ms(self, messages: Sequence[ReceivedMessage]) -> int:
         """Returns the time of a batch by its messages' timestamps, which is never in the future."""
-        now = int(self._clock.now().timestamp() * 1000)
+        now = epoch_ms(self._clock.now())
         return max(min(now if m.timestamp_ms is None else m.timestamp_ms, now) for m in messages)
 
 

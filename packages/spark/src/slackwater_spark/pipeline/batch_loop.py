@@ -4,7 +4,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from slackwater_cdc.records.batch import PlannedBatch
 from slackwater_engine.documents import DocumentBatch, documents_by_view
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.manifest import WrittenManifest
-from slackwater_protocol import Clock
+from slackwater_protocol import Clock, from_epoch_ms
 from slackwater_spark.collector import collector_paused
 from slackwater_spark.pipeline.batch_job import BatchJobs
 from slackwater_spark.pipeline.batch_task import KnownState
@@ -115,7 +114,7 @@ class BatchLoop:
                 timeline=header.timeline,
                 batch_id=batch_id,
                 commit_lsn=header.to_lsn,
-                committed_at=datetime.fromtimestamp(header.commit_ts_ms / 1000, UTC),
+                committed_at=from_epoch_ms(header.commit_ts_ms),
                 visible_at=report.visible_at,
                 events=header.event_count,
                 transactions=len(header.transactions),

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from slackwater_control import HELD_FOR, KnownRun, holder_of, superseded
@@ -17,6 +17,8 @@ from slackwater_protocol import (
     PipelineReport,
     ProgressRecord,
     RunEnd,
+    epoch_ms,
+    from_epoch_ms,
 )
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
 from slackwater_spark.pipeline.registration import with_checkpoint
@@ -156,8 +158,8 @@ class RunReporter:
                 batch_id=batch.batch_id,
                 timeline=batch.timeline,
                 commit_lsn=batch.commit_lsn,
-                commit_ts_ms=_milliseconds(batch.committed_at),
-                visible_ms=_milliseconds(batch.visible_at),
+                commit_ts_ms=epoch_ms(batch.committed_at),
+                visible_ms=epoch_ms(batch.visible_at),
                 parts_us={part: round(seconds * 1_000_000) for part, seconds in batch.seconds.items()},
                 events=batch.events,
                 documents=batch.documents,
@@ -232,7 +234,7 @@ class RunReporter:
             raise _taken(holder, now_ms)
 
     def _now_ms(self) -> int:
-        return _milliseconds(self._clock.now())
+        return epoch_ms(self._clock.now())
 
     @contextmanager
     def _tolerated(self, consequence: str) -> Iterator[None]:
@@ -246,7 +248,7 @@ class RunReporter:
 def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
     """Returns the error for a name that is held."""
     by = holder.registration
-    since = datetime.fromtimestamp(by.started_ms / 1000, UTC)
+    since = from_epoch_ms(by.started_ms)
     outputs = ", ".join(f"{view.kind} {view.output}" for view in by.views)
     runs = holder.holds_name(now_ms)
     problem = (
@@ -267,7 +269,3 @@ def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
             f"`slackwater topology forget {by.pipeline}`"
         )
     return PipelineStateError(problem, hint)
-
-
-def _milliseconds(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)

@@ -12,6 +12,7 @@ from slackwater_protocol import (
     RegisteredStage,
     RegisteredView,
     SourceTopics,
+    epoch_ms,
 )
 from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, stage_inputs
 from slackwater_spark.pipeline.settings import revision_name
@@ -56,7 +57,7 @@ def make_registration(
         host=socket.gethostname(),
         pid=os.getpid(),
         version=version("slackwater-spark"),
-        started_ms=int(clock.now().timestamp() * 1000),
+        started_ms=epoch_ms(clock.now()),
     )
 
 

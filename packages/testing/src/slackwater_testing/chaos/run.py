@@ -13,7 +13,7 @@ from slackwater_certify import (
     certify,
     load_specification,
 )
-from slackwater_protocol import format_position
+from slackwater_protocol import epoch_ms, format_position
 from slackwater_testing.chaos.deliveries import GroupFindings
 from slackwater_testing.chaos.disturber import Disturber
 from slackwater_testing.chaos.faults import FAULTS
@@ -104,7 +104,7 @@ class ChaosRun:
         clock, fault = self._system.clock, FAULTS[planned.fault]
         self._sleep(round_began + planned.after_seconds - clock.monotonic())
         changes = self._system.writers.counts().changes
-        began, began_ms = clock.monotonic(), int(clock.now().timestamp() * 1000)
+        began, began_ms = clock.monotonic(), epoch_ms(clock.now())
         try:
             fault.begin(self._disturber)
         except NothingToDisturbError as error:
@@ -121,7 +121,7 @@ class ChaosRun:
         lsn = self._lsn(names)
         seen = self._await_visible(lsn, names)
         clock = self._system.clock
-        now_ms, changes = int(clock.now().timestamp() * 1000), self._system.writers.counts().changes
+        now_ms, changes = epoch_ms(clock.now()), self._system.writers.counts().changes
         for each in ended:
             occurrence = Occurrence(
                 planned=each.planned,

@@ -5,11 +5,10 @@ attributes.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import count
 from typing import Final
 
-from slackwater_protocol import BatchHeader, commit_id
+from slackwater_protocol import BatchHeader, commit_id, from_epoch_ms
 from slackwater_spark.sink.batch import CommittedDocuments, CommitUnit
 from slackwater_spark.sink.kafka.settings import OutputTopic
 
@@ -23,7 +22,7 @@ def event_attributes(
     pipeline: str, output: OutputTopic, found: CommittedDocuments
 ) -> list[tuple[str, str | bytes | None]]:
     """Returns the headers that the documents of a commit share: all attributes but the id."""
-    time = datetime.fromtimestamp(found.unit.commit_ts_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    time = from_epoch_ms(found.unit.commit_ts_ms).isoformat(timespec="milliseconds")
     attributes = {
         "specversion": _VERSION,
         "source": f"/{_OWN}/{pipeline}/{output.name}",

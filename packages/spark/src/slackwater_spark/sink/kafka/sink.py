@@ -22,6 +22,7 @@ from slackwater_protocol import (
     SlackwaterError,
     SystemClock,
     encode_progress_record,
+    epoch_ms,
 )
 from slackwater_spark.errors import RunOvertakenError
 from slackwater_spark.sink.batch import (
@@ -269,7 +270,7 @@ class KafkaSink:
             lambda step: self._probe(step, batch.batch_id),
             self._guard.states_after,
             self._limits,
-            int(self._clock.now().timestamp() * 1000),
+            epoch_ms(self._clock.now()),
         )
         self._is_open_transaction = True
         written, progress = transaction.produce(progress)

@@ -35,7 +35,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from sqlalchemy.exc import SQLAlchemyError
 
-from slackwater_protocol import LakeSettings
+from slackwater_protocol import LakeSettings, epoch_ms
 from slackwater_spark.sink.lake.columns import DELETED
 from slackwater_spark.sink.lake.refusals import RIGHTS_HINT, refused_or_unavailable
 from slackwater_spark.sink.lake.table import (
@@ -217,7 +217,7 @@ class IcebergTable:
         with _translated():
             self._check_unchanged()
             table = self._table
-            old, guards = _old_snapshots(table.metadata, kept, int(before.timestamp() * 1000))
+            old, guards = _old_snapshots(table.metadata, kept, epoch_ms(before))
             if old:
                 files = _files_of(table, old, guards)
                 table.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in old]).commit()
