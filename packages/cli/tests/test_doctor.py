@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
-from slackwater.commands.doctor import report_json, report_lines
+from slackwater.commands.doctor import report_lines
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine, newest_end
 from slackwater.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
+from slackwater.doctor.report import make_report
 from slackwater.errors import unreachable
 from slackwater_markers import (
     CutLogUnavailableError,
@@ -395,7 +397,7 @@ def test_tables_whose_topics_do_not_exist_are_told_of_a_healthy_source_too() -> 
     (told,) = (line for line in lines if line.startswith("without topic"))
     assert "s.new, s.parted: empty until" in told
     assert "publish_via_partition_root" in told
-    assert report_json(known, [])["without_topic"] == ["s.new", "s.parted"]
+    assert make_report(known, []).without_topic == ("s.new", "s.parted")
     away = replace(known, kafka_error="no answer")
     assert away.without_topic == ()
     assert not any(line.startswith("without topic") for line in report_lines(away, []))
@@ -414,7 +416,7 @@ def test_the_named_tables_are_among_the_facts() -> None:
 
 def test_the_json_report_holds_the_same() -> None:
     known = facts(waiting(), newest_end=LATER_END)
-    said: dict[str, Any] = report_json(known, diagnose(known))
+    said = msgspec.json.decode(msgspec.json.encode(make_report(known, diagnose(known))))
     assert (said["is_healthy"], said["frontier"], said["lag_ms"]) == (False, "0/600", 2_000)
     assert said["findings"][0]["cause"] == "dropped"
     partitions = said["open_transactions"][0]["partitions"]

@@ -3,12 +3,14 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from slackwater import main, pipelines
-from slackwater.commands.doctor import report_json, report_lines
+from slackwater.commands.doctor import report_lines
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.facts import Cause, SourceFacts
+from slackwater.doctor.report import make_report
 from slackwater.pipelines import pipeline_table, topology_lines
 from slackwater_control import PipelineNode, Topology, make_topology
 from slackwater_markers import (
@@ -248,7 +250,7 @@ def test_the_doctor_finds_pipelines_that_failed_or_vanished(
     assert [finding.cause for finding in findings] == causes
     assert all("slackwater topology forget orders" in finding.advice[-1] for finding in findings)
     assert any(line.startswith("orders ") for line in report_lines(facts, findings))
-    assert "host-7" in json.dumps(report_json(facts, findings))
+    assert b"host-7" in msgspec.json.encode(make_report(facts, findings))
 
 
 def test_the_doctor_says_that_pipelines_are_not_known() -> None:

@@ -1,6 +1,6 @@
 """Decisions about a source, checked against the facts before they are recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater.doctor.facts import SourceFacts
@@ -14,26 +14,87 @@ from slackwater_protocol import (
     TimelineDecision,
     format_position,
 )
+from slackwater_sidecar import describe_open
 
 Decision = SkipDecision | TimelineDecision | PassDecision
+
+
+LOOKED_BACK = 20_000
+"""Records of the cut log in which decisions are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipPlan:
     """Describes the effect that a skip would have."""
 
+    source: str
     timeline: int
     to_lsn: int
     passed: tuple[OpenTransaction, ...]
     """Open transactions that pass as they are, those without END included."""
+
+    def lines(self) -> Iterator[str]:
+        """Writes what would be let pass."""
+        where = f"source {self.source}, timeline {self.timeline}"
+        yield f"{where}: up to commit {format_position(self.to_lsn)} would pass"
+        for transaction in self.passed:
+            yield f"  {describe_open(transaction)}"
+        yield "What was not read of these transactions will be missing from every pipeline."
+
+    def decision(self, wall_ms: int, decided_by: str, reason: str) -> SkipDecision:
+        """Returns the record that sidecars obey."""
+        return SkipDecision(
+            source=self.source,
+            timeline=self.timeline,
+            to_lsn=self.to_lsn,
+            wall_ms=wall_ms,
+            decided_by=decided_by,
+            reason=reason,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePlan:
     """Describes a new timeline as it would begin."""
 
+    source: str
     timeline: int
     regression: RegressionNotice
+
+    def lines(self) -> Iterator[str]:
+        """Writes where the new timeline would begin."""
+        found = self.regression
+        yield f"source {self.source}: timeline {self.timeline} would begin where LSNs went back"
+        what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
+        yield f"  {what} at {format_position(found.commit_lsn)}, after {format_position(found.newest_lsn)}"
+        yield f"  offset {found.transaction_offset} of the transaction topic; data topics from the newest cut"
+        seen = (
+            "a new snapshot was seen behind it"
+            if found.has_snapshot
+            else "NO new snapshot was seen behind it"
+        )
+        yield f"  {seen}"
+
+    def decision(self, wall_ms: int, decided_by: str, reason: str) -> TimelineDecision:
+        """Returns the record that sidecars obey."""
+        return TimelineDecision(
+            source=self.source,
+            timeline=self.timeline,
+            transaction_offset=self.regression.transaction_offset,
+            wall_ms=wall_ms,
+            decided_by=decided_by,
+            reason=reason,
+        )
+
+
+def decisions_in(log: CutLog) -> list[Decision]:
+    """Returns the newest decisions in a cut log, oldest first.
+
+    Raises:
+        slackwater_markers.CutLogError: the log cannot be read.
+    """
+    logged = log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False)
+    return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
 
 
 def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
@@ -83,7 +144,7 @@ def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
             f"no transaction up to {format_position(to_lsn)} has been open for long",
             "wait until the sidecar names one (sidecar.open_after); `slackwater doctor` shows it",
         )
-    return SkipPlan(timeline=timeline, to_lsn=to_lsn, passed=passed)
+    return SkipPlan(source=facts.source, timeline=timeline, to_lsn=to_lsn, passed=passed)
 
 
 def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool) -> TimelinePlan:
@@ -118,7 +179,7 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
             "rows that changed meanwhile would be missed: have the connector take a new snapshot "
             "(snapshot.mode=always, or delete its offsets), or say --without-snapshot",
         )
-    return TimelinePlan(timeline=timeline + 1, regression=status.regression)
+    return TimelinePlan(source=facts.source, timeline=timeline + 1, regression=status.regression)
 
 
 def _refused(reason: str, hint: str) -> CommandInputError:

@@ -69,6 +69,6 @@ def configure_logging(settings: LogSection) -> None:
             "formatters": {"text": {"()": _TextFormatter, "fmt": _FORMAT}, "json": {"()": _JsonFormatter}},
             "handlers": {"out": handler},
             "root": {"level": settings.level.upper(), "handlers": ["out"]},
-            "loggers": {"py4j": {"level": "WARNING"}},
+            "loggers": {name: {"level": "WARNING"} for name in ("py4j", "uvicorn")},
         }
     )

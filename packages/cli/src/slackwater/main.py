@@ -36,6 +36,7 @@ COMMANDS = {
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",
+    "token": "Make a token for the control plane, for whoever or whatever NAME is.",
     "archive-classes": "Make pipelines on this machine start in half the CPU time.",
     "config": "Show every setting, its value and where the value comes from.",
 }

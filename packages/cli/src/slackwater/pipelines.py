@@ -1,12 +1,12 @@
 """Pipelines as they told the cluster of themselves, for every command that shows them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from slackwater.output import ago, aligned
 from slackwater_control import PipelineNode, PipelineState, Progress, SourceNode, Topology, make_topology
 from slackwater_markers import CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
-from slackwater_protocol import Cut, KafkaSettings, from_epoch_ms
+from slackwater_protocol import Cut, KafkaSettings, PipelineEntry, from_epoch_ms
 
 
 @contextmanager
@@ -32,14 +32,28 @@ def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) 
     """
     with open_pipeline_log(kafka) as log:
         entries = log.read()
+    sources = () if source is None else (source,)
+    found = topology_of(entries, lambda name: _newest_cut(kafka, name), now_ms, sources)
+    return found if source is None else found.of_source(source)
 
-    def picture(cuts: Mapping[str, Cut]) -> Topology:
-        if source is None:
-            return make_topology(entries, cuts, now_ms)
-        return make_topology(entries, cuts, now_ms, [source]).of_source(source)
 
-    names = [node.name for node in picture({}).sources]
-    return picture({name: cut for name in names if (cut := _newest_cut(kafka, name)) is not None})
+def topology_of(
+    entries: Sequence[PipelineEntry],
+    newest_cut: Callable[[str], Cut | None],
+    now_ms: int,
+    sources: Sequence[str] = (),
+) -> Topology:
+    """Returns the picture, and asks for the newest cut of each source that is in it.
+
+    Args:
+        entries: Of the topic of pipelines.
+        newest_cut: Asked once a source; None: there is none, or it cannot be read.
+        now_ms: The time, milliseconds since the epoch.
+        sources: Sources to be shown although no pipeline may read them.
+    """
+    names = [node.name for node in make_topology(entries, {}, now_ms, sources).sources]
+    cuts = {name: cut for name in names if (cut := newest_cut(name)) is not None}
+    return make_topology(entries, cuts, now_ms, sources)
 
 
 def _newest_cut(kafka: KafkaSettings, source: str) -> Cut | None:

@@ -243,6 +243,23 @@ class SidecarSection(_Section):
     """What differs for one source of several: tables [sidecar.of.SOURCE]; only in the file."""
 
 
+class ControlSection(_Section):
+    """Says where and to whom the control plane answers, which a sidecar starts beside itself."""
+
+    listen: str | None = None
+    """host:port of page and API; port 0: any free one; default: there is no control plane."""
+    tokens: Path | None = None
+    """File of tokens, see `slackwater token`; default: who reaches the port may read, nobody decide."""
+    certificate: Path | None = None
+    """File with the certificate to show, and those it is signed by; default: no TLS."""
+    key: Path | None = None
+    """File with the key of that certificate."""
+    client_ca: Path | None = None
+    """File with the certificates that clients' have to be signed by; default: clients need none."""
+    requests_per_second: float = Field(default=50, gt=0)
+    """So many requests of one address are answered, and five times as many at once."""
+
+
 class PostgresSection(_Section):
     """Says how to reach the source database, and the one that pipelines publish tables to."""
 
@@ -376,6 +393,7 @@ class Settings(_Section):
     delta: DeltaSection = DeltaSection()
     iceberg: IcebergSection = IcebergSection()
     sidecar: SidecarSection = SidecarSection()
+    control: ControlSection = ControlSection()
     run: RunSection = RunSection()
     dev: DevSection = DevSection()
     log: LogSection = LogSection()

@@ -1,15 +1,15 @@
 """``slackwater doctor``."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 import click
+import msgspec
 
 from slackwater.conversion import sources_of
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import examine, open_sources
 from slackwater.doctor.facts import Finding, SourceFacts
+from slackwater.doctor.report import end_of, make_report
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output, ago, aligned
 from slackwater.pipelines import pipeline_table
@@ -55,7 +55,7 @@ def _examined(settings: Settings, source: str, *, as_json: bool) -> bool:
         facts = examine(sources)
     findings, output = diagnose(facts), Output()
     if as_json:
-        output.line(json.dumps(report_json(facts, findings), indent=1))
+        output.line(msgspec.json.format(msgspec.json.encode(make_report(facts, findings)), indent=1).decode())
     else:
         for line in report_lines(facts, findings):
             output.line(line)
@@ -74,24 +74,6 @@ def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
         lines += [f"  because  {text}" for text in finding.evidence]
         lines += [f"  try      {text}" for text in finding.advice]
     return [*lines, "", _verdict(facts.source, findings)]
-
-
-def report_json(facts: SourceFacts, findings: Sequence[Finding]) -> dict[str, object]:
-    """Writes the same for programs."""
-    cut, status = facts.cut, facts.status
-    return {
-        "source": facts.source,
-        "is_healthy": not findings,
-        "state": str(status.state) if status else None,
-        "timeline": cut.timeline if cut else None,
-        "frontier": format_position(cut.lsn) if cut else None,
-        "lag_ms": facts.now_ms - cut.commit_ts_ms if cut else None,
-        "newest_end": format_position(facts.newest_end.commit_lsn) if facts.newest_end else None,
-        "without_topic": list(facts.without_topic),
-        "open_transactions": [_open_json(t, facts) for t in facts.open],
-        "pipelines": [asdict(pipeline) for pipeline in facts.pipelines],
-        "findings": [asdict(finding) for finding in findings],
-    }
 
 
 def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
@@ -146,32 +128,8 @@ def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
 
 def _partition_row(name: str, transaction: OpenTransaction, facts: SourceFacts) -> tuple[str, str, str, str]:
     first, position = transaction.places[name]
-    end = _end_of(name, facts)
+    end = end_of(name, facts)
     return f"  {name}", str(first) if first >= 0 else "-", str(position), "?" if end is None else str(end)
-
-
-def _end_of(name: str, facts: SourceFacts) -> int | None:
-    topic, _, number = name.rpartition("/")
-    known = facts.partitions.get((topic, int(number)))
-    return None if known is None else known.stable_end
-
-
-def _open_json(transaction: OpenTransaction, facts: SourceFacts) -> dict[str, object]:
-    return {
-        "xid": transaction.xid,
-        "commit_lsn": format_position(transaction.commit_lsn) if transaction.commit_lsn else None,
-        "since_ms": transaction.since_ms,
-        "expected": transaction.expected,
-        "received": transaction.received,
-        "partitions": {
-            name: {
-                "first": first if first >= 0 else None,
-                "next": position,
-                "end": _end_of(name, facts),
-            }
-            for name, (first, position) in sorted(transaction.places.items())
-        },
-    }
 
 
 def _verdict(source: str, findings: Sequence[Finding]) -> str:

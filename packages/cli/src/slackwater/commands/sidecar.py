@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import click
 
+from slackwater.control.server import control_plane
 from slackwater.conversion import redis_settings, sidecar_settings, sources_of
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output
@@ -20,6 +21,7 @@ from slackwater_sidecar import SidecarStatus, format_status, run_sidecars
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where cuts and markers go.")
 @setting("timeline", "--timeline", type=int, help="Raise it when LSNs start over.  [default: 1]")
 @setting("sidecar.http", "--http", metavar="HOST:PORT", help="Answer /metrics, /healthz, /readyz, /status.")
+@setting("control.listen", "--control", metavar="HOST:PORT", help="Answer page and API of the control plane.")
 @setting("sidecar.evidence", "--evidence", metavar="TABLE=KIND,…", help="counts, overtaken or offsets.")
 @setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables whose topics were renamed.")
 @setting("sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Where BEGIN and END are.")
@@ -57,6 +59,9 @@ def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
       tables = ["public.customers"]
       open_after = 60
 
+    With --control 127.0.0.1:8086 there is a page that shows sources, pipelines and views of the whole
+    cluster, and an API for programs; docs/control-plane.md.
+
     Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
     Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in
     docs/sidecar.md (how it decides) and docs/metrics.md (what it measures).
@@ -65,7 +70,9 @@ def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
     output = Output()
     redis_settings(settings, "where to publish")
     followed = [sidecar_settings(settings, source) for source in sources_of(settings)]
-    with stop_on_signals("the sidecar") as stop:
+    with control_plane(settings) as plane, stop_on_signals("the sidecar") as stop:
+        if plane is not None:
+            output.line(f"control plane: {plane.address}")
         try:
             run_sidecars(
                 followed,

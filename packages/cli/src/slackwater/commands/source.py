@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from slackwater.decisions import Decision, SkipPlan, TimelinePlan, damage_at, plan_skip, plan_timeline
+from slackwater.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline
 from slackwater.doctor.examination import Sources, examine, open_sources
 from slackwater.invocation import Command, required, setting, start_command
 from slackwater.output import Output, aligned
@@ -17,16 +17,11 @@ from slackwater_protocol import (
     PassDecision,
     PublishedCut,
     SkipDecision,
-    TimelineDecision,
     epoch_ms,
     format_position,
     from_epoch_ms,
     parse_position,
 )
-from slackwater_sidecar import describe_open
-
-LOOKED_BACK = 20_000
-"""Records of the cut log in which decisions are looked for."""
 
 
 @click.group()
@@ -69,7 +64,7 @@ def show(ctx: click.Context) -> None:
     with _opened(ctx) as sources:
         name = sources.topics.source
         status = sources.store.status(name)
-        for line in _show_lines(name, sources.log.newest(), status, _decided(sources)):
+        for line in _show_lines(name, sources.log.newest(), status, decisions_in(sources.log)):
             Output().line(line)
 
 
@@ -96,18 +91,10 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan = plan_skip(facts, lsn)
-        for line in _skip_lines(facts.source, plan):
+        for line in plan.lines():
             output.line(line)
         _confirm("Let them pass?", yes=yes)
-        decision = SkipDecision(
-            source=facts.source,
-            timeline=plan.timeline,
-            to_lsn=lsn,
-            wall_ms=epoch_ms(sources.clock.now()),
-            decided_by=_who(),
-            reason=reason,
-        )
-        _record(sources, decision, output)
+        _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
 
 
 @source.command(name="new-timeline")
@@ -132,19 +119,11 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     output = Output()
     with _opened(ctx) as sources:
         facts = examine(sources)
-        plan = plan_timeline(facts, _decided(sources), without_snapshot=without_snapshot)
-        for line in _timeline_lines(facts.source, plan):
+        plan = plan_timeline(facts, decisions_in(sources.log), without_snapshot=without_snapshot)
+        for line in plan.lines():
             output.line(line)
         _confirm(f"Begin timeline {plan.timeline}?", yes=yes)
-        decision = TimelineDecision(
-            source=facts.source,
-            timeline=plan.timeline,
-            transaction_offset=plan.regression.transaction_offset,
-            wall_ms=epoch_ms(sources.clock.now()),
-            decided_by=_who(),
-            reason=reason,
-        )
-        _record(sources, decision, output)
+        _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
         for line in _pipeline_lines(facts.source, plan.timeline, _registered(sources)):
             output.line(line)
 
@@ -187,12 +166,6 @@ def _opened(ctx: click.Context) -> Iterator[Sources]:
         yield sources
 
 
-def _decided(sources: Sources) -> list[Decision]:
-    """Returns the decisions in the log, oldest first."""
-    logged = sources.log.records(max(-1, sources.log.end() - LOOKED_BACK), with_cuts=False)
-    return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
-
-
 def _record(sources: Sources, decision: Decision, output: Output) -> None:
     (offset,) = sources.log.append_records([decision])
     output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars obey within a second.")
@@ -228,25 +201,6 @@ def _show_lines(
     yield ""
     table = [("decided", "by", "what", "reason")]
     yield from aligned(table + [(_time(d.wall_ms), d.decided_by, _what(d), d.reason or "-") for d in decided])
-
-
-def _skip_lines(source: str, plan: SkipPlan) -> Iterator[str]:
-    """Writes what would be let pass."""
-    yield f"source {source}, timeline {plan.timeline}: up to commit {format_position(plan.to_lsn)} would pass"
-    for transaction in plan.passed:
-        yield f"  {describe_open(transaction)}"
-    yield "What was not read of these transactions will be missing from every pipeline."
-
-
-def _timeline_lines(source: str, plan: TimelinePlan) -> Iterator[str]:
-    """Writes where the new timeline would begin."""
-    found = plan.regression
-    yield f"source {source}: timeline {plan.timeline} would begin where LSNs went back"
-    what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
-    yield f"  {what} at {format_position(found.commit_lsn)}, after {format_position(found.newest_lsn)}"
-    yield f"  offset {found.transaction_offset} of the transaction topic; data topics from the newest cut"
-    seen = "a new snapshot was seen behind it" if found.has_snapshot else "NO new snapshot was seen behind it"
-    yield f"  {seen}"
 
 
 def _registered(sources: Sources) -> str:

@@ -1,0 +1,403 @@
+"""The routes of the control plane: what is asked under /api/v1, and the page that asks it.
+
+Each route says in :data:`ROUTES` what it answers and who may ask; the OpenAPI document is made of that. What
+an answer holds is computed elsewhere, by what the commands use, too.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from slackwater.control.access import Client, Gate, RateLimit, Role
+from slackwater.control.requests import DecisionAnswer, DecisionRequest
+from slackwater.doctor.report import SourceReport
+from slackwater.errors import CommandInputError
+from slackwater_control import PipelineNode, SourceNode, Topology
+from slackwater_protocol import ExplainedError
+
+_log = logging.getLogger(__name__)
+
+ROOT = "/api/v1"
+LARGEST_BODY = 64 << 10
+"""Bytes of a request: decisions are short."""
+_JSON = "application/json"
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+class Picture(Protocol):
+    """Where answers come from; methods block, and raise errors that say what helps."""
+
+    def topology(self) -> Topology:
+        """Returns sources, pipelines, and how they are linked."""
+        ...
+
+    def report(self, source: str) -> SourceReport:
+        """Returns what the doctor says of a source."""
+        ...
+
+    def decide(self, source: str, decision: DecisionRequest, client: str) -> DecisionAnswer:
+        """Records a decision about a source, or says what it would do."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why a request was not answered."""
+
+    error: str
+    hint: str
+    """What helps; empty where the error says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What a route says of itself."""
+
+    path: str
+    """Below :data:`ROOT`, with parameters in braces."""
+    summary: str
+    answer: Any
+    """The type of what it answers."""
+    name: str
+    """The method of :class:`Routes`."""
+    body: Any = None
+    """The type of what it is given; None: nothing."""
+    role: Role = Role.VIEWER
+    """Who may ask."""
+
+    @property
+    def method(self) -> str:
+        """GET reads, POST decides."""
+        return "GET" if self.body is None else "POST"
+
+
+ROUTES = (
+    Answered(
+        path="/topology",
+        summary="Sources, pipelines, views, and how they are linked",
+        answer=Topology,
+        name="topology",
+    ),
+    Answered(
+        path="/sources",
+        summary="Every source, with its newest cut",
+        answer=tuple[SourceNode, ...],
+        name="sources",
+    ),
+    Answered(
+        path="/sources/{source}",
+        summary="What the doctor says of a source: frontier, open transactions, findings. Takes seconds",
+        answer=SourceReport,
+        name="source",
+    ),
+    Answered(
+        path="/pipelines",
+        summary="Every pipeline, running or not",
+        answer=tuple[PipelineNode, ...],
+        name="pipelines",
+    ),
+    Answered(path="/pipelines/{pipeline:path}", summary="One pipeline", answer=PipelineNode, name="pipeline"),
+    Answered(
+        path="/sources/{source}/decisions",
+        summary="Decide about a source: skip transactions, or begin a new timeline",
+        answer=DecisionAnswer,
+        name="decide",
+        body=DecisionRequest,
+        role=Role.OPERATOR,
+    ),
+)
+
+
+class Routes:
+    """Answers requests from a picture; a method a route, given the path's parameters and the body."""
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+
+    def topology(self, _: Client) -> Topology:
+        """Returns the picture."""
+        return self._picture.topology()
+
+    def sources(self, _: Client) -> tuple[SourceNode, ...]:
+        """Returns the sources of the picture."""
+        return self._picture.topology().sources
+
+    def source(self, _: Client, source: str) -> SourceReport:
+        """Returns what the doctor says of a source."""
+        self._known_source(source)
+        return self._picture.report(source)
+
+    def pipelines(self, _: Client) -> tuple[PipelineNode, ...]:
+        """Returns the pipelines of the picture."""
+        return self._picture.topology().pipelines
+
+    def pipeline(self, _: Client, pipeline: str) -> PipelineNode:
+        """Returns one pipeline of the picture."""
+        for node in self._picture.topology().pipelines:
+            if node.name == pipeline:
+                return node
+        raise _unknown("pipeline", pipeline)
+
+    def decide(self, client: Client, source: str, body: DecisionRequest) -> DecisionAnswer:
+        """Records a decision about a source, or says what it would do."""
+        self._known_source(source)
+        return self._picture.decide(source, body, client.name)
+
+    def _known_source(self, source: str) -> None:
+        if all(node.name != source for node in self._picture.topology().sources):
+            raise _unknown("source", source)
+
+
+def make_app(picture: Picture, gate: Gate, limit: RateLimit) -> ASGIApp:
+    """Returns the application: the routes, their description, and the page.
+
+    Args:
+        picture: Where answers come from.
+        gate: Says who asks.
+        limit: Says how often.
+    """
+    routes = Routes(picture)
+    described = msgspec.json.encode(openapi())
+
+    async def describe(request: Request) -> Response:
+        return _response(HTTPStatus.OK, described, request)
+
+    app = Starlette(
+        routes=[
+            *(
+                Route(ROOT + each.path, _endpoint(each, routes, gate), methods=[each.method])
+                for each in ROUTES
+            ),
+            Route(f"{ROOT}/openapi.json", describe),
+            Route("/{path:path}", _page),
+        ],
+        exception_handlers={HTTPException: _http_problem, Exception: _fault},
+    )
+    return _Limited(app, limit)
+
+
+def openapi() -> dict[str, Any]:
+    """Returns the description of the API in OpenAPI 3.1."""
+    types = [
+        *(each.answer for each in ROUTES),
+        *(each.body for each in ROUTES if each.body is not None),
+        Problem,
+    ]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(map(repr, types), schemas, strict=True))
+    problem = {"content": {_JSON: {"schema": schema_of[repr(Problem)]}}}
+    paths: dict[str, Any] = {}
+    for each in ROUTES:
+        content = {_JSON: {"schema": schema_of[repr(each.answer)]}}
+        operation: dict[str, Any] = {
+            "operationId": each.name,
+            "summary": each.summary,
+            "description": f"Needs the role {each.role}.",
+            "parameters": [
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in re.findall(r"{(\w+)", each.path)
+            ],
+            "responses": {
+                "200": {"description": "Done", "content": content},
+                "default": {"description": "Not done, and why", **problem},
+            },
+        }
+        if each.body is not None:
+            operation["requestBody"] = {
+                "required": True,
+                "content": {_JSON: {"schema": schema_of[repr(each.body)]}},
+            }
+        paths.setdefault(ROOT + each.path.replace(":path}", "}"), {})[each.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Slackwater's control plane", "version": version("slackwater")},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _endpoint(route: Answered, routes: Routes, gate: Gate) -> Callable[[Request], Awaitable[Response]]:
+    answer = getattr(routes, route.name)
+
+    async def endpoint(request: Request) -> Response:
+        client = gate.admit(request.headers.get("authorization", ""), _address(request))
+        refused = _refused(client, route.role, has_tokens=gate.has_tokens)
+        if refused is not None:
+            return refused
+        arguments: dict[str, Any] = dict(request.path_params)
+        if route.body is not None:
+            body = await _body(request)
+            try:
+                arguments["body"] = msgspec.json.decode(body, type=route.body)
+            except msgspec.MsgspecError as error:
+                return _problem(
+                    HTTPStatus.BAD_REQUEST, f"the request cannot be read: {error}", "see /api/v1/openapi.json"
+                )
+        return await run_in_threadpool(_answered, route, lambda: answer(client, **arguments), client, request)
+
+    return endpoint
+
+
+def _answered(route: Answered, answer: Callable[[], object], client: Client, request: Request) -> Response:
+    """Answers in a thread: whatever asks Kafka blocks."""
+    try:
+        response = _response(HTTPStatus.OK, msgspec.json.encode(answer()), request)
+    except _NotFoundError as error:
+        response = _problem(HTTPStatus.NOT_FOUND, error.problem, error.hint)
+    except CommandInputError as error:
+        response = _problem(HTTPStatus.CONFLICT, error.problem, error.hint)
+    except ExplainedError as error:
+        response = _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
+    if route.role is not Role.VIEWER:
+        fields = {"client": client.name, "path": request.url.path, "status": response.status_code}
+        _log.warning("%s asked for %s: %d", client.name, request.url.path, response.status_code, extra=fields)
+    return response
+
+
+class _NotFoundError(ExplainedError):
+    """What is asked for is not in the picture."""
+
+
+def _unknown(kind: str, name: str) -> _NotFoundError:
+    return _NotFoundError(f"no {kind} {name!r} is known", f"{ROOT}/{kind}s lists those that are")
+
+
+def _refused(client: Client, role: Role, *, has_tokens: bool) -> Response | None:
+    if client.role is None:
+        problem = (
+            "a token is needed",
+            "send it as Authorization: Bearer TOKEN; an operator makes one: slackwater token",
+        )
+        response = _problem(HTTPStatus.UNAUTHORIZED, *problem)
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+    if role is Role.OPERATOR and client.role is not Role.OPERATOR:
+        hint = (
+            "use the token of an operator"
+            if has_tokens
+            else "set control.tokens to a file of tokens; without one nobody may decide over HTTP"
+        )
+        return _problem(HTTPStatus.FORBIDDEN, f"this needs the role {role}", hint)
+    return None
+
+
+async def _body(request: Request) -> bytes:
+    """Reads a body, but no more than a decision needs."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected Content-Type: {_JSON}")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {LARGEST_BODY} bytes")
+    return body
+
+
+class _Limited:
+    """Lets each address ask so often, adds headers; beside the routes, so that nothing escapes it."""
+
+    def __init__(self, app: ASGIApp, limit: RateLimit) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        wait = self._limit.take(_address(Request(scope)))
+        if wait > 0:
+            response = _problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                "too many requests",
+                "ask less often: control.requests_per_second",
+            )
+            response.headers["Retry-After"] = str(int(wait) + 1)
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "unknown"
+
+
+def _etag(body: bytes) -> str:
+    return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def _response(status: HTTPStatus, body: bytes, request: Request | None = None, kind: str = _JSON) -> Response:
+    """Makes an answer; one that the client has already is not sent again."""
+    headers = _HEADERS | {"ETag": _etag(body)}
+    if request is not None and headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(body, status, headers, kind)
+
+
+def _problem(status: HTTPStatus, error: str, hint: str = "") -> Response:
+    return Response(msgspec.json.encode(Problem(error=error, hint=hint)), status, _HEADERS, _JSON)
+
+
+async def _http_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - nothing else comes here
+    return _problem(HTTPStatus(error.status_code), error.detail)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    _log.error("a request for %s failed", request.url.path, exc_info=error)
+    return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the control plane has a fault; its log says which")
+
+
+def _read_page() -> Mapping[str, tuple[str, bytes]]:
+    folder = files("slackwater.control") / "page"
+    found = {}
+    for file in folder.iterdir():
+        kind = _PAGE_TYPES.get(f".{file.name.rpartition('.')[2]}")
+        if kind is not None:
+            found[file.name] = kind, file.read_bytes()
+    return found
+
+
+_PAGE = _read_page()
+
+
+async def _page(request: Request) -> Response:
+    """Serves the page and its assets."""
+    name = request.path_params["path"] or "index.html"
+    if name not in _PAGE:
+        return _problem(
+            HTTPStatus.NOT_FOUND, f"there is nothing at /{name}", "the page is at /, the API at /api/v1"
+        )
+    kind, body = _PAGE[name]
+    return _response(HTTPStatus.OK, body, request, kind)

@@ -1,0 +1,181 @@
+"""The picture as requests get it: read anew when it is asked for and not of this moment."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from slackwater.control.requests import DecisionAnswer, DecisionKind, DecisionRequest
+from slackwater.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip, plan_timeline
+from slackwater.doctor.diagnosis import diagnose
+from slackwater.doctor.examination import Sources, examine
+from slackwater.doctor.report import SourceReport, make_report
+from slackwater.errors import CommandInputError
+from slackwater.pipelines import topology_of
+from slackwater_control import Topology
+from slackwater_markers import CutLog, CutLogError, PipelineLog
+from slackwater_protocol import Clock, Cut, MalformedRecordError, epoch_ms, parse_position
+
+T = TypeVar("T")
+
+PICTURE_AGE = timedelta(seconds=0.5)
+"""An answer may be so old: however many ask, Kafka is asked twice a second."""
+REPORT_AGE = timedelta(seconds=5)
+"""Likewise of what the doctor says of a source, who asks for everything that Kafka has of it."""
+
+
+class Fresh(Generic[T]):
+    """A value that is made when somebody asks, unless there is one that is young enough. Thread-safe.
+
+    Who asks while it is made waits for it. An error counts as a value: who asks next gets it, too.
+
+    Args:
+        make: Makes it; called by one thread at a time.
+        age: How old it may be.
+        clock: The time.
+    """
+
+    def __init__(self, make: Callable[[], T], age: timedelta, clock: Clock) -> None:
+        self._make = make
+        self._age = age.total_seconds()
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._made_at = float("-inf")
+        self._value: T
+        self._error: Exception | None = None
+
+    def get(self) -> T:
+        """Returns it.
+
+        Raises:
+            Exception: what making it raised.
+        """
+        with self._turn:
+            if self._clock.monotonic() - self._made_at >= self._age:
+                try:
+                    self._value, self._error = self._make(), None
+                except Exception as error:  # noqa: BLE001 - whoever asks gets it
+                    self._error = error
+                self._made_at = self._clock.monotonic()
+            if self._error is not None:
+                raise self._error
+            return self._value
+
+
+class ClusterPicture:
+    """The topology of a cluster, and the doctor's report on each of its sources. Thread-safe.
+
+    Args:
+        pipelines: The topic of pipelines.
+        open_cut_log: Opens a source's log of cuts; it is kept open.
+        open_sources: Opens what the facts about a source are read from, likewise.
+        followed: Sources that are shown although no pipeline may read them.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        pipelines: PipelineLog,
+        open_cut_log: Callable[[str], CutLog],
+        open_sources: Callable[[str], AbstractContextManager[Sources]],
+        followed: Sequence[str],
+        clock: Clock,
+    ) -> None:
+        self._pipelines = pipelines
+        self._open_cut_log = open_cut_log
+        self._open_sources = open_sources
+        self._followed = followed
+        self._clock = clock
+        self._cut_logs: dict[str, CutLog] = {}
+        self._topology = Fresh(self._read_topology, PICTURE_AGE, clock)
+        self._examined_sources: dict[str, _ExaminedSource] = {}
+        self._turn = threading.Lock()
+        self._open = ExitStack()
+
+    def topology(self) -> Topology:
+        """Returns the whole picture.
+
+        Raises:
+            MarkersError: Kafka does not answer.
+        """
+        return self._topology.get()
+
+    def report(self, source: str) -> SourceReport:
+        """Returns what the doctor says of a source. Takes seconds."""
+        return self._examined(source).report.get()
+
+    def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
+        """Records a decision about a source, or says what it would do.
+
+        Raises:
+            CommandInputError: it does not fit the facts; nothing was recorded.
+            MarkersError: Kafka does not answer.
+        """
+        return self._examined(source).decide(request, client, self._clock)
+
+    def close(self) -> None:
+        """Frees connections."""
+        for log in self._cut_logs.values():
+            log.close()
+        self._open.close()
+        self._pipelines.close()
+
+    def _read_topology(self) -> Topology:
+        return topology_of(
+            self._pipelines.read(), self._newest_cut, epoch_ms(self._clock.now()), self._followed
+        )
+
+    def _newest_cut(self, source: str) -> Cut | None:
+        if source not in self._cut_logs:
+            self._cut_logs[source] = self._open_cut_log(source)
+        try:
+            newest = self._cut_logs[source].newest()
+        except CutLogError:
+            return None
+        return None if newest is None else newest.cut
+
+    def _examined(self, source: str) -> "_ExaminedSource":
+        with self._turn:
+            if source not in self._examined_sources:
+                sources = self._open.enter_context(self._open_sources(source))
+                self._examined_sources[source] = _ExaminedSource(sources, self._clock)
+            return self._examined_sources[source]
+
+
+class _ExaminedSource:
+    """A source that is examined and decided about, by one thread at a time."""
+
+    def __init__(self, sources: Sources, clock: Clock) -> None:
+        self._sources = sources
+        self._turn = threading.Lock()
+        self.report = Fresh(self._examine, REPORT_AGE, clock)
+
+    def decide(self, request: DecisionRequest, client: str, clock: Clock) -> DecisionAnswer:
+        """See :meth:`ClusterPicture.decide`."""
+        with self._turn:
+            facts, log = examine(self._sources), self._sources.log
+            plan: SkipPlan | TimelinePlan
+            if request.kind is DecisionKind.SKIP:
+                plan = plan_skip(facts, _position(request.to_lsn))
+            else:
+                plan = plan_timeline(facts, decisions_in(log), without_snapshot=request.without_snapshot)
+            offset = None
+            if not request.dry_run:
+                decision = plan.decision(epoch_ms(clock.now()), client, request.reason)
+                (offset,) = log.append_records([decision])
+            return DecisionAnswer(lines=tuple(plan.lines()), cut_log_offset=offset)
+
+    def _examine(self) -> SourceReport:
+        with self._turn:
+            facts = examine(self._sources)
+        return make_report(facts, diagnose(facts))
+
+
+def _position(text: str) -> int:
+    try:
+        return parse_position(text)
+    except MalformedRecordError as error:
+        raise CommandInputError(
+            f"to_lsn: {error.reason}", "name the commit LSN of an open transaction"
+        ) from error

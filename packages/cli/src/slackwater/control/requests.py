@@ -1,0 +1,39 @@
+"""What the control plane is asked to do, and what it answers: values of its JSON."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+
+class DecisionKind(StrEnum):
+    """What is decided about a source."""
+
+    SKIP = "skip"
+    """Every transaction up to a commit LSN passes, complete or not."""
+    NEW_TIMELINE = "new-timeline"
+    """Go on where the LSNs went back."""
+
+
+class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A decision about a source, as ``slackwater source skip`` and ``new-timeline`` record it."""
+
+    kind: DecisionKind
+    to_lsn: str = ""
+    """Of a skip: a commit LSN, as PostgreSQL writes it."""
+    without_snapshot: bool = False
+    """Of a new timeline: although no new snapshot was seen."""
+    reason: str = ""
+    """Kept with the decision."""
+    dry_run: bool = False
+    """Only say what it would do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionAnswer:
+    """What a decision does, or would do."""
+
+    lines: tuple[str, ...]
+    """For people."""
+    cut_log_offset: int | None
+    """Where it is recorded; None: it was not."""

@@ -1,0 +1,214 @@
+"""Runs the control plane in a process of its own, which ends with the sidecar that has started it."""
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import uvicorn
+
+from slackwater.control.access import Gate, RateLimit
+from slackwater.control.api import make_app
+from slackwater.control.picture import ClusterPicture
+from slackwater.conversion import kafka_settings, sources_of
+from slackwater.doctor.examination import open_sources
+from slackwater.errors import CommandConfigError
+from slackwater.logs import configure_logging
+from slackwater.settings import ControlSection, Settings
+from slackwater_markers import KafkaCutLog, KafkaPipelineLog
+from slackwater_protocol import SystemClock
+
+_log = logging.getLogger(__name__)
+
+_BURST_SECONDS = 5
+"""So many seconds' requests may come at once: a page asks for all that it shows when it is opened."""
+_END_SECONDS = 1.0
+_RESTART_SECONDS = 1.0
+
+
+class ControlPlane:
+    """The process that answers; started again when it ends by itself. For one thread.
+
+    It is no thread of the sidecar: the sidecar's loops look for no cyclic garbage, and must not wait for
+    whoever looks at a page.
+
+    Args:
+        settings: Everything; ``control.listen`` is given.
+
+    Raises:
+        CommandConfigError: nobody may listen there, or the file of tokens cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        check_control(settings.control)
+        self._settings = settings
+        self._socket = _listening(settings.control)
+        self._stop = threading.Event()
+        self._watch = threading.Thread(target=self._keep_alive, name="control-plane", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        scheme = "http" if self._settings.control.certificate is None else "https"
+        host, port = self._socket.getsockname()[:2]
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def start(self) -> None:
+        """Starts it; connections are taken from now on, and answered in a moment."""
+        self._watch.start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._stop.set()
+        self._watch.join()
+        self._socket.close()
+
+    def _keep_alive(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        while not self._stop.is_set():
+            ours, theirs = context.Pipe()
+            with ours:
+                process = context.Process(
+                    target=_serve,
+                    args=(self._settings, self._socket, theirs),
+                    name="control-plane",
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()
+                self._wait_for(process)
+                _end(process)
+            if not self._stop.wait(_RESTART_SECONDS):
+                _log.error("the control plane ended (exit code %s); starting it again", process.exitcode)
+
+    def _wait_for(self, process: BaseProcess) -> None:
+        while not self._stop.is_set() and process.is_alive():
+            wait([process.sentinel], 0.1)
+
+
+@contextmanager
+def control_plane(settings: Settings) -> Iterator[ControlPlane | None]:
+    """Runs the control plane during the block, if ``control.listen`` says where."""
+    if settings.control.listen is None:
+        yield None
+        return
+    plane = ControlPlane(settings)
+    plane.start()
+    try:
+        yield plane
+    finally:
+        plane.close()
+
+
+def check_control(control: ControlSection) -> None:
+    """Refuses settings that do not fit each other, or let the whole network read.
+
+    Raises:
+        CommandConfigError: the address is not of this machine only, and neither tokens nor certificates of
+            clients are asked for; a file is missing, or the file of tokens cannot be used.
+    """
+    Gate(control.tokens)
+    if (control.certificate is None) != (control.key is None):
+        problem = "control.certificate and control.key need each other, and one is missing"
+        raise CommandConfigError(problem, "give both, or none for HTTP without TLS")
+    if control.client_ca is not None and control.certificate is None:
+        problem = "control.client_ca asks clients for certificates, which needs TLS"
+        raise CommandConfigError(problem, "set control.certificate and control.key, too")
+    host = _address(control)[0]
+    if control.tokens is None and control.client_ca is None and not _is_loopback(host):
+        raise CommandConfigError(
+            f"control.listen is {control.listen}: other machines could read everything",
+            "listen on 127.0.0.1, or set control.tokens (see `slackwater token`) or control.client_ca",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _address(control: ControlSection) -> tuple[str, int]:
+    host, colon, port = (control.listen or "").rpartition(":")
+    if not colon or not port.isdigit():
+        raise CommandConfigError(f"control.listen is {control.listen}", "expected host:port")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _listening(control: ControlSection) -> socket.socket:
+    host, port = _address(control)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except (OSError, OverflowError) as error:
+        hint = "set control.listen to host:port of this machine, port 0 for any free one"
+        raise CommandConfigError(
+            f"the control plane cannot listen at {control.listen}: {error}", hint
+        ) from error
+
+
+def _end(process: BaseProcess) -> None:
+    if process.is_alive():
+        process.terminate()
+        process.join(_END_SECONDS)
+    if process.is_alive():
+        process.kill()
+    process.join()
+
+
+def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> None:
+    """Answers until the parent process ends; the body of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: the parent ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    configure_logging(settings.log)
+    gc.freeze()
+    control, kafka, clock = (
+        settings.control,
+        kafka_settings(settings, "where pipelines register"),
+        SystemClock(),
+    )
+    picture = ClusterPicture(
+        KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options),
+        lambda source: KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options),
+        lambda source: open_sources(settings, source),
+        sources_of(settings),
+        clock,
+    )
+    limit = RateLimit(control.requests_per_second, int(control.requests_per_second * _BURST_SECONDS), clock)
+    config = uvicorn.Config(
+        make_app(picture, Gate(control.tokens), limit),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        loop="asyncio",
+        http="h11",
+        timeout_keep_alive=30,
+        limit_concurrency=256,
+        h11_max_incomplete_event_size=16 << 10,
+        ssl_certfile=control.certificate,
+        ssl_keyfile=control.key,
+        ssl_ca_certs=None if control.client_ca is None else str(control.client_ca),
+        ssl_cert_reqs=ssl.CERT_NONE if control.client_ca is None else ssl.CERT_REQUIRED,
+    )
+    uvicorn.Server(config).run([listening])
+
+
+def _end_with(parent: Connection) -> None:
+    """Ends this process when the other end of the pipe is closed, as it is when its holder is killed."""
+    try:
+        parent.recv()
+    except (EOFError, OSError):
+        os._exit(0)

@@ -1,0 +1,158 @@
+"""Who is admitted to the control plane, and how often.
+
+How the promises were seen to fail. Tokens: ``Gate.admit`` compares names. Rates: ``RateLimit.take`` gives
+everybody the burst anew.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from slackwater import main
+from slackwater.control.access import Gate, RateLimit, Role, new_token, read_tokens
+from slackwater.control.server import check_control
+from slackwater.errors import CommandConfigError
+from slackwater.settings import ControlSection
+from slackwater_protocol import SystemClock
+
+HERE = "10.0.0.7"
+
+
+class HandClock(SystemClock):
+    """Stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.toml"
+
+
+def test_a_token_names_its_holder_and_the_role(path: Path) -> None:
+    tokens = {
+        name: new_token(name, role) for name, role in (("grafana", Role.VIEWER), ('a"da', Role.OPERATOR))
+    }
+    path.write_text("".join(entry for _, entry in tokens.values()))
+    gate = Gate(path)
+    for name, role in (("grafana", Role.VIEWER), ('a"da', Role.OPERATOR)):
+        found = gate.admit(f"Bearer {tokens[name][0]}", HERE)
+        assert (found.name, found.role) == (name, role)
+        assert tokens[name][0] not in path.read_text()
+    assert len({token for token, _ in tokens.values()}) == 2
+
+
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer x", "Basic {}", "Bearer {}x", "Bearer {} {}", "{}"]
+)
+def test_nobody_else_is_admitted(path: Path, authorization: str) -> None:
+    token, entry = new_token("ada", Role.OPERATOR)
+    path.write_text(entry)
+    found = Gate(path).admit(authorization.format(token, token), HERE)
+    assert (found.name, found.role) == (HERE, None)
+
+
+def test_the_hash_is_no_token(path: Path) -> None:
+    path.write_text(new_token("ada", Role.OPERATOR)[1])
+    assert Gate(path).admit(f"Bearer {read_tokens(path)[0].sha256}", HERE).role is None
+
+
+def test_without_a_file_everybody_reads_and_nobody_decides() -> None:
+    token, _ = new_token("ada", Role.OPERATOR)
+    for authorization in ("", f"Bearer {token}"):
+        assert Gate(None).admit(authorization, HERE).role is Role.VIEWER
+
+
+def test_changes_of_the_file_are_obeyed_and_mistakes_are_not(path: Path) -> None:
+    (one, one_entry), (two, two_entry) = (new_token(name, Role.VIEWER) for name in ("one", "two"))
+
+    def write(text: str) -> None:
+        path.write_text(text)
+        os.utime(path, ns=(len(text), len(text)))
+
+    write(one_entry)
+    gate = Gate(path)
+    assert gate.admit(f"Bearer {two}", HERE).role is None
+    write(one_entry + two_entry)
+    assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
+    write("[[tokens]")
+    assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
+    assert str(path) in str(gate.fault)
+    write(two_entry)
+    assert gate.admit(f"Bearer {one}", HERE).role is None
+    assert gate.fault is None
+    path.unlink()
+    assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens = 1",
+        '[[tokens]]\nname = "a"\nrole = "root"\nsha256 = ""',
+        '[[tokens]]\nname = "a"\nrole = "viewer"',
+        '[[token]]\nname = "a"',
+        '[[tokens]]\nname = "a"\nrole = "viewer"\nsha256 = ""\ntoken = "x"',
+        "\x00",
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(path: Path, text: str) -> None:
+    path.write_text(text)
+    with pytest.raises(CommandConfigError, match=r"tokens\.toml cannot be used"):
+        Gate(path)
+
+
+def test_a_client_may_ask_at_its_rate_and_for_a_moment_more_often() -> None:
+    clock = HandClock()
+    limit = RateLimit(2, 4, clock)
+    assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    assert limit.take("b") == 0
+    clock.seconds = 1.0
+    assert [limit.take("a") for _ in range(3)] == [0, 0, 0.5]
+    clock.seconds = 100.0
+    assert [limit.take("a") > 0 for _ in range(5)] == [False] * 4 + [True]
+
+
+def test_only_so_many_clients_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater.control.access._MANY_CLIENTS", 2)
+    limit = RateLimit(1, 1, HandClock())
+    assert [limit.take(name) > 0 for name in "abacba"] == [False, False, True, False, False, False]
+
+
+def test_the_command_prints_an_entry_and_tells_the_token_apart(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["token", "ada", "--role", "operator"]) == 0
+    said = capsys.readouterr()
+    path.write_text(said.out)
+    token = said.err.split()[-1]
+    assert Gate(path).admit(f"Bearer {token}", HERE).role is Role.OPERATOR
+    assert token not in said.out
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:0", "[::1]:0", "127.1.2.3:80", ":0"])
+def test_this_machine_needs_no_tokens(listen: str) -> None:
+    check_control(ControlSection(listen=listen))
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "db.example:80"])
+def test_other_machines_do(listen: str, path: Path) -> None:
+    with pytest.raises(CommandConfigError, match="other machines could read everything"):
+        check_control(ControlSection(listen=listen))
+    path.write_text("")
+    check_control(ControlSection(listen=listen, tokens=path))
+    check_control(ControlSection(listen=listen, certificate=path, key=path, client_ca=path))
+    with pytest.raises(CommandConfigError, match="other machines could read everything"):
+        check_control(ControlSection(listen=listen, certificate=path, key=path))
+
+
+def test_files_of_tls_need_each_other(path: Path) -> None:
+    for name in ("certificate", "key", "client_ca"):
+        settings = ControlSection.model_validate({"listen": "127.0.0.1:0", name: path})
+        with pytest.raises(CommandConfigError, match=r"control\."):
+            check_control(settings)

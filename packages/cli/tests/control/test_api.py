@@ -1,0 +1,292 @@
+"""The routes of the control plane, over a picture that is given.
+
+How the promises were seen to fail. Roles: ``_refused`` returns nothing. One truth: an answer that is not the
+picture's. Bodies: ``LARGEST_BODY`` is not looked at.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from slackwater.control.access import Gate, RateLimit, Role, new_token
+from slackwater.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
+from slackwater.control.requests import DecisionAnswer, DecisionRequest
+from slackwater.doctor.facts import Cause, Finding
+from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
+from slackwater.errors import CommandInputError
+from slackwater_control import Topology, make_topology, topology_json
+from slackwater_markers import PipelineLogUnavailableError
+from slackwater_markers.testing import REGISTRATION
+from slackwater_protocol import PipelineEntry, SystemClock
+
+NAME, SOURCE = REGISTRATION.pipeline, REGISTRATION.source
+FUNCTION = replace(REGISTRATION, pipeline=f"{NAME}/7f1c02aa", run="2")
+TOPOLOGY = make_topology(
+    [PipelineEntry(REGISTRATION, 0, 1_000), PipelineEntry(FUNCTION, 1, 1_000)], {}, 2_000
+)
+REPORT = SourceReport(
+    source=SOURCE,
+    is_healthy=False,
+    state="stalled",
+    timeline=1,
+    frontier="0/600",
+    lag_ms=12,
+    newest_end=None,
+    without_topic=("s.b",),
+    open_transactions=(
+        AwaitedTransaction(
+            xid=7,
+            commit_lsn="0/700",
+            since_ms=1,
+            expected={"s.a": 3},
+            received={"s.a": 2},
+            partitions={"inv.s.a/0": AwaitedPartition(first=1, next=3, end=None)},
+        ),
+    ),
+    pipelines=TOPOLOGY.pipelines,
+    findings=(Finding(cause=Cause.DROPPED, what="rows are missing", evidence=("a",), advice=("b",)),),
+)
+
+
+@dataclass
+class GivenPicture:
+    """Answers what it is told to."""
+
+    error: Exception | None = None
+    decided: list[tuple[str, DecisionRequest, str]] = field(default_factory=list)
+
+    def topology(self) -> Topology:
+        if self.error is not None:
+            raise self.error
+        return TOPOLOGY
+
+    def report(self, source: str) -> SourceReport:
+        return replace(REPORT, source=source)
+
+    def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
+        if request.to_lsn == "0/1":
+            raise CommandInputError("nothing was decided: it is below", "name another")
+        self.decided.append((source, request, client))
+        return DecisionAnswer(lines=("passed",), cut_log_offset=None if request.dry_run else 4)
+
+
+class Api:
+    """The application with a client of each role."""
+
+    def __init__(self, tokens: Path | None, limit: RateLimit | None = None) -> None:
+        self.picture = GivenPicture()
+        clock = SystemClock()
+        app = make_app(self.picture, Gate(tokens), limit or RateLimit(1e6, 1_000_000, clock))
+        self.client = TestClient(app, raise_server_exceptions=False)
+
+    def get(self, path: str, token: str = "", **headers: str) -> Any:
+        return self.client.get(path, headers=self._headers(token) | headers)
+
+    def decide(self, token: str = "", source: str = SOURCE, **body: Any) -> Any:
+        content = {"kind": "skip", "to_lsn": "0/700", **body}
+        return self.client.post(
+            f"{ROOT}/sources/{source}/decisions", json=content, headers=self._headers(token)
+        )
+
+    def _headers(self, token: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(None)
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    path, found = tmp_path_factory.mktemp("tokens") / "tokens.toml", {}
+    with path.open("w") as file:
+        for role in Role:
+            found[str(role)], entry = new_token(f"the {role}", role)
+            file.write(entry)
+    return path, found
+
+
+def paths() -> list[str]:
+    return [
+        ROOT + re.sub(r"{(\w+)[^}]*}", lambda m: {"source": SOURCE, "pipeline": NAME}[m[1]], r.path)
+        for r in ROUTES
+    ]
+
+
+def test_every_answer_is_as_its_description_says(api: Api) -> None:
+    described = api.get(f"{ROOT}/openapi.json").json()
+    assert described == msgspec.json.decode(msgspec.json.encode(openapi()))
+    for route, path in zip(ROUTES, paths(), strict=True):
+        answer = api.get(path) if route.method == "GET" else None
+        if answer is None:
+            continue
+        assert answer.status_code == 200, path
+        (operation,) = described["paths"][ROOT + route.path.replace(":path", "")].values()
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        jsonschema.Draft202012Validator({**schema, "components": described["components"]}).validate(
+            answer.json()
+        )
+        assert operation["operationId"] == route.name
+    for kind in ("DecisionRequest", "DecisionAnswer", "Problem", "Topology", "SourceReport", "PipelineNode"):
+        assert kind in described["components"]["schemas"]
+
+
+def test_the_answers_are_the_pictures(api: Api) -> None:
+    assert api.get(f"{ROOT}/topology").content == topology_json(TOPOLOGY)
+    assert [each["name"] for each in api.get(f"{ROOT}/pipelines").json()] == [NAME, FUNCTION.pipeline]
+    assert api.get(f"{ROOT}/pipelines/{NAME}").json()["name"] == NAME
+    assert api.get(f"{ROOT}/pipelines/{FUNCTION.pipeline}").json()["run"] == "2"
+    assert [each["name"] for each in api.get(f"{ROOT}/sources").json()] == ["inv", "shop"]
+    found = api.get(f"{ROOT}/sources/{SOURCE}")
+    assert found.content == msgspec.json.encode(REPORT)
+
+
+@pytest.mark.parametrize("path", ["/pipelines/none", "/sources/none", "/pipelines/", "/none", "/openapi"])
+def test_what_is_not_there_is_said_so(api: Api, path: str) -> None:
+    answer = api.get(ROOT + path)
+    assert answer.status_code == 404
+    assert set(answer.json()) == {"error", "hint"}
+
+
+def test_an_unknown_source_is_not_decided_about(tokens: tuple[Path, dict[str, str]]) -> None:
+    api = Api(tokens[0])
+    assert api.decide(tokens[1]["operator"], source="none").status_code == 404
+    assert api.picture.decided == []
+
+
+def test_only_an_operator_decides(tokens: tuple[Path, dict[str, str]]) -> None:
+    path, token_of = tokens
+    api = Api(path)
+    assert api.decide().status_code == 401
+    assert api.decide("x").status_code == 401
+    assert api.decide(token_of["viewer"]).status_code == 403
+    assert api.picture.decided == []
+    assert api.decide(token_of["operator"], reason="dropped").json() == {
+        "lines": ["passed"],
+        "cut_log_offset": 4,
+    }
+    ((source, request, client),) = api.picture.decided
+    assert (source, request.to_lsn, request.reason, client) == (SOURCE, "0/700", "dropped", "the operator")
+
+
+def test_without_tokens_everybody_reads_and_nobody_decides(api: Api) -> None:
+    assert api.get(f"{ROOT}/topology").status_code == 200
+    answer = api.decide()
+    assert answer.status_code == 403
+    assert "control.tokens" in answer.json()["hint"]
+    assert api.picture.decided == []
+
+
+def test_with_tokens_nobody_reads_without_one(tokens: tuple[Path, dict[str, str]]) -> None:
+    path, token_of = tokens
+    api = Api(path)
+    for url in (each for each, route in zip(paths(), ROUTES, strict=True) if route.method == "GET"):
+        assert api.get(url).status_code == 401, url
+        assert api.get(url).headers["WWW-Authenticate"] == "Bearer"
+        assert api.get(url, "x").status_code == 401
+        for role in Role:
+            assert api.get(url, token_of[str(role)]).status_code == 200, url
+    assert api.get("/").status_code == 200, "the page itself says nothing of anybody, and asks for the token"
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 400),
+        (b"[]", 400),
+        (b"{}", 400),
+        (b'{"kind": "drop"}', 400),
+        (b'{"kind": "skip", "to": "0/1"}', 400),
+        (b'{"kind": "skip", "to_lsn": 7}', 400),
+        (b'{"kind": "skip", "to_lsn": "0/1"}', 409),
+        (b'{"kind": "skip", "reason": "' + b"x" * LARGEST_BODY + b'"}', 413),
+        (b"\xff" * 100, 400),
+    ],
+)
+def test_a_decision_that_cannot_be_read_or_taken_is_refused(
+    tokens: tuple[Path, dict[str, str]], content: bytes, status: int
+) -> None:
+    api = Api(tokens[0])
+    headers = {"Authorization": f"Bearer {tokens[1]['operator']}", "Content-Type": "application/json"}
+    answer = api.client.post(f"{ROOT}/sources/{SOURCE}/decisions", content=content, headers=headers)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+    assert api.picture.decided == []
+
+
+def test_a_form_of_another_site_cannot_decide(tokens: tuple[Path, dict[str, str]]) -> None:
+    api = Api(tokens[0])
+    headers = {"Authorization": f"Bearer {tokens[1]['operator']}", "Content-Type": "text/plain"}
+    answer = api.client.post(
+        f"{ROOT}/sources/{SOURCE}/decisions", content=b'{"kind":"skip"}', headers=headers
+    )
+    assert answer.status_code == 415
+    asked = api.client.options(
+        f"{ROOT}/topology", headers={"Origin": "http://other", "Access-Control-Request-Method": "GET"}
+    )
+    assert "access-control-allow-origin" not in asked.headers
+    assert "access-control-allow-origin" not in api.get(f"{ROOT}/topology", Origin="http://other").headers
+
+
+def test_methods_that_a_route_has_not_are_refused(api: Api) -> None:
+    assert api.client.post(f"{ROOT}/topology").status_code == 405
+    assert api.client.delete(f"{ROOT}/pipelines/{NAME}").status_code == 405
+    assert api.client.get(f"{ROOT}/sources/{SOURCE}/decisions").status_code == 404
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again(api: Api) -> None:
+    for path in (f"{ROOT}/topology", "/", f"{ROOT}/openapi.json"):
+        first = api.get(path)
+        again = api.get(path, **{"If-None-Match": first.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert api.get(path, **{"If-None-Match": '"other"'}).content == first.content
+
+
+def test_servers_that_are_away_are_said_so_and_a_fault_tells_nobody_of_itself(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.picture.error = PipelineLogUnavailableError("read", "no answer")
+    answer = api.get(f"{ROOT}/topology")
+    assert answer.status_code == 503
+    assert "no answer" in answer.json()["error"]
+    api.picture.error = ZeroDivisionError("of a secret")
+    answer = api.get(f"{ROOT}/topology")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "of a secret" in caplog.text
+
+
+def test_who_asks_too_often_waits() -> None:
+    api = Api(None, RateLimit(0.001, 3, SystemClock()))
+    assert [api.get(path).status_code for path in ("/", f"{ROOT}/topology", "/none", "/")] == [
+        200,
+        200,
+        404,
+        429,
+    ]
+    assert int(api.get("/").headers["Retry-After"]) > 1
+
+
+def test_no_answer_may_be_framed_sniffed_or_run_scripts_of_others(api: Api) -> None:
+    for path in ("/", f"{ROOT}/topology", "/none"):
+        headers = api.get(path).headers
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_decisions_are_logged_with_who_took_them(
+    tokens: tuple[Path, dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Api(tokens[0])
+    api.decide(tokens[1]["operator"])
+    (record,) = (each for each in caplog.records if each.name == "slackwater.control.api")
+    assert (record.__dict__["client"], record.__dict__["status"]) == ("the operator", 200)
+    assert tokens[1]["operator"] not in caplog.text
