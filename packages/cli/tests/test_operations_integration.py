@@ -13,6 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 from confluent_kafka import Producer
@@ -21,11 +22,12 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater import main
+from slackwater.control.access import Role, new_token
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater_cdc.testing import transaction_values
 from slackwater_devstack import DevStack, KafkaBroker, RedisServer
 from slackwater_markers import FrontierState
-from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
+from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock, format_position
 from slackwater_protocol.metrics import SIDECAR_METRICS
 from slackwater_sidecar.testing import SyntheticSource
 
@@ -44,11 +46,18 @@ def wait_until(condition: Callable[[], object]) -> None:
         pause.wait(0.05)
 
 
+def said_at(line: str, what: str) -> str:
+    assert line.startswith(what), line
+    return line.strip().removeprefix(what)
+
+
 @dataclass
 class SidecarProcess:
     process: subprocess.Popen[str]
     address: str
     log: Path
+    control: str
+    """Where the control plane answers; empty: there is none."""
 
     def page(self, path: str) -> tuple[int, str]:
         connection = HTTPConnection(self.address, timeout=120)
@@ -71,9 +80,13 @@ class SidecarProcess:
 
 
 @contextmanager
-def running(folder: Path, *sources: str) -> Iterator[SidecarProcess]:
+def running(folder: Path, *sources: str, tokens: Path | None = None) -> Iterator[SidecarProcess]:
+    """Runs a sidecar; with a file of tokens it has a control plane."""
     log = folder / "sidecar.log"
     flags = [flag for source in sources for flag in ("--source", source)]
+    environment = {"SLACKWATER_SIDECAR_HTTP": "127.0.0.1:0", "SLACKWATER_SIDECAR_OPEN_AFTER": "0.5"}
+    if tokens is not None:
+        environment |= {"SLACKWATER_CONTROL_LISTEN": "127.0.0.1:0", "SLACKWATER_CONTROL_TOKENS": str(tokens)}
     process = subprocess.Popen(
         [
             sys.executable,
@@ -86,7 +99,7 @@ def running(folder: Path, *sources: str) -> Iterator[SidecarProcess]:
             "sidecar",
             *flags,
         ],
-        env=os.environ | {"SLACKWATER_SIDECAR_HTTP": "127.0.0.1:0", "SLACKWATER_SIDECAR_OPEN_AFTER": "0.5"},
+        env=os.environ | environment,
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
@@ -95,10 +108,10 @@ def running(folder: Path, *sources: str) -> Iterator[SidecarProcess]:
     with process.stdout as lines:
         reader = threading.Thread(target=lines.read)
         try:
-            first = lines.readline()
-            assert first.startswith("answering at http://"), first
+            control = "" if tokens is None else said_at(lines.readline(), "control plane: http://")
+            address = said_at(lines.readline(), "answering at http://")
             reader.start()
-            yield SidecarProcess(process, first.strip().removeprefix("answering at http://"), log)
+            yield SidecarProcess(process, address, log, control)
         finally:
             process.kill()
             process.wait(300)
@@ -325,3 +338,115 @@ def test_a_transform_of_the_real_connector_that_drops_rows_is_found_and_what_it_
             flags = ("--source", "inv", "--to", lost["commit_lsn"], "--yes")
             assert command(capsys, "source", "skip", *flags)[0] == 0
             wait_until(lambda: cause() == "healthy")
+
+
+class ControlPlane:
+    """Asks the control plane of a sidecar."""
+
+    def __init__(self, sidecar: SidecarProcess, token: str) -> None:
+        self._address = sidecar.control
+        self._token = token
+
+    def ask(self, path: str, content: object = None, token: str | None = None) -> tuple[int, Any]:
+        connection = HTTPConnection(self._address, timeout=120)
+        headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": "application/json"}
+        body = None if content is None else json.dumps(content)
+        try:
+            connection.request("GET" if body is None else "POST", f"/api/v1{path}", body, headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def answers(self) -> bool:
+        try:
+            return self.ask("/topology")[0] == 200
+        except OSError:
+            return False
+
+    def cut_of(self, source: str) -> str | None:
+        sources = self.ask("/sources")[1]
+        (cut,) = (each["cut"] for each in sources if each["name"] == source)
+        return None if cut is None else str(cut["commit_lsn"])
+
+
+def test_the_control_plane_says_what_the_doctor_says_and_decides_what_an_operator_asks(
+    make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = {role: new_token(f"the {role}", role) for role in Role}
+    path = tmp_path / "tokens.toml"
+    path.write_text("".join(entry for _, entry in tokens.values()))
+    operator, viewer = tokens[Role.OPERATOR][0], tokens[Role.VIEWER][0]
+    inv = make_source()
+    with running(tmp_path, inv.name, tokens=path) as sidecar:
+        control = ControlPlane(sidecar, viewer)
+        inv.commit(1, 50)
+        wait_until(lambda: control.cut_of(inv.name) is not None)
+        commit_without_a_row(inv, 50)
+        inv.commit(51, 60)
+        wait_until(lambda: control.ask(f"/sources/{inv.name}")[1]["state"] == FrontierState.STALLED)
+        _, said = control.ask(f"/sources/{inv.name}")
+        _, told = examined(capsys, inv.name)
+        assert [each["cause"] for each in said["findings"]] == ["dropped"]
+        for both in (
+            "source",
+            "state",
+            "frontier",
+            "timeline",
+            "is_healthy",
+            "open_transactions",
+            "newest_end",
+        ):
+            assert said[both] == told[both], both
+        assert said["findings"][0]["what"] == told["findings"][0]["what"]
+
+        lsn = said["open_transactions"][0]["commit_lsn"]
+        where, decision = f"/sources/{inv.name}/decisions", {"kind": "skip", "to_lsn": lsn}
+        assert control.ask(where, decision)[0] == 403
+        assert control.ask(where, decision | {"to_lsn": "0/FFFFFFFF"}, operator)[0] == 409
+        status, would = control.ask(where, decision | {"dry_run": True}, operator)
+        assert (status, would["cut_log_offset"]) == (200, None)
+        assert command(capsys, "source", "show", "--source", inv.name)[1].endswith("decisions: none\n")
+        assert control.ask(where, decision | {"reason": "dropped by hand"}, operator)[0] == 200
+        wait_until(lambda: control.cut_of(inv.name) == format_position(inv.newest_lsn))
+        shown = command(capsys, "source", "show", "--source", inv.name)[1]
+        assert "the operator" in shown
+        assert "dropped by hand" in shown
+
+
+def control_process(sidecar: SidecarProcess) -> psutil.Process:
+    children = psutil.Process(sidecar.process.pid).children()
+    (found,) = (each for each in children if any("spawn_main" in word for word in each.cmdline()))
+    return found
+
+
+def test_a_control_plane_that_is_killed_comes_back_and_ends_with_its_sidecar(
+    make_source: Callable[[], SyntheticSource], tmp_path: Path
+) -> None:
+    token, entry = new_token("me", Role.VIEWER)
+    path = tmp_path / "tokens.toml"
+    path.write_text(entry)
+    inv = make_source()
+    with running(tmp_path, inv.name, tokens=path) as sidecar:
+        inv.commit(1, 10)
+        wait_until(inv.is_published)
+        control = ControlPlane(sidecar, token)
+        wait_until(lambda: control.answers() and control.cut_of(inv.name) is not None)
+        cut = control.cut_of(inv.name)
+        child = control_process(sidecar)
+        child.kill()
+        child.wait(300)
+        wait_until(control.answers)
+        assert control.cut_of(inv.name) == cut
+        inv.commit(10, 20)
+        wait_until(inv.is_published)  # which the sidecar did all the time
+        child = control_process(sidecar)
+        sidecar.process.kill()
+        child.wait(300)
+    with running(tmp_path, inv.name, tokens=path) as sidecar:
+        control = ControlPlane(sidecar, token)
+        wait_until(lambda: control.cut_of(inv.name) not in (None, cut))
+        sidecar.process.terminate()
+        assert sidecar.process.wait(300) == 0
+    with pytest.raises(OSError, match=r"."):
+        control.ask("/topology")
