@@ -33,6 +33,7 @@ COMMANDS = {
     "messaging": "Check that the messages of a service are in their topics.",
     "indoubt": "Show and decide the prepared transactions that senders of messages have left in a database.",
     "topology": "Show how sources, tables, pipelines and views are connected, and how far each pipeline is.",
+    "delay": "Show how late each view is, hop by hop, and whose fault it is.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",

@@ -1,5 +1,6 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
+from slackwater_control.delay import Culprit, Delays, Hop, HopKind, ViewDelay, measure_delays
 from slackwater_control.pipelines import (
     HELD_FOR,
     VANISHED_AFTER,
@@ -25,6 +26,10 @@ from slackwater_control.topology import (
 __all__ = [
     "HELD_FOR",
     "VANISHED_AFTER",
+    "Culprit",
+    "Delays",
+    "Hop",
+    "HopKind",
     "KnownRun",
     "Link",
     "PipelineNode",
@@ -33,11 +38,13 @@ __all__ = [
     "SourceCut",
     "SourceNode",
     "Topology",
+    "ViewDelay",
     "VisibleBatch",
     "holder_of",
     "known_pipelines",
     "known_runs",
     "make_topology",
+    "measure_delays",
     "superseded",
     "topology_dot",
     "topology_json",

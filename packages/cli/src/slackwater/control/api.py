@@ -27,7 +27,7 @@ from slackwater.control.access import Client, Gate, RateLimit, Role
 from slackwater.control.requests import DecisionAnswer, DecisionRequest
 from slackwater.doctor.report import SourceReport
 from slackwater.errors import CommandInputError
-from slackwater_control import PipelineNode, SourceNode, Topology
+from slackwater_control import Delays, PipelineNode, SourceNode, Topology, measure_delays
 from slackwater_protocol import ExplainedError
 
 _log = logging.getLogger(__name__)
@@ -126,6 +126,12 @@ ROUTES = (
     ),
     Answered(path="/pipelines/{pipeline:path}", summary="One pipeline", answer=PipelineNode, name="pipeline"),
     Answered(
+        path="/delays",
+        summary="How late each view is, by hop, and whose fault it is",
+        answer=Delays,
+        name="delays",
+    ),
+    Answered(
         path="/sources/{source}/decisions",
         summary="Decide about a source: skip transactions, or begin a new timeline",
         answer=DecisionAnswer,
@@ -165,6 +171,10 @@ class Routes:
             if node.name == pipeline:
                 return node
         raise _unknown("pipeline", pipeline)
+
+    def delays(self, _: Client) -> Delays:
+        """Returns how late each view of the picture is."""
+        return measure_delays(self._picture.topology())
 
     def decide(self, client: Client, source: str, body: DecisionRequest) -> DecisionAnswer:
         """Records a decision about a source, or says what it would do."""

@@ -1,0 +1,83 @@
+"""``slackwater delay``."""
+
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from slackwater.conversion import kafka_settings
+from slackwater.invocation import setting, start_command
+from slackwater.output import Output, aligned
+from slackwater.pipelines import read_topology
+from slackwater_control import Delays, Hop, HopKind, measure_delays
+from slackwater_protocol import SystemClock, epoch_ms
+
+
+@click.command()
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+@click.pass_context
+def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
+    """Show how late each view is, hop by hop, and whose fault it is.
+
+    A view's delay is by how much its newest commit is older than the newest one that its database's sidecar
+    has found complete. Every pipeline on the way adds to it, and every sidecar between two pipelines. Whoever
+    stands still, or adds more than two seconds, is named, with the evidence and what helps.
+
+    Exit code: 0 nobody is late, 1 somebody is.
+
+    \b
+    Examples:
+      slackwater delay --bootstrap localhost:9092
+      slackwater delay --source inv
+      slackwater delay --json | jq -r '.culprits[].evidence'
+
+    Read on in docs/delay.md.
+    """
+    kafka = kafka_settings(start_command(ctx), "where pipelines register")
+    delays = measure_delays(read_topology(kafka, epoch_ms(SystemClock().now()), source))
+    if as_json:
+        click.echo(msgspec.json.encode(delays))
+    else:
+        output = Output()
+        for line in delay_lines(delays):
+            output.line(line)
+    ctx.exit(1 if delays.culprits else 0)
+
+
+def delay_lines(delays: Delays) -> list[str]:
+    """Writes who is late, and what every view waits for."""
+    if not delays.views:
+        return ["no pipeline has registered; each `slackwater run` of this version does"]
+    lines = list(_culprit_lines(delays))
+    rows = [("view", "delay", "of which")]
+    for view in delays.views:
+        hops = " + ".join(_hop(hop) for hop in view.hops)
+        rows.append(
+            (f"{view.pipeline}/{view.view}", _seconds(view.delay_ms), f"source {view.source}: {hops}")
+        )
+    ages = [
+        f"newest commit of source {name}: {_seconds(age)} ago; old if nobody commits, or it is not followed"
+        for name, age in delays.newest_commit_age_ms.items()
+    ]
+    return [*lines, *aligned(rows), "", *ages]
+
+
+def _culprit_lines(delays: Delays) -> Iterator[str]:
+    if not delays.culprits:
+        yield "nobody is late"
+    for culprit in delays.culprits:
+        yield culprit.evidence
+        yield f"  makes late  {', '.join(culprit.views)}"
+        yield f"  try         {culprit.advice}"
+    yield ""
+
+
+def _hop(hop: Hop) -> str:
+    name = f"sidecar of {hop.name}" if hop.kind is HopKind.SIDECAR else hop.name
+    return f"{name} {_seconds(hop.delay_ms)}"
+
+
+def _seconds(milliseconds: int | None) -> str:
+    return "not known" if milliseconds is None else f"{milliseconds / 1000:,.1f} s"

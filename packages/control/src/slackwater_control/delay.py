@@ -1,0 +1,273 @@
+"""How late each view is, from the commit in the database on, and whose fault that is.
+
+Everything is measured in commit times of the database: a hop's delay is by how much the newest commit behind
+it is older than the newest one before it. So clocks of different hosts do not matter, and the hops of a view
+add up to its delay. How old the newest cut of a database's source is stands beside them: whether its sidecar
+is late or nobody commits cannot be told from here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from slackwater_control.pipelines import PipelineState
+from slackwater_control.topology import PipelineNode, SourceNode, Topology
+
+SILENT_AFTER = timedelta(seconds=3)
+"""A run reports once a second while there is news; one that is behind and silent for so long is blamed."""
+LATE_AFTER = timedelta(seconds=2)
+"""Below, a delay is what batches take, and nobody's fault."""
+
+
+class HopKind(StrEnum):
+    """Who brings data on."""
+
+    PIPELINE = "pipeline"
+    """From a cut of its source to what its views show."""
+    SIDECAR = "sidecar"
+    """From what a pipeline's output shows to a cut of the source that it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A part of the way from the database's commit to a view."""
+
+    kind: HopKind
+    name: str
+    """Of the pipeline, or of the source."""
+    delay_ms: int | None
+    """None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewDelay:
+    """How late a view is."""
+
+    pipeline: str
+    view: str
+    source: str
+    """The database's source that it is made of in the end."""
+    delay_ms: int | None
+    """By how much its newest commit is older than the newest cut of that source; None: not known."""
+    hops: tuple[Hop, ...]
+    """In the order of the data; what is known of them adds up to the delay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """Who makes views late, and why that is thought."""
+
+    kind: HopKind
+    name: str
+    delay_ms: int | None
+    """How late it makes them; None: not known."""
+    evidence: str
+    """A sentence."""
+    advice: str
+    """What would make it better: a sentence."""
+    views: tuple[str, ...]
+    """The views that are late because of it, as pipeline/view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """How late everything is."""
+
+    made_ms: int
+    """The time of the picture, milliseconds since the epoch."""
+    newest_commit_age_ms: Mapping[str, int]
+    """Of each database's source with a cut: how old its newest commit is, by this machine's clock."""
+    views: tuple[ViewDelay, ...]
+    """The latest first; those of which nothing is known at the end."""
+    culprits: tuple[Culprit, ...]
+    """Who makes most views wait longest first; empty: nobody is late."""
+
+
+def measure_delays(topology: Topology) -> Delays:
+    """Computes how late each view is, and who is to blame, from the picture alone."""
+    graph = _Graph(topology)
+    views = sorted(graph.views(), key=lambda view: (view.delay_ms is None, -(view.delay_ms or 0)))
+    return Delays(
+        made_ms=topology.made_ms,
+        newest_commit_age_ms={
+            source.name: max(0, topology.made_ms - source.cut.commit_ts_ms)
+            for source in topology.sources
+            if source.cut is not None and not source.written_by
+        },
+        views=tuple(views),
+        culprits=tuple(sorted(graph.culprits(views), key=_urgency)),
+    )
+
+
+def _urgency(culprit: Culprit) -> tuple[bool, int]:
+    return culprit.delay_ms is not None, -(culprit.delay_ms or 0)
+
+
+class _Graph:
+    """Walks a topology from a view back to the database."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._made_ms = topology.made_ms
+        self._sources = {source.name: source for source in topology.sources}
+        self._pipelines = {pipeline.name: pipeline for pipeline in topology.pipelines}
+
+    def views(self) -> Iterator[ViewDelay]:
+        for pipeline in self._pipelines.values():
+            root, hops = self._way_to(pipeline, frozenset())
+            known = [hop.delay_ms for hop in hops if hop.delay_ms is not None]
+            for view in pipeline.views:
+                yield ViewDelay(
+                    pipeline=pipeline.name,
+                    view=view.name,
+                    source=root,
+                    delay_ms=sum(known) if len(known) == len(hops) else None,
+                    hops=hops,
+                )
+
+    def culprits(self, views: list[ViewDelay]) -> Iterator[Culprit]:
+        """Blames each hop that stands still or is late for all views behind it."""
+        behind: dict[tuple[HopKind, str], list[str]] = {}
+        hops: dict[tuple[HopKind, str], Hop] = {}
+        for view in views:
+            for hop in view.hops:
+                behind.setdefault((hop.kind, hop.name), []).append(f"{view.pipeline}/{view.view}")
+                hops[hop.kind, hop.name] = hop
+        for (kind, name), late in behind.items():
+            hop = hops[kind, name]
+            why = (
+                self._fault_of_pipeline(name, hop)
+                if kind is HopKind.PIPELINE
+                else self._fault_of_sidecar(hop)
+            )
+            if why is not None:
+                evidence, advice = why
+                yield Culprit(
+                    kind=kind,
+                    name=name,
+                    delay_ms=hop.delay_ms,
+                    evidence=evidence,
+                    advice=advice,
+                    views=tuple(late),
+                )
+
+    def _way_to(self, pipeline: PipelineNode, above: frozenset[str]) -> tuple[str, tuple[Hop, ...]]:
+        """Returns the database's source, and the hops up to a pipeline; a cycle is cut anywhere."""
+        source = self._sources.get(pipeline.source)
+        own = Hop(kind=HopKind.PIPELINE, name=pipeline.name, delay_ms=self._behind(pipeline, source))
+        writers = () if source is None else source.written_by
+        name = next((each for each in writers if each in self._pipelines and each not in above), None)
+        if name is None or source is None or name == pipeline.name:
+            return pipeline.source, (own,)
+        writer = self._pipelines[name]
+        root, before = self._way_to(writer, above | {pipeline.name})
+        return root, (
+            *before,
+            Hop(kind=HopKind.SIDECAR, name=source.name, delay_ms=_waits(writer, source)),
+            own,
+        )
+
+    def _behind(self, pipeline: PipelineNode, source: SourceNode | None) -> int | None:
+        """Returns by how much a pipeline is behind; of one that has shown nothing it is not known."""
+        if pipeline.behind_ms is not None:
+            return pipeline.behind_ms
+        if (
+            source is None
+            or source.cut is None
+            or pipeline.batch is None
+            or pipeline.batch.commit_ts_ms is None
+        ):
+            return None
+        return max(0, source.cut.commit_ts_ms - pipeline.batch.commit_ts_ms)
+
+    def _fault_of_pipeline(self, name: str, hop: Hop) -> tuple[str, str] | None:
+        pipeline = self._pipelines[name]
+        where = f"pipeline {name} on {pipeline.host} (process {pipeline.pid})"
+        silent_ms = self._made_ms - pipeline.heard_ms
+        silent = f"{silent_ms / 1000:,.1f} s"
+        match pipeline.state:
+            case PipelineState.FAILED:
+                first, *_ = pipeline.failure.splitlines() or [""]
+                return f"{where} ended: {first}", "mend that, and start it again: docs/runbooks/ended.md"
+            case PipelineState.VANISHED:
+                text = f"{where} was last heard of {silent} ago and did not say that it ends"
+                return text, "start it again with its checkpoint"
+            case PipelineState.LEFT:
+                return (f"{where} was stopped", "start it again") if hop.delay_ms else None
+            case PipelineState.RUNNING:
+                pass
+        if hop.delay_ms == 0:
+            return None
+        if pipeline.batch is None:
+            began = (self._made_ms - pipeline.started_ms) / 1000
+            text = f"{where} has shown nothing since it began {began:,.1f} s ago"
+            return text, "it reads its source from the beginning; its log says how far it is"
+        if silent_ms > _ms(SILENT_AFTER):
+            why = "it stands still, or one batch takes long"
+            text = f"{where} is behind and has said nothing for {silent}: {why}"
+            return text, "is its machine overloaded, or the process stopped? its log says what it waits for"
+        if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
+            return None
+        return f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{_most_of(pipeline)}", _advice_for(
+            pipeline
+        )
+
+    def _fault_of_sidecar(self, hop: Hop) -> tuple[str, str] | None:
+        cut = self._sources[hop.name].cut
+        if cut is None:
+            text = f"source {hop.name} has no cut although its pipeline has published"
+            return text, f"start its sidecar: slackwater sidecar --source {hop.name}"
+        if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
+            return None
+        text = (
+            f"the newest cut of source {hop.name} is {hop.delay_ms / 1000:,.1f} s behind what was published"
+        )
+        return text, f"slackwater doctor --source {hop.name} says what its sidecar waits for"
+
+
+def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
+    if writer.batch is None or writer.batch.commit_ts_ms is None or source.cut is None:
+        return None
+    return max(0, writer.batch.commit_ts_ms - source.cut.commit_ts_ms)
+
+
+def _most_of(pipeline: PipelineNode) -> str:
+    """Says where the newest batch spent most of its time; empty if nothing is known."""
+    parts = {} if pipeline.batch is None else pipeline.batch.parts_us
+    if not parts:
+        return ""
+    name, most = max(parts.items(), key=lambda part: part[1])
+    whole = sum(parts.values())
+    return (
+        f"; its newest batch took {whole / 1e6:.2f} s, {most / 1e6:.2f} s of them: {_WORDS.get(name, name)}"
+    )
+
+
+_WORDS = {
+    "plan": "planning, which waits for Kafka and Redis",
+    "read": "reading changes from Kafka",
+    "evaluate": "evaluating the stages",
+    "schedule": "scheduling Spark's tasks",
+    "state": "writing the state",
+    "produce": "writing documents",
+    "commit": "committing the output",
+}
+_ADVICE = {
+    "plan": "look at the brokers and Redis",
+    "read": "look at the brokers; more partitions and cores read more at once",
+    "evaluate": "`slackwater explain` shows the stages; more cores evaluate more buckets at once",
+    "schedule": "give Spark's driver more of a core",
+    "state": "look at the checkpoint's disk or object store",
+    "produce": "look at the brokers, or the database, of the outputs",
+    "commit": "look at the brokers, or the database, of the outputs",
+}
+
+
+def _advice_for(pipeline: PipelineNode) -> str:
+    parts = {} if pipeline.batch is None else pipeline.batch.parts_us
+    name = max(parts, key=lambda part: parts[part], default="")
+    return _ADVICE.get(name, "`slackwater topology` shows what it does")
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

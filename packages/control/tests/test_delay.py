@@ -1,0 +1,210 @@
+"""How late views are, and who is blamed.
+
+How the promises were seen to fail. Hops add up: ``_waits`` returns nothing. Blame: ``_fault_of_pipeline``
+does not look at how long a run has been silent.
+"""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater_control import Culprit, Delays, HopKind, make_topology, measure_delays
+from slackwater_markers.testing import REGISTRATION
+from slackwater_protocol import Cut, PipelineEntry, PipelineRecord, PipelineReport, RegisteredView, RunEnd
+
+NOW_MS = 1_000_000
+VIEW = RegisteredView(
+    name="orders",
+    output="shop.public.orders",
+    kind="kafka",
+    format="debezium",
+    output_source="shop",
+    tables=(),
+    stages=(),
+)
+FIRST = replace(REGISTRATION, pipeline="orders", run="1", views=(VIEW,))
+SECOND = replace(
+    REGISTRATION,
+    pipeline="revenue",
+    source="shop",
+    run="2",
+    tables={"public.orders": "shop.public.orders"},
+    views=(replace(VIEW, name="revenue", output="revenue", format="json", output_source=""),),
+)
+
+
+def cut(source: str, commit_ts_ms: int, lsn: int = 0x600) -> Cut:
+    return Cut(
+        source=source,
+        timeline=1,
+        lsn=lsn,
+        previous_lsn=0,
+        commit_ts_ms=commit_ts_ms,
+        event_count=1,
+        transactions=(),
+        end_offsets={},
+        transaction_offset=1,
+    )
+
+
+def shows(pipeline: str, commit_ts_ms: int, lsn: int = 0x500, **others: object) -> PipelineReport:
+    run = {"orders": "1", "revenue": "2"}[pipeline]
+    report = PipelineReport(
+        pipeline=pipeline,
+        run=run,
+        batch_id=3,
+        timeline=1,
+        commit_lsn=lsn,
+        commit_ts_ms=commit_ts_ms,
+        visible_ms=commit_ts_ms,
+        parts_us={"plan": 1_000_000, "evaluate": 3_000_000},
+    )
+    return replace(report, **others)  # type: ignore[arg-type]
+
+
+def delays(*records: PipelineRecord, inv: int, shop: int | None = None, heard_ms: int = NOW_MS) -> Delays:
+    entries = [PipelineEntry(record, offset, heard_ms) for offset, record in enumerate(records)]
+    cuts = {"inv": cut("inv", inv)} | ({} if shop is None else {"shop": cut("shop", shop)})
+    return measure_delays(make_topology(entries, cuts, NOW_MS))
+
+
+def blamed(found: Delays) -> Culprit:
+    (culprit,) = found.culprits
+    return culprit
+
+
+def test_the_hops_of_a_chain_add_up_to_its_delay() -> None:
+    found = delays(
+        FIRST, SECOND, shows("orders", 990_000), shows("revenue", 985_000), inv=990_500, shop=989_000
+    )
+    (late, early) = found.views
+    assert [(hop.kind, hop.name, hop.delay_ms) for hop in late.hops] == [
+        (HopKind.PIPELINE, "orders", 500),
+        (HopKind.SIDECAR, "shop", 1_000),
+        (HopKind.PIPELINE, "revenue", 4_000),
+    ]
+    assert (late.pipeline, late.view, late.source, late.delay_ms) == ("revenue", "revenue", "inv", 5_500)
+    assert (early.pipeline, early.delay_ms) == ("orders", 500)
+    assert found.newest_commit_age_ms == {"inv": NOW_MS - 990_500}
+
+
+times = st.integers(min_value=0, max_value=2 * NOW_MS)
+
+
+@given(times, times, times, times, st.integers(min_value=NOW_MS - 20_000, max_value=NOW_MS + 20_000))
+def test_no_hop_is_negative_whatever_clocks_say_and_hops_add_up(
+    inv: int, orders: int, shop: int, revenue: int, heard_ms: int
+) -> None:
+    found = delays(
+        FIRST,
+        SECOND,
+        shows("orders", orders),
+        shows("revenue", revenue),
+        inv=inv,
+        shop=shop,
+        heard_ms=heard_ms,
+    )
+    for view in found.views:
+        known = [hop.delay_ms for hop in view.hops]
+        assert all(each is not None and each >= 0 for each in known)
+        assert view.delay_ms == sum(each or 0 for each in known)
+    assert [view.delay_ms or 0 for view in found.views] == sorted(
+        (v.delay_ms or 0 for v in found.views), reverse=True
+    )
+    assert all(age >= 0 for age in found.newest_commit_age_ms.values())
+
+
+def test_a_run_that_is_behind_and_silent_is_blamed_for_all_behind_it() -> None:
+    records = FIRST, SECOND, shows("orders", 985_000), shows("revenue", 985_000, 0x600)
+    culprit = blamed(delays(*records, inv=990_000, shop=985_000, heard_ms=NOW_MS - 3_100))
+    assert (culprit.kind, culprit.name, culprit.delay_ms) == (HopKind.PIPELINE, "orders", 5_000)
+    assert culprit.views == ("revenue/revenue", "orders/orders") or set(culprit.views) == {
+        "orders/orders",
+        "revenue/revenue",
+    }
+    assert "has said nothing for 3.1 s" in culprit.evidence
+    assert REGISTRATION.host in culprit.evidence
+
+
+@pytest.mark.parametrize(("silent_ms", "is_blamed"), [(3_000, False), (3_001, True)])
+def test_a_run_that_is_a_little_behind_may_be_silent_for_a_moment(silent_ms: int, is_blamed: bool) -> None:
+    found = delays(FIRST, shows("orders", 989_000), inv=990_000, heard_ms=NOW_MS - silent_ms)
+    assert bool(found.culprits) == is_blamed
+
+
+@pytest.mark.parametrize(("behind_ms", "is_blamed"), [(0, False), (2_000, False), (2_001, True)])
+def test_a_run_is_blamed_when_it_is_late(behind_ms: int, is_blamed: bool) -> None:
+    found = delays(FIRST, shows("orders", 990_000 - behind_ms), inv=990_000)
+    assert bool(found.culprits) == is_blamed
+    if is_blamed:
+        culprit = blamed(found)
+        assert "3.00 s of them: evaluating the stages" in culprit.evidence
+        assert "slackwater explain" in culprit.advice
+
+
+def test_a_run_that_shows_the_newest_cut_may_be_silent() -> None:
+    assert delays(FIRST, shows("orders", 990_000, 0x600), inv=990_000, heard_ms=NOW_MS - 9_000).culprits == ()
+
+
+def test_a_run_that_has_shown_nothing_is_named_and_nothing_is_known() -> None:
+    found = delays(FIRST, inv=990_000)
+    assert found.views[0].delay_ms is None
+    assert "has shown nothing since it began" in blamed(found).evidence
+
+
+@pytest.mark.parametrize(
+    ("end", "heard_ms", "words"),
+    [
+        (RunEnd(ended_ms=NOW_MS, failure="no disk\nmore"), NOW_MS, "ended: no disk"),
+        (RunEnd(ended_ms=NOW_MS, failure=""), NOW_MS, "was stopped"),
+        (None, NOW_MS - 31_000, "was last heard of 31.0 s ago"),
+    ],
+)
+def test_a_run_that_is_no_more_is_blamed(end: RunEnd | None, heard_ms: int, words: str) -> None:
+    report = shows("orders", 985_000, end=end)
+    culprit = blamed(delays(FIRST, report, inv=990_000, heard_ms=heard_ms))
+    assert words in culprit.evidence
+    assert "more" not in culprit.evidence
+
+
+def test_a_run_that_was_stopped_when_it_was_up_to_date_is_not() -> None:
+    ended = shows("orders", 990_000, 0x600, end=RunEnd(ended_ms=NOW_MS, failure=""))
+    assert delays(FIRST, ended, inv=990_000).culprits == ()
+
+
+@pytest.mark.parametrize(("late_ms", "is_blamed"), [(2_000, False), (2_001, True)])
+def test_a_sidecar_between_two_pipelines_is_blamed_when_it_is_late(late_ms: int, is_blamed: bool) -> None:
+    shop = 990_000 - late_ms
+    records = FIRST, SECOND, shows("orders", 990_000, 0x600), shows("revenue", shop, 0x600)
+    found = delays(*records, inv=990_000, shop=shop)
+    assert bool(found.culprits) == is_blamed
+    if is_blamed:
+        culprit = blamed(found)
+        assert (culprit.kind, culprit.name, culprit.views) == (HopKind.SIDECAR, "shop", ("revenue/revenue",))
+
+
+def test_a_sidecar_that_has_found_no_cut_of_what_was_published_is_blamed() -> None:
+    records = FIRST, SECOND, shows("orders", 990_000, 0x600), shows("revenue", 985_000)
+    found = delays(*records, inv=990_000)
+    assert ("shop", HopKind.SIDECAR) in [(each.name, each.kind) for each in found.culprits]
+
+
+def test_what_stands_still_is_named_before_what_is_late() -> None:
+    others = replace(FIRST, pipeline="other", run="3")
+    records = FIRST, others, shows("orders", 980_000)
+    found = delays(*records, inv=990_000)
+    assert [each.name for each in found.culprits] == ["other", "orders"]
+
+
+def test_pipelines_that_read_each_other_are_no_endless_way() -> None:
+    back = replace(SECOND, views=(replace(VIEW, name="back", output="inv.public.back", output_source="inv"),))
+    found = delays(FIRST, back, shows("orders", 1), shows("revenue", 1), inv=2, shop=2)
+    assert {view.pipeline for view in found.views} == {"orders", "revenue"}
+
+
+def test_programs_get_the_same() -> None:
+    found = delays(FIRST, shows("orders", 985_000), inv=990_000)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Delays) == found
