@@ -1,0 +1,254 @@
+// The page: which part is shown, and what it is made of.
+
+import { h, show } from "./dom.js";
+import { ago, clock, count, duration, moment, plural, rate } from "./format.js";
+import { behind, draw, parts } from "./graph.js";
+import { follow, state, useToken, watchSource } from "./live.js";
+
+const main = document.getElementById("main");
+const search = document.getElementById("search");
+const MANY = 40;
+
+const PAGES = [["", "Overview"], ["sources", "Sources"], ["pipelines", "Pipelines"], ["views", "Views"]];
+
+const path = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+const to = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
+const link = (kind, name) => h("a", { href: to(kind, name) }, name);
+
+function render() {
+  const [page, ...rest] = path();
+  const name = rest.join("/");
+  watchSource(page === "sources" && name ? name : null);
+  show(document.getElementById("pages"), PAGES.map(([each, title]) =>
+    h("a", { href: `#/${each}`, "aria-current": each === page ? "page" : false }, title)));
+  document.title = [name || PAGES.find(([each]) => each === page)?.[1], "Slackwater"].filter(Boolean).join(" · ");
+  showStatus();
+  if (state.needsToken) show(main, askForToken());
+  else if (state.topology === null) show(main, h("p", { class: "quiet" }, state.problem ? `The control plane does not answer: ${state.problem}` : "Loading …"));
+  else if (search.value.trim()) show(main, results(search.value.trim().toLowerCase()));
+  else show(main, content(page, name));
+}
+
+function showStatus() {
+  const status = document.getElementById("status");
+  document.body.classList.toggle("stale", state.silentSince !== null);
+  if (state.silentSince !== null) status.textContent = `not answering since ${clock(state.silentSince)}: ${state.problem}`;
+  else if (state.topology !== null) status.textContent = `as of ${clock(state.topology.made_ms)}`;
+}
+
+function content(page, name) {
+  if (page === "sources") return name ? source(name) : sources(state.topology.sources);
+  if (page === "pipelines") return name ? pipeline(name) : pipelines(state.topology.pipelines);
+  if (page === "views") return views(state.delays.views);
+  if (page === "") return overview();
+  return missing("page", page);
+}
+
+const missing = (kind, name) => h("section", null, h("h1", null, name), h("p", null, `There is no ${kind} of this name. It may have been forgotten, or not have registered yet.`));
+
+// --- overview
+
+function overview() {
+  const { sources: all, pipelines: known } = state.topology;
+  const counts = Object.entries(Object.groupBy(known, (each) => each.state)).map(([name, found]) => `${found.length} ${name}`);
+  const drawn = parts(state.topology);
+  return [
+    h("section", { key: "late", "aria-labelledby": "late" },
+      h("h1", { id: "late" }, "What is late, and whose fault is it?"),
+      culprits(state.delays.culprits)),
+    h("p", { key: "counts", class: "counts" }, `${plural(all.length, "source")}, ${plural(known.length, "pipeline")}${counts.length ? ` (${counts.join(", ")})` : ""}, ${plural(state.delays.views.length, "view")}`),
+    h("section", { key: "graphs", "aria-label": "Topology" },
+      h("h2", null, "How are they related?"),
+      drawn.length === 0 && h("p", { class: "quiet" }, "No pipeline has registered, and no source is followed."),
+      drawn.map((each) => h("details", { key: each.root.name, class: "part", open: known.length <= MANY },
+        h("summary", null, `source ${each.root.name}`, h("span", { class: "quiet" }, ` ${plural(each.nodes.filter((node) => node.kind === "pipeline").length, "pipeline")}`)),
+        draw(each, state.delays)))),
+  ];
+}
+
+function culprits(found) {
+  if (found.length === 0) return h("p", { class: "well", "data-late": "0" }, "Nobody is late.");
+  const shown = found.slice(0, 5);
+  return h("ol", { class: "culprits", "data-late": found.length },
+    shown.map((each) => h("li", { key: `${each.kind} ${each.name}` },
+      h("a", { href: to(each.kind === "sidecar" ? "sources" : "pipelines", each.name) }, each.evidence),
+      h("p", { class: "quiet" }, `makes late: ${some(each.views, 4)}`),
+      h("p", { class: "quiet" }, `try: ${each.advice}`))),
+    found.length > shown.length && h("li", { key: "more", class: "quiet" }, `and ${found.length - shown.length} more`));
+}
+
+const some = (names, most) => names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
+
+// --- tables
+
+function table(caption, heads, rows) {
+  if (rows.length === 0) return h("p", { class: "quiet" }, "None.");
+  return h("div", { class: "wide" }, h("table", null,
+    h("caption", null, caption),
+    h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", null, rows)));
+}
+
+const row = (key, name, ...cells) => h("tr", { key }, h("th", { scope: "row" }, name), cells.map((cell) => h("td", null, cell)));
+
+function sources(found) {
+  const now = state.topology.made_ms;
+  return h("section", { key: "sources" }, h("h1", null, "Sources"), table(plural(found.length, "source"),
+    ["source", "newest cut", "committed", "timeline", "tables", "read by", "written by"],
+    found.map((each) => row(each.name, link("sources", each.name),
+      each.cut?.commit_lsn ?? "none", each.cut ? ago(each.cut.commit_ts_ms, now) : "–", each.cut?.timeline ?? "–",
+      count(Object.keys(each.tables).length), plural(each.read_by.length, "pipeline"), some(each.written_by, 3) || "a database"))));
+}
+
+const URGENCY = ["failed", "vanished", "running", "left"];
+
+function pipelines(found) {
+  const sorted = found.toSorted((a, b) => URGENCY.indexOf(a.state) - URGENCY.indexOf(b.state) || (b.behind_ms ?? -1) - (a.behind_ms ?? -1) || a.name.localeCompare(b.name));
+  return h("section", { key: "pipelines" }, h("h1", null, "Pipelines"), table(plural(found.length, "pipeline"),
+    ["pipeline", "state", "progress", "shows", "batch", "events/s", "documents/s", "owner", "host"],
+    sorted.map((each) => row(each.name, link("pipelines", each.name), badge(each.state), behind(each),
+      each.batch?.commit_lsn ?? "–", each.batch ? count(each.batch.batch_id) : "–",
+      rate(ratesOf(each)?.events ?? null), rate(ratesOf(each)?.documents ?? null),
+      each.owner || "–", each.host))));
+}
+
+const SILENT_MS = 15_000;
+const ratesOf = (each) => (each.state === "running" && state.topology.made_ms - each.heard_ms < SILENT_MS ? state.rates.get(each.name) : undefined);
+
+const badge = (name) => h("span", { class: `badge ${name}` }, name);
+
+function views(found) {
+  return h("section", { key: "views" }, h("h1", null, "Views"), table(`${plural(found.length, "view")}, the latest first`,
+    ["view", "delay", "of which", "source"],
+    found.map((each) => row(`${each.pipeline} ${each.view}`, [h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`)],
+      duration(each.delay_ms), hops(each), link("sources", each.source)))));
+}
+
+const hops = (view) => view.hops.map((hop) => `${hop.kind === "sidecar" ? "sidecar of " : ""}${hop.name} ${duration(hop.delay_ms)}`).join(" + ");
+
+// --- one of them
+
+function facts(pairs) {
+  return h("dl", null, pairs.filter(Boolean).map(([name, value]) => [h("dt", { key: `${name} name` }, name), h("dd", { key: `${name} value` }, value)]));
+}
+
+function pipeline(name) {
+  const found = state.topology.pipelines.find((each) => each.name === name);
+  if (found === undefined) return missing("pipeline", name);
+  const now = state.topology.made_ms;
+  const blamed = state.delays.culprits.filter((each) => each.kind === "pipeline" && each.name === name);
+  const delays = state.delays.views.filter((each) => each.pipeline === name);
+  const own = ratesOf(found);
+  return h("section", { key: `pipeline ${name}` },
+    h("h1", null, name, " ", badge(found.state)),
+    blamed.length > 0 && culprits(blamed),
+    found.failure && h("pre", { class: "failure" }, found.failure),
+    facts([
+      ["progress", behind(found)],
+      ["shows", found.batch ? `${found.batch.commit_lsn} on timeline ${found.batch.timeline}, batch ${count(found.batch.batch_id)}` : "nothing yet"],
+      own && ["rates", `${rate(own.events)} change events and ${rate(own.documents)} documents a second`],
+      ["this run", `${count(found.run_events)} change events, ${count(found.run_documents)} documents`],
+      ["source", link("sources", found.source)],
+      ["owner", found.owner || "nobody is named"],
+      ["runs on", `${found.host}, process ${found.pid}, version ${found.version}`],
+      ["began", `${moment(found.started_ms)}, ${ago(found.started_ms, now)}`],
+      ["last heard of", ago(found.heard_ms, now)],
+      ["emits", `${found.emit}, scope ${found.scope}`],
+      ["checkpoint", found.checkpoint],
+    ]),
+    found.batch && Object.keys(found.batch.parts_us).length > 0 && bars(found.batch.parts_us),
+    h("h2", null, "Views"),
+    table(plural(found.views.length, "view"), ["view", "output", "delay", "of which", "read by"],
+      found.views.map((each) => {
+        const delay = delays.find((other) => other.view === each.name);
+        const readers = state.topology.links.filter((other) => other.pipeline === name && other.view === each.name).map((other) => other.read_by);
+        return row(each.name, each.name, `${each.kind} ${each.output}${each.format ? ` (${each.format})` : ""}`,
+          duration(delay?.delay_ms), delay ? hops(delay) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
+      })),
+    h("h2", null, "Stages"),
+    table(plural(found.stages.length, "stage"), ["stage", "level", "by", "takes", "does"],
+      found.stages.map((each) => row(each.number, String(each.number), each.level, each.key.join(", ") || "nothing",
+        [...each.tables, ...each.stages.map((number) => `stage ${number}`)].join(", "), each.why))));
+}
+
+function bars(partsUs) {
+  const whole = Object.values(partsUs).reduce((sum, each) => sum + each, 0) || 1;
+  return [
+    h("h2", { key: "bars" }, "Where the newest batch spent its time"),
+    h("ul", { class: "bars", key: "list" }, Object.entries(partsUs).map(([name, us]) =>
+      h("li", { key: name }, h("span", null, name), h("meter", { min: 0, max: whole, value: us, "aria-label": name }), h("span", { class: "number" }, `${(us / 1000).toFixed(1)} ms`)))),
+  ];
+}
+
+function source(name) {
+  const found = state.topology.sources.find((each) => each.name === name);
+  if (found === undefined) return missing("source", name);
+  const report = state.reports.get(name);
+  return h("section", { key: `source ${name}` },
+    h("h1", null, name),
+    facts([
+      ["newest cut", found.cut ? `${found.cut.commit_lsn} on timeline ${found.cut.timeline}, committed ${ago(found.cut.commit_ts_ms, state.topology.made_ms)}` : "none"],
+      ["state", report?.state ?? (report === undefined ? "asking …" : "not known")],
+      ["written by", found.written_by.length ? found.written_by.map((each) => [link("pipelines", each), " "]) : "a database"],
+      ["read by", found.read_by.length ? found.read_by.map((each) => [link("pipelines", each), " "]) : "nobody"],
+    ]),
+    h("h2", null, "What is wrong"),
+    report === undefined ? h("p", { class: "quiet" }, "The doctor is looking …") : findings(report),
+    report?.open_transactions.length > 0 && [
+      h("h2", { key: "open" }, "Open transactions"),
+      table(plural(report.open_transactions.length, "transaction"), ["xid", "commit", "waited for", "received / expected"],
+        report.open_transactions.map((each) => row(each.xid, String(each.xid), each.commit_lsn ?? "END not read", ago(each.since_ms, state.topology.made_ms), counts(each)))),
+    ],
+    h("h2", null, "Tables"),
+    table(plural(Object.keys(found.tables).length, "table"), ["table", "topic"], Object.entries(found.tables).map(([each, topic]) => row(each, each, topic))));
+}
+
+const counts = ({ received, expected }) => [...new Set([...Object.keys(received), ...Object.keys(expected)])].sort()
+  .map((each) => `${each} ${received[each] ?? 0} / ${expected[each] ?? "?"}`).join(", ");
+
+function findings(report) {
+  if (report === null || report.findings.length === 0) return h("p", { class: "well" }, "Nothing: the source is healthy.");
+  return h("ol", { class: "culprits" }, report.findings.map((each, index) => h("li", { key: index },
+    h("strong", null, each.cause.replaceAll("_", " ")), " ", each.what,
+    each.evidence.map((text) => h("p", null, `because ${text}`)),
+    each.advice.map((text) => h("p", { class: "quiet" }, `try: ${text}`)))));
+}
+
+// --- search, token, keys
+
+function results(words) {
+  const has = (...texts) => texts.some((text) => text.toLowerCase().includes(words));
+  const foundSources = state.topology.sources.filter((each) => has(each.name, ...Object.keys(each.tables), ...Object.values(each.tables)));
+  const foundPipelines = state.topology.pipelines.filter((each) => has(each.name, each.owner, each.host, ...Object.keys(each.tables)));
+  const foundViews = state.delays.views.filter((each) => has(each.view)).map((each) => ({ ...each, output: state.topology.pipelines.find((other) => other.name === each.pipeline)?.views.find((view) => view.name === each.view)?.output ?? "" }));
+  return h("section", { key: "results" },
+    h("h1", null, `Found for “${search.value.trim()}”`),
+    foundSources.length + foundPipelines.length + foundViews.length === 0 && h("p", null, "Nothing has this in its name, owner, host or tables."),
+    foundSources.length > 0 && table(plural(foundSources.length, "source"), ["source", "newest cut"], foundSources.map((each) => row(each.name, link("sources", each.name), each.cut?.commit_lsn ?? "none"))),
+    foundPipelines.length > 0 && table(plural(foundPipelines.length, "pipeline"), ["pipeline", "state", "progress", "owner"], foundPipelines.map((each) => row(each.name, link("pipelines", each.name), badge(each.state), behind(each), each.owner || "–"))),
+    foundViews.length > 0 && table(plural(foundViews.length, "view"), ["view", "delay", "output"], foundViews.map((each) => row(`${each.pipeline} ${each.view}`, [h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`)], duration(each.delay_ms), each.output))));
+}
+
+function askForToken() {
+  return h("form", { key: "token", class: "token", onsubmit: (event) => { event.preventDefault(); useToken(event.target.elements.token.value.trim()); render(); } },
+    h("h1", null, "A token is needed"),
+    h("p", null, "Whoever runs this control plane makes one: slackwater token NAME. It stays in this tab."),
+    h("label", { for: "token" }, "Token"), h("input", { id: "token", name: "token", type: "password", autocomplete: "off", required: "" }),
+    h("button", { type: "submit" }, "Use it"));
+}
+
+search.addEventListener("input", render);
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") { search.value = ""; search.blur(); render(); }
+  if (event.key === "Enter") main.querySelector("a")?.focus();
+});
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest("input, textarea, select");
+  if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey && !event.altKey) { event.preventDefault(); search.focus(); search.select(); }
+});
+window.addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#/")) { search.value = ""; render(); main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
+});
+
+render();
+follow(render);

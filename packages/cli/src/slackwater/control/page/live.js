@@ -1,0 +1,96 @@
+// Asks the control plane again and again, and remembers what it said.
+
+const EVERY_MS = 1000;
+const TOKEN = "slackwater-token";
+
+export const state = {
+  topology: null,
+  delays: null,
+  /** The doctor's reports by source; only of sources that are looked at. */
+  reports: new Map(),
+  /** Change events and documents a second by pipeline. */
+  rates: new Map(),
+  /** Since when nobody answers; null: somebody does. */
+  silentSince: null,
+  problem: "",
+  needsToken: false,
+};
+
+const counted = new Map();
+let wake = null;
+let watched = null;
+
+/** Says of which source the doctor is asked; null: of none. */
+export function watchSource(name) {
+  if (watched !== name) {
+    watched = name;
+    wake?.();
+  }
+}
+
+export function useToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+  state.needsToken = false;
+  wake?.();
+}
+
+async function ask(path) {
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const answer = await fetch(`api/v1${path}`, { headers, cache: "no-cache", signal: AbortSignal.timeout(15_000) });
+  if (answer.status === 401) {
+    state.needsToken = true;
+    throw new Error("a token is needed");
+  }
+  if (answer.status === 404) return null;
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error ?? `status ${answer.status}`);
+  return body;
+}
+
+async function look() {
+  const [topology, delays] = await Promise.all([ask("/topology"), ask("/delays")]);
+  countRates(topology);
+  state.topology = topology;
+  state.delays = delays;
+  if (watched !== null) state.reports.set(watched, await ask(`/sources/${encodeURIComponent(watched)}`));
+}
+
+function countRates(topology) {
+  for (const pipeline of topology.pipelines) {
+    const before = counted.get(pipeline.name);
+    if (before === undefined || before.run !== pipeline.run) {
+      counted.set(pipeline.name, { run: pipeline.run, at: pipeline.heard_ms, events: pipeline.run_events, documents: pipeline.run_documents });
+    } else if (pipeline.heard_ms - before.at >= 900) {
+      const seconds = (pipeline.heard_ms - before.at) / 1000;
+      state.rates.set(pipeline.name, {
+        events: (pipeline.run_events - before.events) / seconds,
+        documents: (pipeline.run_documents - before.documents) / seconds,
+      });
+      counted.set(pipeline.name, { run: pipeline.run, at: pipeline.heard_ms, events: pipeline.run_events, documents: pipeline.run_documents });
+    }
+  }
+}
+
+/** Asks for ever, but not while nobody looks; calls back whenever there is something new to be seen. */
+export async function follow(changed) {
+  for (;;) {
+    if (document.visibilityState === "visible" && !state.needsToken) {
+      try {
+        await look();
+        state.silentSince = null;
+        state.problem = "";
+      } catch (error) {
+        state.silentSince ??= Date.now();
+        state.problem = error.message;
+      }
+      changed();
+    }
+    await new Promise((done) => {
+      wake = done;
+      setTimeout(done, EVERY_MS);
+    });
+  }
+}
+
+document.addEventListener("visibilitychange", () => wake?.());

@@ -1,0 +1,489 @@
+"""The page of the control plane in a real browser, over a picture that is given.
+
+Needs Debian's packages chromium and chromium-driver; without them the tests say so. How the promises were
+seen to fail. Text is text: ``fill`` in dom.js sets ``innerHTML``. In place: ``update`` removes all children
+first. The culprit: ``measure_delays`` blames nobody.
+"""
+
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from slackwater.control.access import Gate, RateLimit, Role, new_token
+from slackwater.control.api import make_app
+from slackwater.control.requests import DecisionAnswer, DecisionRequest
+from slackwater.doctor.facts import Cause, Finding
+from slackwater.doctor.report import SourceReport
+from slackwater_control import Topology, make_topology
+from slackwater_markers import PipelineLogUnavailableError
+from slackwater_markers.testing import REGISTRATION
+from slackwater_protocol import (
+    Cut,
+    PipelineEntry,
+    PipelineRegistration,
+    PipelineReport,
+    RegisteredStage,
+    RegisteredView,
+    RunEnd,
+    SystemClock,
+    epoch_ms,
+)
+
+CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
+SECONDS = 120
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        CHROMIUM is None or DRIVER is None,
+        reason="THE PAGE IS NOT TESTED: there is no Chromium; apt-get install chromium chromium-driver",
+    ),
+]
+
+
+def now_ms() -> int:
+    return epoch_ms(SystemClock().now())
+
+
+def registration(name: str, source: str, writes: str = "", **others: Any) -> PipelineRegistration:
+    view = RegisteredView(
+        name=name,
+        output=f"{writes}.public.{name}" if writes else name,
+        kind="kafka",
+        format="debezium" if writes else "json",
+        output_source=writes,
+        tables=("public.orders",),
+        stages=(1,),
+    )
+    stage = RegisteredStage(
+        number=1,
+        level=1,
+        key=("id",),
+        tables=("public.orders",),
+        stages=(),
+        why="computes groups from their rows",
+    )
+    values = {"owner": "team shop", "base_name": name, "host": "host-7", **others}
+    return replace(
+        REGISTRATION,
+        pipeline=name,
+        run=name,
+        source=source,
+        tables={"public.orders": f"{source}.public.orders"},
+        views=(view,),
+        stages=(stage,),
+        started_ms=now_ms() - 600_000,
+        **values,
+    )
+
+
+def report(name: str, behind_ms: int = 0, events: int = 1000, end: RunEnd | None = None) -> PipelineReport:
+    made_ms = now_ms()
+    return PipelineReport(
+        pipeline=name,
+        run=name,
+        batch_id=42,
+        timeline=1,
+        commit_lsn=0x600 - behind_ms,
+        commit_ts_ms=made_ms - 200 - behind_ms,
+        visible_ms=made_ms,
+        parts_us={"plan": 12_000, "read": 30_000, "evaluate": 88_000, "commit": 20_000},
+        events=10,
+        documents=5,
+        run_events=events,
+        run_documents=events // 2,
+        end=end,
+    )
+
+
+class LivePicture:
+    """A cluster whose pipelines report for as long as they are not told to stall."""
+
+    def __init__(self, *registrations: PipelineRegistration) -> None:
+        self.registrations = list(registrations)
+        self.stalled: dict[str, tuple[int, PipelineReport]] = {}
+        """When they were last heard of, and what they said."""
+        self.ended: dict[str, RunEnd] = {}
+        self.is_away = False
+        self._asked = 0
+
+    def stall(self, name: str) -> None:
+        self.stalled[name] = now_ms(), report(name)
+
+    def topology(self) -> Topology:
+        if self.is_away:
+            raise PipelineLogUnavailableError("read", "no answer")
+        self._asked += 1
+        entries: list[PipelineEntry] = []
+        made_ms = now_ms()
+        for each in self.registrations:
+            heard_ms, said = self.stalled.get(
+                each.pipeline, (made_ms, report(each.pipeline, events=self._asked * 10))
+            )
+            said = replace(said, end=self.ended.get(each.pipeline))
+            entries += [
+                PipelineEntry(each, len(entries), heard_ms),
+                PipelineEntry(said, len(entries) + 1, heard_ms),
+            ]
+        names = {each.source for each in self.registrations}
+        # A stalled pipeline is behind, for its source has gone on.
+        return make_topology(entries, {name: self._cut(name, made_ms) for name in names}, made_ms)
+
+    def _cut(self, source: str, made_ms: int) -> Cut:
+        stalled = any(each.source == source and each.pipeline in self.stalled for each in self.registrations)
+        return Cut(
+            source=source,
+            timeline=1,
+            lsn=0x700 if stalled else 0x600,
+            previous_lsn=0,
+            commit_ts_ms=made_ms - 200,
+            event_count=1,
+            transactions=(),
+            end_offsets={},
+            transaction_offset=1,
+        )
+
+    def report(self, source: str) -> SourceReport:
+        return SourceReport(
+            source=source,
+            is_healthy=False,
+            state="stalled",
+            timeline=1,
+            frontier="0/600",
+            lag_ms=200,
+            newest_end=None,
+            without_topic=(),
+            open_transactions=(),
+            pipelines=(),
+            findings=(
+                Finding(
+                    cause=Cause.DROPPED, what="rows are missing", evidence=("END counts 3",), advice=("skip",)
+                ),
+            ),
+        )
+
+    def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
+        raise AssertionError("the page decides nothing")
+
+
+def chain() -> LivePicture:
+    return LivePicture(
+        registration("orders", "inv", "shop"),
+        registration("revenue", "shop", "sums"),
+        registration("forecast", "sums", owner="team finance"),
+        registration("stock", "inv", owner="team stock"),
+    )
+
+
+@contextmanager
+def serving(picture: LivePicture, tokens: Path | None = None) -> Iterator[str]:
+    app = make_app(picture, Gate(tokens), RateLimit(1e6, 1_000_000, SystemClock()))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(SECONDS)
+
+
+class Page:
+    """What a person sees and does."""
+
+    def __init__(self, browser: Chrome, address: str) -> None:
+        self.browser = browser
+        self._address = address
+
+    def open(self, place: str = "") -> None:
+        self.browser.get("about:blank")
+        self.browser.get(f"{self._address}/{place}")
+        self.sees(lambda: self.browser.find_elements(By.CSS_SELECTOR, "main h1"))
+
+    def sees(self, condition: Callable[[], object]) -> None:
+        WebDriverWait(self.browser, SECONDS, 0.05).until(lambda _: condition())
+
+    @property
+    def text(self) -> str:
+        return str(self.browser.execute_script("return document.body.innerText"))
+
+    def find(self, selector: str) -> list[Any]:
+        return list(self.browser.find_elements(By.CSS_SELECTOR, selector))
+
+    def press(self, *keys: str) -> None:
+        self.browser.switch_to.active_element.send_keys(*keys)
+
+    @property
+    def focused(self) -> str:
+        found = "return document.activeElement.textContent || document.activeElement.id"
+        return str(self.browser.execute_script(found))
+
+    def errors(self) -> list[str]:
+        """What the browser's console says, but for answers that were refused, which it lists, too."""
+        browser: Any = self.browser  # which does not say what its log is
+        said = [str(entry["message"]) for entry in browser.get_log("browser")]
+        return [text for text in said if "Failed to load resource" not in text]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    options = ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--window-size=1280,900",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+    ):
+        options.add_argument(argument)
+    found = Chrome(options, ChromeService(str(DRIVER)))
+    found.set_page_load_timeout(SECONDS)
+    yield found
+    found.quit()
+
+
+@pytest.fixture
+def open_page(browser: Chrome) -> Iterator[Callable[..., Page]]:
+    """Serves a picture and opens its page; whatever the browser complains of fails the test."""
+    pages: list[Page] = []
+    servers: list[Any] = []
+
+    def open_it(picture: LivePicture, place: str = "", tokens: Path | None = None) -> Page:
+        server = serving(picture, tokens)
+        address = server.__enter__()
+        servers.append(server)
+        page = Page(browser, address)
+        pages.append(page)
+        page.errors()  # of the page before
+        page.open(place)
+        return page
+
+    yield open_it
+    complaints = [error for page in pages for error in page.errors()]
+    browser.get("about:blank")
+    for server in servers:
+        server.__exit__(None, None, None)
+    assert complaints == []
+
+
+def test_the_overview_shows_what_hangs_together_and_that_nobody_is_late(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page(chain())
+    page.sees(lambda: "Nobody is late." in page.text)
+    shown = {each.get_attribute("aria-label").split(":")[0] for each in page.find(".graph a")}
+    names = ("orders", "revenue", "forecast", "stock")
+    assert shown == {"source inv", "source shop", "source sums", *(f"pipeline {name}" for name in names)}
+    assert len(page.find(".edge")) == 6
+    assert "3 sources, 4 pipelines (4 running), 4 views" in page.text
+
+
+def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
+    open_page: Callable[..., Page], pytestconfig: pytest.Config
+) -> None:
+    picture, clock = chain(), SystemClock()
+    page = open_page(picture)
+    page.sees(lambda: "Nobody is late." in page.text)
+    picture.stall("orders")
+    since = clock.monotonic()
+    page.sees(lambda: "pipeline orders on host-7" in page.text)
+    seconds = clock.monotonic() - since
+    pytestconfig.get_terminal_writer().line(f"the culprit was shown after {seconds:.1f} s")
+    (culprit,) = page.find(".culprits li")
+    assert "orders" in culprit.text
+    assert all(view in culprit.text for view in ("orders/orders", "revenue/revenue", "forecast/forecast"))
+    assert "stock" not in culprit.text
+    page.sees(lambda: page.find("rect.late"))
+    picture.stalled.clear()
+    page.sees(lambda: "Nobody is late." in page.text)
+
+
+def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[..., Page]) -> None:
+    picture = chain()
+    picture.ended["stock"] = RunEnd(ended_ms=now_ms(), failure="QueryFailedError: no disk")
+    page = open_page(picture)
+    waiting, seen = ["#/", "#/sources", "#/pipelines", "#/views"], set()
+    while waiting:
+        place = waiting.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        page.open(place)
+        assert "There is no" not in page.text, place
+        links = page.browser.execute_script(
+            "return [...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))"
+        )
+        waiting += links
+    assert len(seen) == 4 + 3 + 4
+    page.open("#/pipelines/stock")
+    assert "QueryFailedError: no disk" in page.text
+    assert "team stock" in page.text
+    page.open("#/pipelines/orders")
+    page.sees(lambda: "change events and" in page.text)
+    assert len(page.find(".bars li")) == 4
+    page.open("#/sources/inv")
+    page.sees(lambda: "END counts 3" in page.text)
+    page.open("#/pipelines/none")
+    assert "There is no pipeline of this name" in page.text
+
+
+def test_names_and_errors_are_text_whatever_they_hold(open_page: Callable[..., Page]) -> None:
+    picture = LivePicture(registration(HOSTILE, HOSTILE, owner=HOSTILE, host=HOSTILE))
+    picture.ended[HOSTILE] = RunEnd(ended_ms=now_ms(), failure=HOSTILE)
+    page = open_page(picture)
+    for place in ("#/", "#/sources", "#/pipelines", "#/views"):
+        page.open(place)
+        assert "<img" in page.text
+        assert page.find("main img") == []
+    page.open("#/pipelines/" + HOSTILE.replace("/", "%2F"))
+    assert page.find("main img") == []
+    assert page.browser.title != "owned"
+
+
+def test_search_finds_by_name_owner_and_table_without_a_mouse(open_page: Callable[..., Page]) -> None:
+    page = open_page(chain())
+    page.press("/")
+    page.press("finance")
+    page.sees(lambda: "Found for “finance”" in page.text)
+    assert [each.text for each in page.find("main tbody th")] == ["forecast"]
+    page.press(Keys.ENTER)
+    assert page.focused == "forecast"
+    page.press(Keys.ENTER)
+    page.sees(lambda: page.browser.current_url.endswith("#/pipelines/forecast"))
+    page.press("/")
+    page.press("public.orders")
+    page.sees(lambda: len(page.find("main tbody th")) >= 7)
+    page.press(Keys.ESCAPE)
+    page.sees(lambda: "Where the newest batch" in page.text)
+
+
+def test_everything_is_reached_with_the_tab_key_and_the_focus_stays_while_the_page_is_updated(
+    open_page: Callable[..., Page],
+) -> None:
+    picture = chain()
+    page = open_page(picture, "#/pipelines")
+    reached = []
+    for _ in range(30):
+        page.press(Keys.TAB)
+        reached.append(page.focused)
+        if page.focused == "revenue":
+            break
+    assert {"Skip to the content", "Overview", "Sources", "Views", "search", "orders"} <= {
+        each.strip() for each in reached
+    }
+    node = page.browser.switch_to.active_element
+    before = page.text
+    page.sees(lambda: page.text != before)
+    assert page.browser.switch_to.active_element == node, "the element itself has stayed"
+    picture.registrations.insert(0, registration("anew", "inv"))
+    page.sees(lambda: "anew" in page.text)
+    assert page.browser.switch_to.active_element == node
+
+
+def test_what_was_seen_last_stays_when_nobody_answers_and_is_said_to_be_old(
+    open_page: Callable[..., Page],
+) -> None:
+    picture = chain()
+    page = open_page(picture)
+    page.sees(lambda: page.find(".graph a"))
+    picture.is_away = True
+    page.sees(lambda: "not answering since" in page.text)
+    assert page.find("body.stale")
+    assert len(page.find(".graph a")) == 7
+    picture.is_away = False
+    page.sees(lambda: "as of" in page.text)
+    assert page.find("body.stale") == []
+
+
+def test_a_token_is_asked_for_and_stays_in_the_tab(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    token, entry = new_token("me", Role.VIEWER)
+    path = tmp_path / "tokens.toml"
+    path.write_text(entry)
+    page = open_page(chain(), tokens=path)
+    page.sees(lambda: "A token is needed" in page.text)
+    for text in ("wrong", token):
+        page.sees(lambda: page.find("#token"))
+        page.find("#token")[0].clear()
+        page.find("#token")[0].send_keys(text, Keys.ENTER)
+        page.sees(lambda: page.find("#token") or page.find(".graph a"))
+    page.sees(lambda: page.find(".graph a"))
+    page.browser.refresh()
+    page.sees(lambda: page.find(".graph a"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_stand_out_from_their_ground_in_both_schemes(
+    open_page: Callable[..., Page], scheme: str
+) -> None:
+    picture = chain()
+    picture.stall("orders")
+    picture.ended["stock"] = RunEnd(ended_ms=now_ms(), failure="why")
+    page = open_page(picture)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    try:
+        for place in ("#/", "#/pipelines", "#/pipelines/stock"):
+            page.open(place)
+            weak = page.browser.execute_script(CONTRAST)
+            assert weak == [], place
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+CONTRAST = """
+const channel = (c) => {
+  c /= 255;
+  return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+};
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+const ground = (node) => {
+  for (; node; node = node.parentElement) {
+    const colour = rgb(getComputedStyle(node).backgroundColor);
+    if (colour.length < 4 || colour[3] > 0) return colour;
+  }
+  return [255, 255, 255];
+};
+const ratio = (node) => {
+  const [a, b] = [light(rgb(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
+  return (a + 0.05) / (b + 0.05);
+};
+const hasText = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+return [...document.querySelectorAll("body *")]
+  .filter((node) => hasText(node) && node.offsetParent && !node.closest("svg") && ratio(node) < 4.5)
+  .map((node) => `${node.tagName} ${ratio(node)} ${node.textContent}`);
+"""
+"""Texts of which the contrast is below what WCAG 2.2 (1.4.3, level AA) asks for."""
+
+
+def test_two_hundred_pipelines_are_listed_and_searched(open_page: Callable[..., Page]) -> None:
+    many = [registration(f"p{n:03}", f"s{n % 10}", f"o{n}" if n % 20 == 0 else "") for n in range(200)]
+    page = open_page(LivePicture(*many), "#/pipelines")
+    assert len(page.find("main tbody tr")) == 200
+    page.press("/")
+    page.press("p117")
+    page.sees(lambda: [each.text for each in page.find("main tbody th")] == ["p117", "p117/p117"])
+    page.press(Keys.ESCAPE)
+    page.open("#/")
+    page.sees(lambda: len(page.find("details.part")) >= 10)
+    assert page.find("details[open]") == [], "who has many opens what is to be seen"
