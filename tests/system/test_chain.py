@@ -19,6 +19,7 @@ import pytest
 from slackwater.pipelines import read_topology
 from slackwater_cdc.envelope import End, decode_transaction
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
+from slackwater_control import Culprit, HopKind, measure_delays
 from slackwater_devstack import DevStack
 from slackwater_protocol import CommitRecord, KafkaSettings, SystemClock, decode_commit_record, epoch_ms
 from slackwater_protocol.keys import commit_topic, transaction_topic
@@ -153,6 +154,28 @@ class Chain:
         connections = Connections(bootstrap=self.stack.kafka.bootstrap, dsn=self.dsn)
         return certify(load_specification(link.folder / "certify.toml"), connections, mode=Mode.BOTH)
 
+    def culprits_while_paused(self, name: str) -> list[Culprit]:
+        """Pauses a program while rows change, until somebody is blamed; then all goes on and nobody is."""
+        program = self._product.programs[name]
+        program.pause()
+        try:
+            assert self._product.wait_until(
+                lambda: bool(write_last(self.dsn, TABLES[0]) and self.culprits()), SECONDS
+            )
+            found = self.culprits()
+        finally:
+            program.resume()
+        self.wait_until_nobody_is_late()
+        return found
+
+    def wait_until_nobody_is_late(self) -> None:
+        assert self._product.wait_until(lambda: not self.culprits(), SECONDS), self.culprits()
+
+    def culprits(self) -> list[Culprit]:
+        now_ms = epoch_ms(SystemClock().now())
+        topology = read_topology(KafkaSettings(self.stack.kafka.bootstrap), now_ms, SOURCE)
+        return list(measure_delays(topology).culprits)
+
     def commits(self, link: Link) -> list[CommitRecord]:
         messages = read_to_end(self.stack.kafka.bootstrap, commit_topic(link.topic))
         return [decode_commit_record(message.value() or b"") for message in messages]
@@ -231,3 +254,20 @@ def test_each_pipeline_of_a_chain_publishes_the_states_of_the_database_at_its_co
     for link, after in zip(chain.links, chain.links[1:], strict=False):
         with_documents = {r.commit_lsn for r in chain.commits(link) if r.xid and r.record_count}
         assert with_documents == {r.commit_lsn for r in chain.commits(after) if r.xid}
+
+
+@pytest.mark.full
+def test_whoever_stands_still_in_a_chain_is_blamed_for_all_that_comes_behind(chain: Chain) -> None:
+    chain.wait_until_visible(1)
+    chain.wait_until_visible(write_last(chain.dsn, TABLES[0]))
+    chain.wait_until_nobody_is_late()
+    first, second, third = (link.name for link in chain.links)
+    for name, kind, waiting in (
+        (first, HopKind.PIPELINE, {first, second, third}),
+        (second, HopKind.PIPELINE, {second, third}),
+        (second, HopKind.SIDECAR, {second, third}),
+    ):
+        (culprit,) = chain.culprits_while_paused(f"{kind}-{name}")
+        blamed = name if kind is HopKind.PIPELINE else first  # the source that the first one's output is
+        assert (culprit.kind, culprit.name) == (kind, blamed)
+        assert {view.partition("/")[0] for view in culprit.views} == waiting

@@ -150,9 +150,10 @@ def test_a_run_that_shows_the_newest_cut_may_be_silent() -> None:
 
 
 def test_a_run_that_has_shown_nothing_is_named_and_nothing_is_known() -> None:
-    found = delays(FIRST, inv=990_000)
+    found = delays(replace(FIRST, started_ms=NOW_MS - 10_001), inv=990_000)
     assert found.views[0].delay_ms is None
-    assert "has shown nothing since it began" in blamed(found).evidence
+    assert "has shown nothing since it began 10.0 s ago" in blamed(found).evidence
+    assert delays(replace(FIRST, started_ms=NOW_MS - 10_000), inv=990_000).culprits == ()
 
 
 @pytest.mark.parametrize(

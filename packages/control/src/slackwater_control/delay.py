@@ -16,6 +16,8 @@ from slackwater_control.topology import PipelineNode, SourceNode, Topology
 
 SILENT_AFTER = timedelta(seconds=3)
 """A run reports once a second while there is news; one that is behind and silent for so long is blamed."""
+STARTS_WITHIN = timedelta(seconds=10)
+"""So long a run that has shown nothing is taken to be starting."""
 LATE_AFTER = timedelta(seconds=2)
 """Below, a delay is what batches take, and nobody's fault."""
 
@@ -199,8 +201,10 @@ class _Graph:
         if hop.delay_ms == 0:
             return None
         if pipeline.batch is None:
-            began = (self._made_ms - pipeline.started_ms) / 1000
-            text = f"{where} has shown nothing since it began {began:,.1f} s ago"
+            began_ms = self._made_ms - pipeline.started_ms
+            if began_ms <= _ms(STARTS_WITHIN):
+                return None
+            text = f"{where} has shown nothing since it began {began_ms / 1000:,.1f} s ago"
             return text, "it reads its source from the beginning; its log says how far it is"
         if silent_ms > _ms(SILENT_AFTER):
             why = "it stands still, or one batch takes long"

@@ -9,6 +9,7 @@ import click
 
 from slackwater.invocation import Invocation, needs_extra, start_command
 from slackwater.output import Output
+from slackwater.pipelines import topology_lines
 from slackwater.stopping import terminate_as_interrupt
 from slackwater_certify import Certificate
 from slackwater_protocol import SystemClock
@@ -87,6 +88,9 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
         output.end_progress()
         output.line(f"logs: {settings.logs}")
     output.table(report.rows())
+    if run.topology is not None:
+        for line in ["", *topology_lines(run.topology)]:
+            output.line(line)
     _print_examples(report.certificate, output)
     if json_file is not None:
         _write_json(json_file, report.as_json())
@@ -139,6 +143,8 @@ def _print_how_to_look(run: "Demo", output: Output) -> None:
         [
             ("  the database", f"psql {run.dsn}"),
             ("  the frontier", f"slackwater status --source inv --redis-url {redis}"),
+            ("  the page", run.control_plane),
+            ("  who is late", f"slackwater delay --bootstrap {run.bootstrap}"),
             ("  the output", f"slackwater dev read {run.topic} --bootstrap {run.bootstrap} --last 5"),
             (
                 "  its commits",

@@ -15,10 +15,12 @@ from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater.errors import CommandInputError
 from slackwater.output import Output
+from slackwater.pipelines import read_topology
+from slackwater_control import Topology
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_devstack.processes import Lifetime
 from slackwater_markers import MarkersError, RedisMarkerStore
-from slackwater_protocol import Clock, epoch_ms, format_position
+from slackwater_protocol import Clock, KafkaSettings, epoch_ms, format_position
 from slackwater_protocol.keys import data_topic
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_testing.database import Writers, create_tables, write_first, write_last
@@ -35,6 +37,8 @@ START_TIMEOUT = timedelta(seconds=240)
 VISIBLE_TIMEOUT = timedelta(seconds=60)
 REPORT_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
+_CONTROL_PLANE = "control plane: "
+"""What stands before its address where the sidecar prints it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,10 @@ class Demo:
         self.settings = settings
         self.is_kept = False
         """Whether leaving will stop nothing; set once the run is complete and was asked to keep."""
+        self.control_plane = ""
+        """Where the page is; known once the pipeline runs."""
+        self.topology: Topology | None = None
+        """How everything is related, as of the last commit; None before."""
         self._topic = output_topic(settings.pipeline)
         self._specification = demo_specification(settings.pipeline, self._topic)
         self._output = output
@@ -110,6 +118,7 @@ class Demo:
         self._start_consumer()
         writers, started_ms, seconds = self._write(visible)
         consumed = self._await_last_commit(visible)
+        self.topology = read_topology(KafkaSettings(self.bootstrap), epoch_ms(self._clock.now()))
         self._output.progress("comparing every document, every commit and the final state")
         for observer in self._observers:
             observer.stop()
@@ -166,8 +175,11 @@ class Demo:
         hermetic = ["--config", os.devnull]
         checkpoint = str(self.settings.folder / "checkpoint")
         run = ["run", str(self.settings.pipeline), *servers, "--checkpoint", checkpoint]
-        for name, command in (("sidecar", ["sidecar", "--source", SOURCE, *servers]), ("pipeline", run)):
+        follow = ["sidecar", "--source", SOURCE, *servers, "--control", "127.0.0.1:0"]
+        sidecar, _ = (
             self._start(Program(name, partial(slackwater_command, *hermetic, *command), logs))
+            for name, command in (("sidecar", follow), ("pipeline", run))
+        )
         visible = Visibility(self.bootstrap, self._topic, self._clock)
         naive = NaiveReader(self.bootstrap, [data_topic(SOURCE, table) for table in TABLES])
         self._observers += [visible, naive]
@@ -175,6 +187,8 @@ class Demo:
             observer.start()
         self._output.progress("waiting until the initial snapshot is visible in the output")
         self._await("initial snapshot", 1, START_TIMEOUT, lambda: visible.newest_lsn)
+        self.control_plane = _told(sidecar, _CONTROL_PLANE)
+        self._output.line(f"{_CONTROL_PLANE}{self.control_plane}")
         return visible, naive
 
     def _start_consumer(self) -> None:
@@ -260,6 +274,12 @@ class Demo:
             program.check()
         for observer in self._observers:
             observer.raise_failure()
+
+
+def _told(program: Program, what: str) -> str:
+    """Returns the rest of a line that a program has printed; empty if it has not."""
+    lines = (line for line in program.output().splitlines() if line.startswith(what))
+    return next(lines, "").removeprefix(what)
 
 
 def slackwater_command(*arguments: str) -> tuple[str, ...]:
