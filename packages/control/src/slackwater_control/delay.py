@@ -212,9 +212,8 @@ class _Graph:
             return text, "is its machine overloaded, or the process stopped? its log says what it waits for"
         if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
             return None
-        return f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{_most_of(pipeline)}", _advice_for(
-            pipeline
-        )
+        evidence = f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{_most_of(pipeline)}"
+        return evidence, _advice_for(pipeline)
 
     def _fault_of_sidecar(self, hop: Hop) -> tuple[str, str] | None:
         cut = self._sources[hop.name].cut
