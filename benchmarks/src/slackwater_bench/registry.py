@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from slackwater_bench.scenario import Scenario
 from slackwater_bench.scenarios.consumer import CONSUMER
+from slackwater_bench.scenarios.control_plane import CONTROL_PLANE
 from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
 from slackwater_bench.scenarios.latency import ARRIVALS, BARRIERS_DELAY, LATENCY, LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
@@ -58,6 +59,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         POSTGRES_OUTPUT,
         CONSUMER,
         MANY_PIPELINES,
+        CONTROL_PLANE,
         MESSAGING,
         MESSAGING_CRASHES,
         CUT_COST,

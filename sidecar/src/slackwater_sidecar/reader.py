@@ -1,6 +1,7 @@
 """Reads the topics of a source into a frontier."""
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
@@ -176,6 +177,7 @@ class KafkaSourceReader:
     def poll(self, timeout_seconds: float) -> int:
         """See the protocol."""
         if self._records is None:
+            time.sleep(timeout_seconds)  # nothing is there to be waited for
             return 0
         count = self._records.read(self._intake, timeout_seconds)
         self._balance.record(count)
