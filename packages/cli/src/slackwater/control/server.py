@@ -52,15 +52,12 @@ class ControlPlane:
         check_control(settings.control)
         self._settings = settings
         self._socket = _listening(settings.control)
+        scheme = "http" if settings.control.certificate is None else "https"
+        host, port = self._socket.getsockname()[:2]
+        self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+        """Where the page is."""
         self._stop = threading.Event()
         self._watch = threading.Thread(target=self._keep_alive, name="control-plane", daemon=True)
-
-    @property
-    def address(self) -> str:
-        """Where the page is."""
-        scheme = "http" if self._settings.control.certificate is None else "https"
-        host, port = self._socket.getsockname()[:2]
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     def start(self) -> None:
         """Starts it; connections are taken from now on, and answered in a moment."""
@@ -140,8 +137,8 @@ def _is_loopback(host: str) -> bool:
 
 def _address(control: ControlSection) -> tuple[str, int]:
     host, colon, port = (control.listen or "").rpartition(":")
-    if not colon or not port.isdigit():
-        raise CommandConfigError(f"control.listen is {control.listen}", "expected host:port")
+    if not colon or not port.isdigit() or int(port) >= 1 << 16:
+        raise CommandConfigError(f"control.listen is {control.listen}", "expected host:port, port 0 for any")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -150,7 +147,7 @@ def _listening(control: ControlSection) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=128)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         hint = "set control.listen to host:port of this machine, port 0 for any free one"
         raise CommandConfigError(
             f"the control plane cannot listen at {control.listen}: {error}", hint
