@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import logging
 import secrets
 import tomllib
 from collections import OrderedDict
@@ -13,6 +14,8 @@ import msgspec
 
 from slackwater.errors import CommandConfigError
 from slackwater_protocol import Clock
+
+_log = logging.getLogger(__name__)
 
 TOKEN_PREFIX = "slackwater_"  # noqa: S105 - so that scanners for secrets and people know one
 _TOKEN_BYTES = 32
@@ -126,6 +129,7 @@ class Gate:
             self._tokens, self.fault = read_tokens(self._path), None
         except CommandConfigError as error:
             self.fault = str(error)
+            _log.warning("the tokens of before stay in force: %s", error)
 
 
 class RateLimit:

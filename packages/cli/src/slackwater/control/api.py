@@ -63,7 +63,7 @@ class Picture(Protocol):
         """Returns what the doctor says of a source."""
         ...
 
-    def decide(self, source: str, decision: DecisionRequest, client: str) -> DecisionAnswer:
+    def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
         """Records a decision about a source, or says what it would do."""
         ...
 
