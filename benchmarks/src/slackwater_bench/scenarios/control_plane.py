@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from http.client import HTTPConnection
 from itertools import cycle
 from typing import Final
@@ -13,8 +12,15 @@ from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.usage import MemoryWatch, cpu_seconds
 from slackwater_markers import KafkaCutLog, KafkaPipelineLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import Clock, Cut, PipelineRegistration, PipelineReport, epoch_ms
+from slackwater_protocol import (
+    Clock,
+    Cut,
+    PipelineRegistration,
+    PipelineReport,
+    RegisteredStage,
+    RegisteredView,
+    epoch_ms,
+)
 from slackwater_testing.errors import RunFailedError
 
 VIEWS: Final = 5
@@ -40,7 +46,8 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         names = [SOURCE, *(f"s{number}" for number in range(1, sources))]
         for name in names:
             _publish_cut(bed.bootstrap, name, context.clock)
-        told = [_registration(number, names[number % sources]) for number in range(pipelines)]
+        started_ms = epoch_ms(context.clock.now())
+        told = [_registration(n, names[n % sources], started_ms) for n in range(pipelines)]
         context.say(f"{pipelines} pipelines of {VIEWS} views over {sources} sources register")
         ending.enter_context(_reporting(bed.bootstrap, told, context.clock))
         sidecar = bed.start_sidecar("--control", "127.0.0.1:0")
@@ -105,15 +112,46 @@ def _publish_cut(bootstrap: str, source: str, clock: Clock) -> None:
         log.close()
 
 
-def _registration(number: int, source: str) -> PipelineRegistration:
-    (view,) = REGISTRATION.views
+def _registration(number: int, source: str, started_ms: int) -> PipelineRegistration:
+    """Describes a pipeline of two tables, two stages and several views."""
     name = f"p{number}"
+    tables = {table: f"{source}.{table}" for table in ("inventory.lines", "inventory.orders")}
+    stages = tuple(
+        RegisteredStage(number=n, level=n, key=("id",), tables=(table,), stages=(), why="computes groups")
+        for n, table in enumerate(tables, 1)
+    )
     views = tuple(
-        replace(view, name=f"{name}_v{n}", output=f"{name}_v{n}", output_source="", format="json")
+        RegisteredView(
+            name=f"{name}_v{n}",
+            output=f"{name}_v{n}",
+            kind="kafka",
+            format="json",
+            output_source="",
+            tables=tuple(tables),
+            stages=(1, 2),
+        )
         for n in range(VIEWS)
     )
-    tables = {table: f"{source}.{table}" for table in REGISTRATION.tables}
-    return replace(REGISTRATION, pipeline=name, run=name, source=source, views=views, tables=tables)
+    return PipelineRegistration(
+        pipeline=name,
+        base_name=name,
+        revision=1,
+        owner=f"team {number % 20}",
+        source=source,
+        timeline=1,
+        emit="latest",
+        scope="strict",
+        tables=tables,
+        stages=stages,
+        views=views,
+        query_id=name,
+        checkpoint=f"/var/lib/slackwater/{name}",
+        run=name,
+        host=f"host-{number % 30}",
+        pid=number,
+        version="0.1.0",
+        started_ms=started_ms,
+    )
 
 
 @contextmanager
@@ -122,7 +160,7 @@ def _reporting(bootstrap: str, told: list[PipelineRegistration], clock: Clock) -
     log, stop = KafkaPipelineLog(bootstrap), threading.Event()
     log.ensure()
     for each in told:
-        log.register(replace(each, started_ms=epoch_ms(clock.now())))
+        log.register(each)
 
     def report() -> None:
         batch = 0
