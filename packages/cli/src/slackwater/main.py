@@ -32,6 +32,7 @@ COMMANDS = {
     "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
     "messaging": "Check that the messages of a service are in their topics.",
     "indoubt": "Show and decide the prepared transactions that senders of messages have left in a database.",
+    "revise": "Compare two revisions of a pipeline, and switch readers from one to the other.",
     "topology": "Show how sources, tables, pipelines and views are connected, and how far each pipeline is.",
     "delay": "Show how late each view is, hop by hop, and whose fault it is.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",

@@ -2,6 +2,13 @@
 
 from slackwater_client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
 from slackwater_client.broker import ProducerSettings
+from slackwater_client.comparison import (
+    ComparedView,
+    Difference,
+    DocumentComparison,
+    compare_documents,
+    compare_views,
+)
 from slackwater_client.consumer import ConsumerSettings, TransactionalConsumer
 from slackwater_client.errors import (
     ClientConfigError,
@@ -44,7 +51,10 @@ __all__ = [
     "ClientStateError",
     "ClientUnavailableError",
     "Commit",
+    "ComparedView",
     "ConsumerSettings",
+    "Difference",
+    "DocumentComparison",
     "Everything",
     "NotVisibleError",
     "OutcomeUnknownError",
@@ -65,6 +75,8 @@ __all__ = [
     "TransactionalProducer",
     "ViewSnapshot",
     "VisibleCommit",
+    "compare_documents",
+    "compare_views",
     "read_views",
     "read_views_async",
     "wait_visible",

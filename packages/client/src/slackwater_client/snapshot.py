@@ -184,7 +184,7 @@ def read_views(
             then it says which pipeline is behind.
         ClientUnavailableError: A server does not answer.
     """
-    return _repeated(_Look(outputs, views, at, level, key), timeout, clock)
+    return repeated(_Look(outputs, views, at, level, key), timeout, clock)
 
 
 async def read_views_async(
@@ -229,7 +229,7 @@ def wait_visible(
         ClientConfigError: No pipeline of that name has written here, or the outputs are of several sources.
         ClientUnavailableError: A server does not answer.
     """
-    return _repeated(partial(_look_for_commit, outputs, at), timeout, clock)
+    return repeated(partial(_look_for_commit, outputs, at), timeout, clock)
 
 
 async def wait_visible_async(
@@ -279,7 +279,7 @@ class _Look:
         if self._at is not None or len(wanted) == 1 or self._level is ReadLevel.UNCOMMITTED:
             return self._read(wanted, self._at)
         try:
-            return self._read(wanted, _newest_common(wanted))
+            return self._read(wanted, newest_common(wanted))
         except StateNotKeptError as error:
             return error
 
@@ -301,8 +301,14 @@ def _look_for_commit(
     return min(seen.position for seen in newest if seen is not None)
 
 
-def _repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
-    """Looks until something is found, at least once; raises in the end what the last look returned."""
+def repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
+    """Looks until something is found, at least once; raises in the end what the last look returned.
+
+    Args:
+        look: Returns the error if another look may find something.
+        timeout: How long to look.
+        clock: For the deadline.
+    """
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
     while isinstance(found := look(), ClientError):
@@ -313,7 +319,7 @@ def _repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Cl
 
 
 async def _repeated_async(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
-    """Does what :func:`_repeated` does; each look is in a thread, and goes on to its end."""
+    """Does what :func:`repeated` does; each look is in a thread, and goes on to its end."""
     loop = asyncio.get_running_loop()
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
@@ -342,8 +348,14 @@ def _by_output(
     return found
 
 
-def _newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> CommitPosition:
-    """Returns the newest commit at which all outputs can be read."""
+def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> CommitPosition:
+    """Returns the newest commit at which views of all outputs can be read.
+
+    Raises:
+        ClientConfigError: The outputs are of several sources.
+        NotVisibleError: Nothing is visible yet in one of them.
+        StateNotKeptError: There is none; says which pipeline is behind.
+    """
     found: list[tuple[str, ReadableStates]] = []
     for each, names in wanted.items():
         states = each.states(names)

@@ -1,0 +1,106 @@
+"""Two revisions of a pipeline as they told the cluster of themselves, and the views that both have."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slackwater.errors import CommandInputError
+from slackwater.pipeline_outputs import KINDS, NamedPipeline
+from slackwater_control import known_pipelines
+from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionPair:
+    """An older and a newer revision of a pipeline."""
+
+    old: PipelineRegistration
+    new: PipelineRegistration
+
+    @property
+    def views(self) -> Sequence[str]:
+        """The views that both have, by name."""
+        return sorted(_views(self.old).keys() & _views(self.new).keys())
+
+    @property
+    def views_of_one(self) -> Sequence[str]:
+        """The views that only one of them has, by name."""
+        return sorted(_views(self.old).keys() ^ _views(self.new).keys())
+
+    def of_view(self, view: str) -> tuple[RegisteredView, RegisteredView]:
+        """Returns how the old one and the new one publish a view that both have."""
+        return _views(self.old)[view], _views(self.new)[view]
+
+
+def revision_pair(
+    entries: Iterable[PipelineEntry], now_ms: int, name: str, numbers: tuple[int, int] | None
+) -> RevisionPair:
+    """Finds two revisions of a pipeline in the topic of pipelines.
+
+    Args:
+        entries: Of the topic.
+        now_ms: The time, milliseconds since the epoch.
+        name: Of the pipeline, without a revision.
+        numbers: The older and the newer one; None: the two newest ones that there are.
+
+    Raises:
+        CommandInputError: They are not there; or commits do not show their views together, since they read
+            different sources or have scope ``aggregate``.
+    """
+    runs = known_pipelines(entries, now_ms)
+    found = {run.registration.revision: run.registration for run in runs if _is_of(run.registration, name)}
+    known = ", ".join(map(str, sorted(found))) or "none"
+    wanted = numbers or tuple(sorted(found)[-2:])
+    missing = [number for number in wanted if number not in found]
+    if missing or len(set(wanted)) < 2:
+        hint = (
+            "start the new one beside the old one: docs/revisions.md; the name is given without .v<revision>"
+        )
+        what = f"no revision {missing[0]}" if missing else "fewer than two revisions"
+        raise CommandInputError(f"pipeline {name!r} has {what}; registered: {known}", hint)
+    pair = RevisionPair(found[wanted[0]], found[wanted[1]])
+    _check(pair)
+    return pair
+
+
+def _check(pair: RevisionPair) -> None:
+    if pair.old.source != pair.new.source:
+        raise CommandInputError(
+            f"the revisions are of two sources: {pair.old.source} and {pair.new.source}",
+            "commits of two connectors have no common order, so no commit shows both",
+        )
+    for each in (pair.old, pair.new):
+        if each.scope != "strict":
+            raise CommandInputError(
+                f"pipeline {each.pipeline!r} has scope {each.scope!r}: each document is of a commit of its own",
+                "no commit shows both revisions; docs/scope.md says more",
+            )
+
+
+def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
+    """Returns the pipeline with its outputs, to be opened.
+
+    Raises:
+        CommandInputError: Its outputs cannot be read, or it has outputs of several kinds.
+    """
+    kinds = {view.kind for view in registration.views}
+    if len(kinds) != 1 or not kinds <= set(KINDS):
+        raise CommandInputError(
+            f"the outputs of pipeline {registration.pipeline!r} are of kind {', '.join(sorted(kinds))}",
+            f"what can be read are outputs of one of {', '.join(KINDS)}",
+        )
+    names = {view.name: name_in_output(view) for view in registration.views}
+    return NamedPipeline(registration.pipeline, kinds.pop(), names)
+
+
+def name_in_output(view: RegisteredView) -> str:
+    """Returns the name by which the output of a view knows it: a database's ledger has that of the view."""
+    return view.name if view.kind == "postgres" else view.output
+
+
+def _is_of(registration: PipelineRegistration, name: str) -> bool:
+    # Functions that are given documents are pipelines named after the checkpoint, without outputs.
+    return registration.base_name == name and "/" not in registration.pipeline
+
+
+def _views(registration: PipelineRegistration) -> Mapping[str, RegisteredView]:
+    return {view.name: view for view in registration.views}

@@ -1,0 +1,164 @@
+"""What ``slackwater revise compare`` says, with the topic of pipelines in memory."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from slackwater import main
+from slackwater.commands import revise
+from slackwater.errors import CommandError
+from slackwater.pipeline_outputs import NamedPipeline
+from slackwater.revisions import named_pipeline, revision_pair
+from slackwater.settings import Settings
+from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
+from slackwater_client.snapshot import Key
+from slackwater_markers import InMemoryPipelineLog
+from slackwater_markers.testing import REGISTRATION
+from slackwater_protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
+
+VIEW = replace(REGISTRATION.views[0], name="orders", output="orders", format="json", output_source="")
+FIRST = replace(REGISTRATION, views=(VIEW, replace(VIEW, name="old_one", output="old_one")))
+SECOND = replace(
+    REGISTRATION, pipeline="orders.v2", revision=2, run="r2", views=(replace(VIEW, output="orders.v2"),)
+)
+THIRD = replace(SECOND, pipeline="orders.v3", revision=3, run="r3")
+FUNCTION = replace(SECOND, pipeline="orders/7f1c02aa", run="r4", revision=4)
+AT = CommitPosition(1, 0x500)
+
+
+def entries(*registrations: PipelineRegistration) -> list[PipelineEntry]:
+    return [PipelineEntry(each, offset, 0) for offset, each in enumerate(registrations)]
+
+
+class Fixed:
+    """An output with documents at one commit."""
+
+    def __init__(self, pipeline: str, view: str, documents: Sequence[bytes]) -> None:
+        self.pipeline, self._view, self._documents = pipeline, view, documents
+
+    def views(self) -> Sequence[str]:
+        return [self._view]
+
+    def newest(self) -> VisibleCommit:
+        return VisibleCommit("inv", AT)
+
+    def states(self, views: Sequence[str]) -> ReadableStates:
+        assert list(views) == [self._view]
+        return ReadableStates(self.newest(), from_epoch_ms(0))
+
+    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        return ViewSnapshot("inv", at or AT, {self._view: self._documents})
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def documents(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
+    """Documents of the view by pipeline, for the command."""
+    log, held = InMemoryPipelineLog(), dict[str, list[bytes]]()
+    for each in (FIRST, SECOND):
+        log.register(each)
+
+    @contextmanager
+    def opened(_settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iterator[list[PipelineOutput]]:
+        yield [Fixed(each.name, each.views["orders"], held[each.name]) for each in pipelines]
+
+    @contextmanager
+    def registered(_kafka: object) -> Iterator[InMemoryPipelineLog]:
+        yield log
+
+    monkeypatch.setattr(revise, "open_outputs", opened)
+    monkeypatch.setattr(revise, "open_pipeline_log", registered)
+    return held
+
+
+def asked(*arguments: str) -> int:
+    return main.run(["revise", "compare", "orders", "--bootstrap", "127.0.0.1:1", *arguments])
+
+
+def test_differences_are_counted_and_shown(
+    documents: dict[str, list[bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents["orders"] = [b'{"id":1,"a":1}', b'{"id":2,"a":2}', b'{"id":3,"a":3}']
+    documents["orders.v2"] = [b'{"a":1.0,"id":1}', b'{"id":2,"a":20}', b'{"id":4,"a":4}']
+    assert asked("--key", "orders=id") == 1
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["view", "commit", "equal", "different", "only", "orders", "only", "orders.v2"],
+        ["orders", "1/0/500", "1", "1", "1", "1"],
+        ["views", "of", "one", "revision", "only:", "old_one"],
+        [],
+        ["orders:", "documents", "that", "differ", "by", "column:", "a", "1"],
+        ["orders", '{"id":2,"a":2}'],
+        ["orders.v2", '{"id":2,"a":20}'],
+        ["orders", '{"id":3,"a":3}'],
+        ["orders.v2", '{"id":4,"a":4}'],
+    ]
+
+
+def test_revisions_that_say_the_same_are_equal(
+    documents: dict[str, list[bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents["orders"] = documents["orders.v2"] = [b'{"id":1,"a":1}']
+    assert asked("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["old"], found["new"], found["is_equal"]) == ("orders", "orders.v2", True)
+    assert found["views_of_one"] == ["old_one"]
+    assert found["views"]["orders"]["commit_lsn"] == AT.lsn
+    assert found["views"]["orders"]["equal"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--views", "old_one"], 1, "view 'old_one' is not in both of orders and orders.v2"),
+        (["--key", "none=id"], 1, "view 'none' is not in both"),
+        (["--key", "orders"], 2, "expected VIEW=COLUMN"),
+        (["--key", "orders=a,"], 2, "expected VIEW=COLUMN"),
+        (["--revisions", "1"], 2, "expected two numbers"),
+        (["--revisions", "1,3"], 1, "pipeline 'orders' has no revision 3; registered: 1, 2"),
+        (["--revisions", "1,1"], 1, "fewer than two revisions"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    arguments: list[str],
+    code: int,
+    told: str,
+    documents: dict[str, list[bytes]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert not documents
+    assert asked(*arguments) == code
+    assert told in capsys.readouterr().err
+
+
+def test_the_two_newest_revisions_are_compared_unless_others_are_named() -> None:
+    known = entries(THIRD, FIRST, SECOND, FUNCTION)
+    assert revision_pair(known, 0, "orders", None) == revision_pair(known, 0, "orders", (2, 3))
+    assert revision_pair(known, 0, "orders", (1, 3)).old == FIRST
+    assert revision_pair(known, 0, "orders", (1, 3)).new == THIRD
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (replace(SECOND, source="other"), "two sources: inv and other"),
+        (replace(SECOND, scope="aggregate"), "scope 'aggregate'"),
+    ],
+)
+def test_revisions_that_no_commit_shows_are_refused(second: PipelineRegistration, told: str) -> None:
+    with pytest.raises(CommandError, match=told):
+        revision_pair(entries(FIRST, second), 0, "orders", None)
+
+
+def test_outputs_are_named_as_they_know_themselves() -> None:
+    table = replace(VIEW, kind="postgres", output="public.orders")
+    assert named_pipeline(SECOND) == NamedPipeline("orders.v2", "kafka", {"orders": "orders.v2"})
+    tables = named_pipeline(replace(SECOND, views=(table,)))
+    assert tables == NamedPipeline("orders.v2", "postgres", {"orders": "orders"})
+    with pytest.raises(CommandError, match="of kind kafka, postgres"):
+        named_pipeline(replace(SECOND, views=(VIEW, replace(table, name="t"))))
+    with pytest.raises(CommandError, match="of kind function"):
+        named_pipeline(replace(SECOND, views=(replace(VIEW, kind="function"),)))

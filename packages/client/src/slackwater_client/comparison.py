@@ -1,0 +1,223 @@
+"""Compares a view in two outputs as of one commit: what two revisions of a pipeline make of the same data."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from slackwater_client.errors import ClientConfigError, StateNotKeptError
+from slackwater_client.snapshot import PipelineOutput, newest_common, repeated
+from slackwater_protocol import Clock, CommitPosition
+
+_EXAMPLES: Final = 10
+_ABSENT: Final = object()
+"""In place of the value of a column that a document lacks, which is not the same as null."""
+
+
+class _ChangeEvent(msgspec.Struct):
+    after: msgspec.Raw
+
+
+_decode_event = msgspec.json.Decoder(_ChangeEvent).decode
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedView:
+    """A view in one of the two outputs."""
+
+    output: PipelineOutput
+    name: str
+    """By which the output knows it."""
+    is_change_event: bool = False
+    """The documents are Debezium's change events (``format = "debezium"``): their rows are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Documents of one key that differ; None: there is none."""
+
+    old: bytes | None
+    new: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentComparison:
+    """How documents of two outputs compare. The order of columns and the spelling of numbers do not count."""
+
+    equal: int
+    different: int
+    """Documents whose key both have, with other values; without a key there are none."""
+    only_old: int
+    only_new: int
+    columns: Mapping[str, int]
+    """By column the number of different documents in which it has two values, or is on one side only."""
+    examples: Sequence[Difference]
+    """The first ones by the text of the documents, at most ten of each of the three."""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.different or self.only_old or self.only_new)
+
+
+def compare_views(
+    old: ComparedView,
+    new: ComparedView,
+    key: Sequence[str] = (),
+    *,
+    timeout: timedelta = timedelta(seconds=30),
+    clock: Clock | None = None,
+) -> tuple[CommitPosition, DocumentComparison]:
+    """Compares a view in two outputs at the newest commit at which both can be read; returns that, too.
+
+    Holds the documents of both in memory, as reading a view does.
+
+    Args:
+        old: The one.
+        new: The other.
+        key: See :func:`compare_documents`.
+        timeout: How long a common commit is looked for.
+        clock: For the deadline.
+
+    Raises:
+        ClientConfigError: The outputs are of several sources, or documents are not JSON or lack the key.
+        NotVisibleError: Nothing is visible yet in one of them.
+        StateNotKeptError: There was no common commit in time; says which pipeline is behind.
+        ClientUnavailableError: A server does not answer.
+    """
+
+    def look() -> tuple[CommitPosition, DocumentComparison] | StateNotKeptError:
+        try:
+            at = newest_common({old.output: [old.name], new.output: [new.name]})
+            documents = [_documents(each, at) for each in (old, new)]
+        except StateNotKeptError as error:
+            return error
+        return at, compare_documents(*documents, key)
+
+    return repeated(look, timeout, clock)
+
+
+def compare_documents(
+    old: Iterable[bytes], new: Iterable[bytes], key: Sequence[str] = ()
+) -> DocumentComparison:
+    """Compares documents; the answer does not depend on their order.
+
+    Args:
+        old: JSON objects.
+        new: The same of the other output.
+        key: The columns that tell documents apart; none: all of them, so that no two documents are different
+            ones of one key.
+
+    Raises:
+        ClientConfigError: A document is no JSON object, or lacks a column of the key.
+    """
+    held = [_by_key(documents, key) for documents in (old, new)]
+    equal = 0
+    found: list[Difference] = []
+    for one in held[0].keys() | held[1].keys():
+        here, there = (each.get(one, []) for each in held)
+        both, left, right = _unequal(here, there)
+        equal += both
+        pairs = min(len(left), len(right))
+        found += [Difference(*pair) for pair in zip(left, right, strict=False)]
+        found += [Difference(document, None) for document in left[pairs:]]
+        found += [Difference(None, document) for document in right[pairs:]]
+    found.sort(key=lambda each: (each.old or b"", each.new or b""))
+    different = [each for each in found if each.old is not None and each.new is not None]
+    only_old = [each for each in found if each.new is None]
+    only_new = [each for each in found if each.old is None]
+    return DocumentComparison(
+        equal=equal,
+        different=len(different),
+        only_old=len(only_old),
+        only_new=len(only_new),
+        columns=_differing_columns(different),
+        examples=[each for kind in (different, only_old, only_new) for each in kind[:_EXAMPLES]],
+    )
+
+
+def _documents(view: ComparedView, at: CommitPosition) -> list[bytes]:
+    found = view.output.read([view.name], at, None).documents[view.name]
+    return [row for each in found if (row := _row(each))] if view.is_change_event else list(found)
+
+
+def _row(event: bytes) -> bytes:
+    """Returns the row that a change event leaves, as it is written there; empty: it deletes it."""
+    try:
+        after = bytes(_decode_event(event).after)
+    except msgspec.MsgspecError as error:
+        raise ClientConfigError(f"a document is no change event: {event[:100]!r}", str(error)) from error
+    return b"" if after == b"null" else after
+
+
+def _by_key(documents: Iterable[bytes], key: Sequence[str]) -> dict[object, list[bytes]]:
+    found: dict[object, list[bytes]] = {}
+    for document in documents:
+        columns = _columns(document)
+        try:
+            one = _comparable([columns[name] for name in key] if key else columns)
+        except KeyError as error:
+            raise ClientConfigError(
+                f"a document has no column {error}, which was given as part of the key: {document[:100]!r}",
+                f"it has {', '.join(columns)}",
+            ) from error
+        found.setdefault(one, []).append(document)
+    return found
+
+
+def _unequal(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[int, list[bytes], list[bytes]]:
+    """Returns how many documents are on both sides, and the others of each, in the order of their texts."""
+    if list(old) == list(new):
+        return len(old), [], []
+    values = [[(_comparable(_columns(each)), each) for each in sorted(side)] for side in (old, new)]
+    counts = [Counter(value for value, _ in side) for side in values]
+    both = counts[0] & counts[1]
+    rest = [_without(side, both) for side in values]
+    return both.total(), rest[0], rest[1]
+
+
+def _without(side: Sequence[tuple[object, bytes]], both: Mapping[object, int]) -> list[bytes]:
+    left, rest = dict(both), []
+    for value, document in side:
+        if left.get(value, 0):
+            left[value] -= 1
+        else:
+            rest.append(document)
+    return rest
+
+
+def _differing_columns(different: Iterable[Difference]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for each in different:
+        old, new = _columns(each.old or b""), _columns(each.new or b"")
+        for name in old.keys() | new.keys():
+            sides = [_comparable(side.get(name, _ABSENT)) for side in (old, new)]
+            counts[name] += sides[0] != sides[1]
+    return {name: counts[name] for name in sorted(counts) if counts[name]}
+
+
+def _columns(document: bytes) -> dict[str, Any]:
+    try:
+        columns = json.loads(document, parse_float=Decimal)
+    except ValueError:
+        columns = None
+    if isinstance(columns, dict):
+        return columns
+    raise ClientConfigError(
+        f"a document is no JSON object: {document[:100]!r}",
+        "documents that need a schema registry cannot be compared; publish the view in another form beside",
+    )
+
+
+def _comparable(value: object) -> object:
+    """Returns what is equal, and hashes the same, if and only if JSON values mean the same."""
+    if isinstance(value, dict):
+        return frozenset((name, _comparable(each)) for name, each in value.items())
+    if isinstance(value, list):
+        return tuple(map(_comparable, value))
+    return (value, bool) if isinstance(value, bool) else value
