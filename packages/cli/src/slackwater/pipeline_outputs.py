@@ -139,14 +139,23 @@ def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:
 
 
 def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:
-    from psycopg.conninfo import make_conninfo
-
     from slackwater_client.table_views import TableOutput
+
+    return TableOutput(tables_url(settings, pipeline), pipeline)
+
+
+def tables_url(settings: Settings, pipeline: str) -> str:
+    """Returns the address of the database with a pipeline's tables, as libpq takes it, with the password.
+
+    Raises:
+        CommandConfigError: Nothing says where it is.
+    """
+    from psycopg.conninfo import make_conninfo
 
     server = settings.postgres.output()
     if server is None:
         raise _nowhere("postgres.output_url", pipeline)
-    return TableOutput(make_conninfo(server.url, password=server.password), pipeline)
+    return make_conninfo(server.url, password=server.password)
 
 
 def _lake(lake: LakeSettings | None, path: str, pipeline: str) -> LakeSettings:

@@ -71,8 +71,8 @@ def _check(pair: RevisionPair) -> None:
     for each in (pair.old, pair.new):
         if each.scope != "strict":
             raise CommandInputError(
-                f"pipeline {each.pipeline!r} has scope {each.scope!r}: each document is of a commit of its own",
-                "no commit shows both revisions; docs/scope.md says more",
+                f"pipeline {each.pipeline!r} has scope {each.scope!r}: no commit shows both revisions",
+                "each of its documents is of a commit of its own; docs/scope.md says more",
             )
 
 

@@ -94,10 +94,10 @@ def compare_views(
     def look() -> tuple[CommitPosition, DocumentComparison] | StateNotKeptError:
         try:
             at = newest_common({old.output: [old.name], new.output: [new.name]})
-            documents = [_documents(each, at) for each in (old, new)]
+            here, there = (_documents(each, at) for each in (old, new))
         except StateNotKeptError as error:
             return error
-        return at, compare_documents(*documents, key)
+        return at, compare_documents(here, there, key)
 
     return repeated(look, timeout, clock)
 

@@ -41,7 +41,7 @@ class TableOutput:
         try:
             self._database = psycopg.connect(url, connect_timeout=_CONNECT_SECONDS)
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise database_unavailable(error) from error
         self._database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._database.read_only = True
 
@@ -79,7 +79,7 @@ class TableOutput:
         for view in views:
             table, history = tables[view]
             if at is None or at == seen.position:
-                rows = sql.SQL("SELECT * FROM {}").format(_identifier(table))
+                rows = sql.SQL("SELECT * FROM {}").format(table_identifier(table))
             else:
                 rows = self._versions(view, history, at, seen.position)
             documents[view] = self._documents(rows, key)
@@ -98,7 +98,7 @@ class TableOutput:
     def _history_begins(self, history: str | None) -> int | None:
         if history is None:
             return None
-        row = self._row(sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(_identifier(history)))
+        row = self._row(sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(table_identifier(history)))
         return None if row is None else row[0]
 
     def _versions(
@@ -116,7 +116,7 @@ class TableOutput:
                 f"{view!r} keeps the newest state only",
                 hint,
             )
-        table = _identifier(history)
+        table = table_identifier(history)
         first = self._history_begins(history)
         if at.timeline != newest.timeline or first is None or at.lsn < first:
             raise StateNotKeptError(
@@ -140,17 +140,7 @@ class TableOutput:
         return [row[0].encode() for row in self._database.execute(query)]
 
     def _tables(self) -> dict[str, tuple[str, str | None]]:
-        """Returns each view's table, and that of its versions if there is one."""
-        found: dict[str, list[str]] = {}
-        for view, name in self._database.execute(_TABLES, (self._pipeline,)):
-            found.setdefault(view, []).append(name)
-        if not found:
-            raise ClientConfigError(
-                f"no pipeline {self._pipeline!r} has written to this database",
-                "check the name (from revision 2 on it ends in .v<revision>) and the address",
-            )
-        by_length = {view: sorted(names, key=len) for view, names in found.items()}
-        return {view: (names[0], names[1] if len(names) > 1 else None) for view, names in by_length.items()}
+        return tables_of(self._database, self._pipeline)
 
     def _visible(self) -> VisibleCommit | None:
         row = self._newest_row()
@@ -177,7 +167,25 @@ class TableOutput:
                 "no pipeline has written to this database, or its tables are gone: check the address",
             ) from error
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise database_unavailable(error) from error
+
+
+def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tuple[str, str | None]]:
+    """Returns each view's table, and that of its versions if there is one.
+
+    Raises:
+        ClientConfigError: No pipeline of that name has written here.
+    """
+    found: dict[str, list[str]] = {}
+    for view, name in database.execute(_TABLES, (pipeline,)):
+        found.setdefault(view, []).append(name)
+    if not found:
+        raise ClientConfigError(
+            f"no pipeline {pipeline!r} has written to this database",
+            "check the name (from revision 2 on it ends in .v<revision>) and the address",
+        )
+    by_length = {view: sorted(names, key=len) for view, names in found.items()}
+    return {view: (names[0], names[1] if len(names) > 1 else None) for view, names in by_length.items()}
 
 
 def _commit_of(row: _Row) -> VisibleCommit:
@@ -185,11 +193,13 @@ def _commit_of(row: _Row) -> VisibleCommit:
     return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
 
 
-def _identifier(table: str) -> sql.Identifier:
+def table_identifier(table: str) -> sql.Identifier:
+    """Returns a table's name, ``schema.table`` as in the ledger, quoted."""
     return sql.Identifier(*table.split(".", 1))
 
 
-def _unavailable(error: psycopg.Error) -> ClientUnavailableError:
+def database_unavailable(error: psycopg.Error) -> ClientUnavailableError:
+    """Says that PostgreSQL does not do its part."""
     return ClientUnavailableError(
         f"PostgreSQL refuses or does not answer: {str(error).strip()}", "check address, rights and server"
     )

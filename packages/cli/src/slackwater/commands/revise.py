@@ -8,13 +8,20 @@ from typing import Any
 import click
 
 from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError, CommandInputError
+from slackwater.errors import CommandConfigError, CommandInputError, CommandTimeoutError
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output
-from slackwater.pipeline_outputs import open_outputs
+from slackwater.pipeline_outputs import open_outputs, tables_url
 from slackwater.pipelines import open_pipeline_log
 from slackwater.revisions import RevisionPair, name_in_output, named_pipeline, revision_pair
-from slackwater_client import ComparedView, Difference, DocumentComparison, PipelineOutput, compare_views
+from slackwater_client import (
+    ComparedView,
+    Difference,
+    DocumentComparison,
+    NotVisibleError,
+    PipelineOutput,
+    compare_views,
+)
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 
 _SHOWN = 200
@@ -26,11 +33,20 @@ Compared = Mapping[str, tuple[CommitPosition, DocumentComparison]]
 
 @click.group()
 def revise() -> None:
-    """Compare two revisions of a pipeline.
+    """Compare two revisions of a pipeline, and switch readers from one to the other.
 
     A pipeline whose views change is built anew beside the old one: `revision = 2` in pipeline.toml, and
     `slackwater run` again. Both publish at the commits of the same source, so what they say can be compared
-    commit by commit before any reader moves.
+    commit by commit before any reader moves. Readers of tables in PostgreSQL then move in one transaction,
+    and back as easily.
+
+    \b
+    The way:
+      slackwater run pipelines/shop --checkpoint …         with revision = 2; leave revision 1 running
+      slackwater topology                                  until shop.v2 is no longer behind
+      slackwater revise compare shop
+      slackwater revise switch shop --to 2 --schema reports
+      slackwater revise switch shop --to 1 --schema reports        takes it back
 
     Read on in docs/revisions.md.
     """
@@ -108,6 +124,57 @@ def compare(
     else:
         show_comparison(output, pair, found)
     return 0 if all(each.is_equal for _, each in found.values()) else 1
+
+
+@revise.command()
+@click.argument("pipeline", metavar="NAME")
+@click.option("--to", "revision", type=click.IntRange(min=1), required=True, help="The revision to be read.")
+@click.option("--schema", required=True, help="Where the views of readers are; made if missing.")
+@click.option("--accept-earlier", is_flag=True, help="Also to a revision that is behind: readers go back.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=30,
+    show_default=True,
+    help="Seconds to wait for the revision to catch up, and for readers in a transaction.",
+)
+@click.pass_context
+def switch(
+    ctx: click.Context, pipeline: str, revision: int, schema: str, accept_earlier: bool, timeout: float
+) -> None:
+    """Let readers of tables in PostgreSQL read another revision, all of its views from one moment on.
+
+    Readers use views in a schema of their own, in place of the tables: one per view of the pipeline, and
+    slackwater_ledger, which says of which revision and of which commit they are. The switch replaces all of
+    them in one transaction. It waits until the revision has come as far as the one that is read, so that
+    readers do not go back, and is refused if it has not in time. The first switch makes the views. Killed at
+    any moment, it has changed all or nothing; to do it again changes nothing. Grants on the views stay.
+
+    \b
+    Examples:
+      slackwater revise switch shop_tables --to 1 --schema reports     before there is a second one
+      slackwater revise switch shop_tables --to 2 --schema reports
+      slackwater revise switch shop_tables --to 1 --schema reports --accept-earlier     revision 1 has stopped
+
+    \b
+    Exit codes:
+      0  switched      1  failed, nothing was changed
+      2  wrong usage or settings      3  the revision is behind, nothing was changed
+
+    The database is that of postgres.output_url. Its user owns the views; besides, it needs CREATE on the
+    database, SELECT on the tables and on slackwater.ledger_tables, SELECT and UPDATE on slackwater.ledger.
+    """
+    from slackwater_client.table_switch import switch_tables
+    from slackwater_spark.pipeline.settings import revision_name
+
+    name = revision_name(pipeline, revision)
+    url, limit = tables_url(start_command(ctx), name), timedelta(seconds=timeout)
+    try:
+        done = switch_tables(url, schema, name, accept_earlier=accept_earlier, timeout=limit)
+    except NotVisibleError as error:
+        raise CommandTimeoutError(error.problem, error.hint) from error
+    came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
+    Output().line(f"readers of schema {schema}: {name} at {done.position}{came_from}")
 
 
 def parse_revisions(text: str | None) -> tuple[int, int] | None:

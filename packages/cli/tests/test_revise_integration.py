@@ -1,0 +1,95 @@
+"""``slackwater revise`` over topics, tables and lakes of two revisions that have registered in Kafka."""
+
+import json
+import uuid
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slackwater import main
+from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater_markers import KafkaPipelineLog
+from slackwater_markers.testing import REGISTRATION
+from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+
+pytestmark = pytest.mark.integration
+
+OUTPUTS = {
+    "kafka": 'topic = "{name}.one"',
+    "postgres": 'kind = "postgres"\ntable = "{name}.one"',
+    "delta": 'kind = "delta"\ntable = "{name}.one"',
+}
+
+
+@pytest.fixture
+def servers(kafka_broker: KafkaBroker, postgres_server: PostgresServer, tmp_path: Path) -> Servers:
+    lake = LakeSettings(place=str(tmp_path / "lake"))
+    (tmp_path / "slackwater.toml").write_text(
+        f'[kafka]\nbootstrap = "{kafka_broker.bootstrap}"\n'
+        f'[postgres]\noutput_url = "{postgres_server.dsn()}"\n[delta]\nlocation = "lake"\n'
+    )
+    url = PostgresSettings(postgres_server.dsn())
+    return Servers(KafkaSettings(kafka_broker.bootstrap), postgres=url, delta=lake)
+
+
+def revisions(
+    kind: str, servers: Servers, folder: Path, opened: ExitStack
+) -> tuple[str, PublishingPipeline, PublishingPipeline]:
+    """Returns the name of a pipeline and two revisions of it, which are registered."""
+    base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
+    log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
+    log.ensure()
+    for number, name in enumerate((base, f"{base}.v2"), 1):
+        place = name.replace(".", "_")
+        output = OUTPUTS[kind].format(name=place)
+        made = publishing_pipeline(folder / name, view="one", output=output, servers=servers)
+        found.append(opened.enter_context(made))
+        view = replace(REGISTRATION.views[0], name="one", output=f"{place}.one", kind=kind, format="")
+        run = replace(REGISTRATION, pipeline=name, base_name=base, revision=number, views=(view,))
+        log.register(run)
+    return base, found[0], found[1]
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_revisions_are_compared_at_a_commit_that_both_have(
+    kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(tmp_path / "slackwater.toml")]
+    with ExitStack() as opened:
+        base, old, new = revisions(kind, servers, tmp_path, opened)
+        ask = [*config, "revise", "compare", base, "--key", "one=id", "--json"]
+        old.publish({1: 1, 2: 2, 3: 3})
+        new.publish({1: 1, 2: 20, 4: 4})
+        capsys.readouterr()
+        assert main.run(ask) == 1, capsys.readouterr().err
+        found = json.loads(capsys.readouterr().out)["views"]["one"]
+        counts = [found[each] for each in ("equal", "different", "only_old", "only_new")]
+        assert (found["commit_lsn"], counts, found["columns"]) == (100, [1, 1, 1, 1], {"value": 1})
+        old.publish({2: 20, 3: None, 4: 4})
+        new.publish({1: 1})
+        assert main.run(ask) == 0
+        assert json.loads(capsys.readouterr().out)["views"]["one"]["equal"] == 3
+
+
+def test_readers_of_tables_are_switched_and_told_so(
+    servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(tmp_path / "slackwater.toml")]
+    with ExitStack() as opened:
+        base, old, new = revisions("postgres", servers, tmp_path, opened)
+        switch = [*config, "revise", "switch", base, "--schema", f"readers_{base}", "--timeout", "0", "--to"]
+        old.publish({1: 1})
+        old.publish({1: 2})
+        new.publish({1: 1})
+        capsys.readouterr()
+        assert main.run([*switch, "1"]) == 0
+        assert capsys.readouterr().out == f"readers of schema readers_{base}: {base} at 1/0/C8\n"
+        assert main.run([*switch, "2"]) == 3
+        assert "readers are at 1/0/C8" in capsys.readouterr().err
+        new.publish({1: 2})
+        assert main.run([*switch, "2"]) == 0
+        told = f"readers of schema readers_{base}: {base}.v2 at 1/0/C8, before {base} at 1/0/C8\n"
+        assert capsys.readouterr().out == told

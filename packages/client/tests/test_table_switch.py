@@ -1,0 +1,235 @@
+"""Readers of tables in a real PostgreSQL, while they are switched from one revision to another and back.
+
+How the promises were seen to fail. At once: ``_switched`` runs without the transaction around it. Never back:
+without ``_check_not_behind``, and without the lock on the ledger's rows.
+"""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from slackwater_client import ClientConfigError, ClientUnavailableError, NotVisibleError
+from slackwater_client.table_switch import LEDGER_VIEW, TableSwitch, switch_tables
+from slackwater_devstack import PostgresServer
+from slackwater_protocol import CommitPosition, KafkaSettings, PostgresSettings, Servers
+from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+
+pytestmark = pytest.mark.integration
+
+NOW = timedelta(0)
+
+
+class World:
+    """Two revisions of a pipeline, and the schema of their readers. A batch sets row 1 to its LSN."""
+
+    def __init__(self, server: PostgresServer, folder: Path, opened: ExitStack) -> None:
+        self.url, self.folder, self.opened = server.dsn(), folder, opened
+        self.name = f"p{uuid.uuid4().hex[:10]}"
+        self.schema = f"r{uuid.uuid4().hex[:10]}"
+        self.database = opened.enter_context(closing(psycopg.connect(self.url, autocommit=True)))
+        self.old, self.new = self.pipeline(self.name), self.pipeline(f"{self.name}.v2")
+
+    def pipeline(self, name: str) -> PublishingPipeline:
+        table = f"{name.replace('.', '_')}.one"
+        servers = Servers(KafkaSettings(""), postgres=PostgresSettings(self.url))
+        output = f'kind = "postgres"\ntable = "{table}"'
+        made = publishing_pipeline(self.folder / name, view="one", output=output, servers=servers)
+        return self.opened.enter_context(made)
+
+    def publish(self, *pipelines: PublishingPipeline) -> None:
+        for each in pipelines:
+            each.publish({1: each.lsn + 100})
+
+    def ask(self, query: LiteralString, *parts: sql.Composable) -> psycopg.Cursor[Any]:
+        return self.database.execute(sql.SQL(query).format(*parts))
+
+    def table(self, pipeline: PublishingPipeline) -> sql.Identifier:
+        return sql.Identifier(pipeline.folder.name.replace(".", "_"), "one")
+
+    def switch(self, pipeline: PublishingPipeline, **options: Any) -> TableSwitch:
+        return switch_tables(self.url, self.schema, pipeline.folder.name, **options)
+
+    def seen(self) -> tuple[str, int, int]:
+        """Returns what a reader sees: the pipeline, its commit, and the value of the row."""
+        ledger, view = (sql.Identifier(self.schema, name) for name in (LEDGER_VIEW, "one"))
+        row = self.ask("SELECT l.pipeline, l.commit_lsn, v.value FROM {} l, {} v", ledger, view).fetchone()
+        assert row is not None
+        return row[0], row[1], row[2]
+
+
+@pytest.fixture
+def world(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as opened:
+        yield World(postgres_server, tmp_path, opened)
+
+
+def test_readers_are_switched_and_switched_back(world: World) -> None:
+    world.publish(world.old)
+    first = world.switch(world.old, timeout=NOW)
+    assert first == TableSwitch(None, None, CommitPosition(1, 100))
+    world.publish(world.new, world.new)
+    assert world.seen() == (world.name, 100, 100)
+    done = world.switch(world.new, timeout=NOW)
+    assert done == TableSwitch(world.name, CommitPosition(1, 100), CommitPosition(1, 200))
+    assert world.seen() == (f"{world.name}.v2", 200, 200)
+    world.publish(world.new)
+    assert world.switch(world.new, timeout=NOW).before == f"{world.name}.v2"
+    assert world.seen() == (f"{world.name}.v2", 300, 300)
+    world.publish(world.old, world.old)
+    world.switch(world.old, timeout=NOW)
+    assert world.seen() == (world.name, 300, 300)
+
+
+def test_readers_go_back_only_if_somebody_says_so(world: World) -> None:
+    world.publish(world.old, world.old, world.new)
+    world.switch(world.old, timeout=NOW)
+    with pytest.raises(NotVisibleError, match=r"stands at 1/0/64, readers are at 1/0/C8"):
+        world.switch(world.new, timeout=NOW)
+    assert world.seen() == (world.name, 200, 200)
+    world.switch(world.new, timeout=NOW, accept_earlier=True)
+    assert world.seen() == (f"{world.name}.v2", 100, 100)
+
+
+def test_a_switch_that_is_killed_at_any_statement_has_changed_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.publish(world.old, world.new)
+    world.switch(world.old, timeout=NOW)
+    execute, left = psycopg.Connection.execute, 0
+
+    def dying(connection: psycopg.Connection[Any], *arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            connection.pgconn.finish()  # as the kernel does for a process that is gone
+            raise KeyboardInterrupt
+        return execute(connection, *arguments, **options)
+
+    steps = 0
+    while True:
+        left, before = steps, world.seen()
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Connection, "execute", dying)
+            try:
+                world.switch(world.new, timeout=NOW)
+                break
+            except KeyboardInterrupt:
+                steps += 1
+        assert world.seen() == before
+    assert steps > 8
+    assert world.seen() == (f"{world.name}.v2", 100, 100)
+
+
+def test_readers_see_whole_commits_that_only_rise_while_they_are_switched(world: World) -> None:
+    world.publish(world.old, world.new)
+    world.switch(world.old)
+    is_over, found = threading.Event(), list[tuple[str, int, int]]()
+
+    def publish() -> None:
+        while not is_over.is_set():
+            world.publish(world.old, world.new)
+
+    def read() -> None:
+        while not is_over.is_set():
+            found.append(world.seen())
+
+    threads = [threading.Thread(target=each) for each in (publish, read)]
+    for each in threads:
+        each.start()
+    try:
+        for _ in range(10):
+            world.switch(world.new)
+            world.switch(world.old)
+    finally:
+        is_over.set()
+        for each in threads:
+            each.join()
+    assert {pipeline for pipeline, _, _ in found} <= {world.name, f"{world.name}.v2"}
+    assert all(lsn == value for _, lsn, value in found)
+    lsns = [lsn for _, lsn, _ in found]
+    assert lsns == sorted(lsns)
+
+
+def test_grants_stay_also_if_columns_change(world: World) -> None:
+    world.publish(world.old, world.new)
+    role, view = f"reader of {world.schema}", sql.Identifier(world.schema, "one")
+    world.ask("CREATE ROLE {}", sql.Identifier(role))
+    world.ask("ALTER TABLE {} ADD COLUMN more text", world.table(world.new))
+    world.switch(world.old)
+    world.ask("GRANT SELECT ON {} TO {} WITH GRANT OPTION", view, sql.Identifier(role))
+    privilege = sql.Literal(role), sql.Literal(f"{world.schema}.one")
+    for pipeline, columns in ((world.new, 3), (world.old, 2)):
+        world.switch(pipeline)
+        assert len(world.ask("SELECT * FROM {}", view).description or ()) == columns
+        may = world.ask("SELECT has_table_privilege({}, {}, 'SELECT WITH GRANT OPTION')", *privilege)
+        assert may.fetchone() == (True,)
+    world.ask("DROP SCHEMA {} CASCADE", sql.Identifier(world.schema))
+    world.ask("DROP ROLE {}", sql.Identifier(role))
+
+
+def test_a_schema_with_tables_of_the_same_name_is_refused(world: World) -> None:
+    world.publish(world.old)
+    with pytest.raises(ClientConfigError, match="is no view"):
+        switch_tables(world.url, world.name, world.name, timeout=NOW)
+    with pytest.raises(ClientConfigError, match="no pipeline 'nobody' has written"):
+        switch_tables(world.url, world.schema, "nobody", timeout=NOW)
+
+
+def test_the_views_of_another_pipeline_are_left_alone(world: World) -> None:
+    other = world.pipeline(f"q{world.name}")
+    world.publish(world.old, other)
+    world.switch(world.old, timeout=NOW)
+    with pytest.raises(ClientConfigError, match="are those of pipeline"):
+        world.switch(other, timeout=NOW)
+    assert world.seen() == (world.name, 100, 100)
+
+
+def test_columns_that_others_depend_on_are_not_taken_away(world: World) -> None:
+    world.publish(world.old, world.new)
+    world.ask("ALTER TABLE {} ADD COLUMN more text", world.table(world.new))
+    world.switch(world.new, timeout=NOW)
+    mine, view = (sql.Identifier(world.schema, name) for name in ("mine", "one"))
+    world.ask("CREATE VIEW {} AS SELECT more FROM {}", mine, view)
+    with pytest.raises(ClientConfigError, match="other objects depend on it"):
+        world.switch(world.old, timeout=NOW)
+    assert world.seen() == (f"{world.name}.v2", 100, 100)
+
+
+def test_a_revision_without_a_view_that_readers_have_is_refused(world: World) -> None:
+    world.publish(world.old, world.new)
+    world.switch(world.old, timeout=NOW)
+    new = sql.Literal(f"{world.name}.v2")
+    world.ask("UPDATE slackwater.ledger_tables SET view = 'two' WHERE pipeline = {}", new)
+    with pytest.raises(ClientConfigError, match="has no view 'one', which readers"):
+        world.switch(world.new, timeout=NOW)
+    assert world.seen() == (world.name, 100, 100)
+
+
+def test_commits_of_two_sources_are_not_compared(world: World) -> None:
+    world.publish(world.old, world.new)
+    world.switch(world.old, timeout=NOW)
+    world.ask(
+        "UPDATE slackwater.ledger SET source = 'x' WHERE pipeline = {}", sql.Literal(f"{world.name}.v2")
+    )
+    with pytest.raises(ClientConfigError, match="reads source 'inv' and"):
+        world.switch(world.new, timeout=NOW)
+    assert world.seen() == (world.name, 100, 100)
+
+
+def test_a_reader_in_a_transaction_is_waited_for(world: World) -> None:
+    world.publish(world.old, world.new)
+    world.switch(world.old, timeout=NOW)
+    with closing(psycopg.connect(world.url)) as reader:
+        reader.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(world.schema, "one")))
+        with pytest.raises(ClientUnavailableError, match="do not let go of its views"):
+            world.switch(world.new, timeout=NOW)
+    world.switch(world.new)
+    assert world.seen()[0] == f"{world.name}.v2"
