@@ -26,7 +26,7 @@ LEDGER_VIEW: Final = "slackwater_ledger"
 _CONNECT_SECONDS: Final = 10
 _LOCK_WAIT: Final = "300ms"
 """So long a reader in a transaction may hold up the switch, and new readers wait, before it is tried again.
-Less than PostgreSQL's ``deadlock_timeout``: a reader who takes views in another order does not fail."""
+Less than PostgreSQL's ``deadlock_timeout``: if a reader takes views in another order, this gives way."""
 _POSITION: Final = (
     "SELECT source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
 )
