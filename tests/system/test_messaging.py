@@ -31,7 +31,12 @@ def stack(dev_stack: Callable[..., DevStack], tmp_path_factory: pytest.TempPathF
         yield made
 
 
-@pytest.mark.parametrize("point", list(crash_points(captured=True)), ids=str)
+POINTS = tuple(crash_points(captured=True))
+
+
+@pytest.mark.parametrize(
+    "point", [*(pytest.param(each, marks=pytest.mark.full) for each in POINTS[:-1]), POINTS[-1]], ids=str
+)
 def test_a_death_of_the_relay_costs_nothing(stack: DevStack, point: CrashPoint) -> None:
     order = new_order(point.way, stack.postgres.dsn(), stack.kafka.bootstrap)
     report = crash_and_recover(point, order)

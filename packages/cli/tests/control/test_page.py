@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService, Keys
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -224,7 +224,7 @@ class Page:
         return list(self.browser.find_elements(By.CSS_SELECTOR, selector))
 
     def press(self, *keys: str) -> None:
-        self.browser.switch_to.active_element.send_keys(*keys)
+        ActionChains(self.browser).send_keys(*keys).perform()
 
     @property
     def focused(self) -> str:

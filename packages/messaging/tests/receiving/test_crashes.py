@@ -23,7 +23,14 @@ def world(broker: KafkaBroker, server: PostgresServer, way: Way | Twin | None) -
     return made
 
 
-@pytest.mark.parametrize("way", [*Way, None])
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way.TABLE,
+        None,
+        *(pytest.param(way, marks=pytest.mark.full) for way in Way if way is not Way.TABLE),
+    ],
+)
 def test_a_member_that_is_killed_at_each_step_in_turn_does_everything_once(
     kafka_broker: KafkaBroker, postgres_server: PostgresServer, way: Way | None
 ) -> None:

@@ -90,7 +90,7 @@ def test_a_database_that_is_killed_costs_nothing_but_time(
     ("way", "step"),
     [
         (Way.TABLE, ReceiverStep.COMMITTED),
-        (None, ProcessorStep.OFFSETS_SENT),
+        pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.full),
         pytest.param(None, ProcessorStep.PRODUCED, marks=pytest.mark.full),
         pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.full),
         pytest.param(Way.FILTERED, ReceiverStep.STORED, marks=pytest.mark.full),

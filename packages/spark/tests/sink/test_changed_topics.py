@@ -236,7 +236,9 @@ def test_progress_of_an_older_version_is_continued(
     assert topics.progress(settings)[1].topics.keys() == {out(settings), settings.outputs[0].commits}
 
 
-@pytest.mark.parametrize("damage", [delete_output, add_partitions, write_to_output])
+@pytest.mark.parametrize(
+    "damage", [pytest.param(delete_output, marks=pytest.mark.full), add_partitions, write_to_output]
+)
 def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, broker: Broker, damage: Damage
 ) -> None:
