@@ -9,7 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -83,7 +83,7 @@ class ControlPlane:
                 process.start()
                 theirs.close()
                 self._wait_for(process)
-                _end(process)
+            _end(process)  # it has seen that the pipe is closed
             if not self._stop.wait(_RESTART_SECONDS):
                 _log.error("the control plane ended (exit code %s); starting it again", process.exitcode)
 
@@ -155,9 +155,7 @@ def _listening(control: ControlSection) -> socket.socket:
 
 
 def _end(process: BaseProcess) -> None:
-    if process.is_alive():
-        process.terminate()
-        process.join(_END_SECONDS)
+    process.join(_END_SECONDS)
     if process.is_alive():
         process.kill()
     process.join()
@@ -165,9 +163,8 @@ def _end(process: BaseProcess) -> None:
 
 def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> None:
     """Answers until the parent process ends; the body of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all of a terminal: the parent ends this one
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):  # which may go to all processes: the parent ends this one
+        signal.signal(number, signal.SIG_IGN)
     configure_logging(settings.log)
     gc.freeze()
     control, kafka, clock = (
@@ -200,12 +197,20 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
         ssl_ca_certs=None if control.client_ca is None else str(control.client_ca),
         ssl_cert_reqs=ssl.CERT_NONE if control.client_ca is None else ssl.CERT_REQUIRED,
     )
-    uvicorn.Server(config).run([listening])
+    server = uvicorn.Server(config)
+    # Not in the main thread, where it would take signals for itself.
+    threading.Thread(target=_run, args=(server, listening), name="http", daemon=True).start()
+    with suppress(EOFError, OSError):
+        parent.recv()  # ends when the other end of the pipe is closed, as it is when its holder is killed
+    os._exit(0)
 
 
-def _end_with(parent: Connection) -> None:
-    """Ends this process when the other end of the pipe is closed, as it is when its holder is killed."""
+def _run(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Answers; a process that does so no more has to end, to be started again."""
     try:
-        parent.recv()
-    except (EOFError, OSError):
-        os._exit(0)
+        server.run([listening])
+    except BaseException:
+        _log.exception("the control plane has a fault")
+        raise
+    finally:
+        os._exit(1)
