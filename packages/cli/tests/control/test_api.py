@@ -83,7 +83,7 @@ class Api:
         self.picture = GivenPicture()
         clock = SystemClock()
         app = make_app(self.picture, Gate(tokens), limit or RateLimit(1e6, 1_000_000, clock))
-        self.client = TestClient(app, raise_server_exceptions=False)
+        self.client = TestClient(app, "http://127.0.0.1:8086", raise_server_exceptions=False)
 
     def get(self, path: str, token: str = "", **headers: str) -> Any:
         return self.client.get(path, headers=self._headers(token) | headers)
@@ -282,6 +282,49 @@ def test_no_answer_may_be_framed_sniffed_or_run_scripts_of_others(api: Api) -> N
         assert headers["X-Content-Type-Options"] == "nosniff"
 
 
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8086", "127.0.0.1.evil.example", "10.0.0.1"])
+def test_another_sites_name_that_leads_here_is_not_answered(
+    api: Api, tokens: tuple[Path, dict[str, str]], host: str
+) -> None:
+    for path in ("/", f"{ROOT}/topology"):
+        assert api.get(path, Host=host).status_code == 421
+        assert api.get(path, Host="localhost:9").status_code == 200
+        assert api.get(path, Host="[::1]:9").status_code == 200
+    with_tokens = Api(tokens[0])
+    assert with_tokens.get(f"{ROOT}/topology", tokens[1]["viewer"], Host=host).status_code == 200
+    app = make_app(api.picture, Gate(None), RateLimit(1e6, 100, SystemClock()), has_tls=True)
+    assert TestClient(app, "https://control.example").get(f"{ROOT}/topology").status_code == 200
+
+
+def test_what_an_operator_has_decided_already_is_decided_again(tokens: tuple[Path, dict[str, str]]) -> None:
+    api = Api(tokens[0])
+    first = api.decide(tokens[1]["operator"])
+    headers = {"Authorization": f"Bearer {tokens[1]['operator']}", "If-None-Match": first.headers["ETag"]}
+    path, body = f"{ROOT}/sources/{SOURCE}/decisions", {"kind": "skip", "to_lsn": "0/700"}
+    assert api.client.post(path, json=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(("role", "status"), [("", 401), ("viewer", 403), ("operator", 409)])
+def test_who_was_refused_a_decision_is_logged_too(
+    tokens: tuple[Path, dict[str, str]], caplog: pytest.LogCaptureFixture, role: str, status: int
+) -> None:
+    api = Api(tokens[0])
+    assert api.decide(tokens[1].get(role, ""), to_lsn="0/1", dry_run=True).status_code == status
+    (record,) = (each for each in caplog.records if each.name == "slackwater.control.api")
+    assert record.__dict__["status"] == status
+    assert ("dry_run=True" in record.getMessage()) == (role == "operator")
+
+
+def test_a_body_that_cannot_be_read_is_logged_too(
+    tokens: tuple[Path, dict[str, str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    api = Api(tokens[0])
+    assert api.decide(tokens[1]["operator"], kind="drop").status_code == 400
+    assert [each.__dict__["status"] for each in caplog.records if each.name == "slackwater.control.api"] == [
+        400
+    ]
+
+
 def test_decisions_are_logged_with_who_took_them(
     tokens: tuple[Path, dict[str, str]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,4 +332,5 @@ def test_decisions_are_logged_with_who_took_them(
     api.decide(tokens[1]["operator"])
     (record,) = (each for each in caplog.records if each.name == "slackwater.control.api")
     assert (record.__dict__["client"], record.__dict__["status"]) == ("the operator", 200)
+    assert "to_lsn='0/700'" in record.getMessage()
     assert tokens[1]["operator"] not in caplog.text

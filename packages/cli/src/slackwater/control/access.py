@@ -8,6 +8,7 @@ import tomllib
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -158,6 +159,14 @@ class RateLimit:
         if len(self._left) > _MANY_CLIENTS:
             self._left.popitem(last=False)
         return 0.0 if is_allowed else (1 - left) / self._per_second
+
+
+def is_loopback(host: str) -> bool:
+    """Says whether a name or an address is this machine's own, which nobody else can reach."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _hash(token: str) -> str:

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slackwater.control.access import Client, Gate, RateLimit, Role
+from slackwater.control.access import Client, Gate, RateLimit, Role, is_loopback
 from slackwater.control.requests import DecisionAnswer, DecisionRequest
 from slackwater.doctor.report import SourceReport
 from slackwater.errors import CommandInputError
@@ -186,13 +186,17 @@ class Routes:
             raise _unknown("source", source)
 
 
-def make_app(picture: Picture, gate: Gate, limit: RateLimit) -> ASGIApp:
+def make_app(picture: Picture, gate: Gate, limit: RateLimit, *, has_tls: bool = False) -> ASGIApp:
     """Returns the application: the routes, their description, and the page.
+
+    Without tokens and TLS only names of this machine are answered: a page of another site, whose name is made
+    to lead here, would else read everything.
 
     Args:
         picture: Where answers come from.
         gate: Says who asks.
         limit: Says how often.
+        has_tls: Whether the server shows a certificate, which no other name has.
     """
     routes = Routes(picture)
     described = msgspec.json.encode(openapi())
@@ -211,7 +215,7 @@ def make_app(picture: Picture, gate: Gate, limit: RateLimit) -> ASGIApp:
         ],
         exception_handlers={HTTPException: _http_problem, Exception: _fault},
     )
-    return _Limited(app, limit)
+    return _Guarded(app, limit, has_loopback_only=not has_tls and not gate.has_tokens)
 
 
 def openapi() -> dict[str, Any]:
@@ -261,39 +265,42 @@ def openapi() -> dict[str, Any]:
 def _endpoint(route: Answered, routes: Routes, gate: Gate) -> Callable[[Request], Awaitable[Response]]:
     answer = getattr(routes, route.name)
 
-    async def endpoint(request: Request) -> Response:
+    async def read(request: Request) -> Response:
         client = gate.admit(request.headers.get("authorization", ""), _address(request))
         refused = _refused(client, route.role, has_tokens=gate.has_tokens)
-        if refused is not None:
-            return refused
-        arguments: dict[str, Any] = dict(request.path_params)
-        if route.body is not None:
-            body = await _body(request)
-            try:
-                arguments["body"] = msgspec.json.decode(body, type=route.body)
-            except msgspec.MsgspecError as error:
-                return _problem(
-                    HTTPStatus.BAD_REQUEST, f"the request cannot be read: {error}", "see /api/v1/openapi.json"
-                )
-        return await run_in_threadpool(_answered, route, lambda: answer(client, **arguments), client, request)
+        return refused or await _answered(lambda: answer(client, **request.path_params), request)
 
-    return endpoint
+    async def decide(request: Request) -> Response:
+        client = gate.admit(request.headers.get("authorization", ""), _address(request))
+        asked: object = "what was not read"
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+        try:
+            response = _refused(client, route.role, has_tokens=gate.has_tokens)
+            if response is None:
+                body = asked = await _body(request, route.body)
+                response = await _answered(lambda: answer(client, **request.path_params, body=body), request)
+            status = HTTPStatus(response.status_code)
+            return response
+        except HTTPException as error:
+            status = HTTPStatus(error.status_code)
+            raise
+        finally:  # whoever was refused is logged, too
+            fields = {"client": client.name, "path": request.url.path, "status": int(status)}
+            _log.warning("%s asks for %s: %s: %d", client.name, request.url.path, asked, status, extra=fields)
+
+    return read if route.body is None else decide
 
 
-def _answered(route: Answered, answer: Callable[[], object], client: Client, request: Request) -> Response:
+async def _answered(answer: Callable[[], object], request: Request) -> Response:
     """Answers in a thread: whatever asks Kafka blocks."""
     try:
-        response = _response(HTTPStatus.OK, msgspec.json.encode(answer()), request)
+        return _response(HTTPStatus.OK, msgspec.json.encode(await run_in_threadpool(answer)), request)
     except _NotFoundError as error:
-        response = _problem(HTTPStatus.NOT_FOUND, error.problem, error.hint)
+        return _problem(HTTPStatus.NOT_FOUND, error.problem, error.hint)
     except CommandInputError as error:
-        response = _problem(HTTPStatus.CONFLICT, error.problem, error.hint)
+        return _problem(HTTPStatus.CONFLICT, error.problem, error.hint)
     except ExplainedError as error:
-        response = _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
-    if route.role is not Role.VIEWER:
-        fields = {"client": client.name, "path": request.url.path, "status": response.status_code}
-        _log.warning("%s asked for %s: %d", client.name, request.url.path, response.status_code, extra=fields)
-    return response
+        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
 
 
 class _NotFoundError(ExplainedError):
@@ -323,8 +330,12 @@ def _refused(client: Client, role: Role, *, has_tokens: bool) -> Response | None
     return None
 
 
-async def _body(request: Request) -> bytes:
-    """Reads a body, but no more than a decision needs."""
+async def _body(request: Request, kind: Any) -> Any:
+    """Reads a body, but no more than a decision needs.
+
+    Raises:
+        HTTPException: it is not what the route takes.
+    """
     if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected Content-Type: {_JSON}")
     body = b""
@@ -332,21 +343,33 @@ async def _body(request: Request) -> bytes:
         body += part
         if len(body) > LARGEST_BODY:
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {LARGEST_BODY} bytes")
-    return body
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        problem = f"the request cannot be read: {error}; see {ROOT}/openapi.json"
+        raise HTTPException(HTTPStatus.BAD_REQUEST, problem) from error
 
 
-class _Limited:
-    """Lets each address ask so often, adds headers; beside the routes, so that nothing escapes it."""
+class _Guarded:
+    """Lets each address ask so often, and only under names that are expected; around all routes."""
 
-    def __init__(self, app: ASGIApp, limit: RateLimit) -> None:
+    def __init__(self, app: ASGIApp, limit: RateLimit, *, has_loopback_only: bool) -> None:
         self._app = app
         self._limit = limit
+        self._has_loopback_only = has_loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        wait = self._limit.take(_address(Request(scope)))
+        request = Request(scope)
+        if self._has_loopback_only and not is_loopback(request.url.hostname or ""):
+            hint = "ask 127.0.0.1 or localhost; other names need control.tokens or control.certificate"
+            await _problem(HTTPStatus.MISDIRECTED_REQUEST, "this name is not served", hint)(
+                scope, receive, send
+            )
+            return
+        wait = self._limit.take(_address(request))
         if wait > 0:
             response = _problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
@@ -370,7 +393,8 @@ def _etag(body: bytes) -> str:
 def _response(status: HTTPStatus, body: bytes, request: Request | None = None, kind: str = _JSON) -> Response:
     """Makes an answer; one that the client has already is not sent again."""
     headers = _HEADERS | {"ETag": _etag(body)}
-    if request is not None and headers["ETag"] in request.headers.get("if-none-match", ""):
+    known = "" if request is None or request.method != "GET" else request.headers.get("if-none-match", "")
+    if headers["ETag"] in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(body, status, headers, kind)
 

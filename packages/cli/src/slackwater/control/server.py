@@ -10,13 +10,12 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 import uvicorn
 
-from slackwater.control.access import Gate, RateLimit
+from slackwater.control.access import Gate, RateLimit, is_loopback
 from slackwater.control.api import make_app
 from slackwater.control.picture import ClusterPicture
 from slackwater.conversion import kafka_settings, sources_of
@@ -121,18 +120,11 @@ def check_control(control: ControlSection) -> None:
         problem = "control.client_ca asks clients for certificates, which needs TLS"
         raise CommandConfigError(problem, "set control.certificate and control.key, too")
     host = _address(control)[0]
-    if control.tokens is None and control.client_ca is None and not _is_loopback(host):
+    if control.tokens is None and control.client_ca is None and not is_loopback(host):
         raise CommandConfigError(
             f"control.listen is {control.listen}: other machines could read everything",
             "listen on 127.0.0.1, or set control.tokens (see `slackwater token`) or control.client_ca",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _address(control: ControlSection) -> tuple[str, int]:
@@ -181,10 +173,11 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     )
     limit = RateLimit(control.requests_per_second, int(control.requests_per_second * _BURST_SECONDS), clock)
     config = uvicorn.Config(
-        make_app(picture, Gate(control.tokens), limit),
+        make_app(picture, Gate(control.tokens), limit, has_tls=control.certificate is not None),
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # or clients could say that they are another one
         lifespan="off",
         ws="none",
         loop="asyncio",
