@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater_control import Culprit, Delays, HopKind, make_topology, measure_delays
-from slackwater_markers.testing import REGISTRATION
+from slackwater_markers.testing import REGISTRATION, make_cut
 from slackwater_protocol import Cut, PipelineEntry, PipelineRecord, PipelineReport, RegisteredView, RunEnd
 
 NOW_MS = 1_000_000
@@ -37,17 +37,7 @@ SECOND = replace(
 
 
 def cut(source: str, commit_ts_ms: int, lsn: int = 0x600) -> Cut:
-    return Cut(
-        source=source,
-        timeline=1,
-        lsn=lsn,
-        previous_lsn=0,
-        commit_ts_ms=commit_ts_ms,
-        event_count=1,
-        transactions=(),
-        end_offsets={},
-        transaction_offset=1,
-    )
+    return make_cut(source, lsn, commit_ts_ms)
 
 
 def shows(pipeline: str, commit_ts_ms: int, lsn: int = 0x500, **others: object) -> PipelineReport:

@@ -17,6 +17,7 @@ from slackwater_control import (
     topology_schema,
 )
 from slackwater_markers.testing import REGISTRATION as ORDERS
+from slackwater_markers.testing import make_cut
 from slackwater_protocol import (
     Cut,
     PipelineEntry,
@@ -63,17 +64,7 @@ REPORT = PipelineReport(
 
 
 def cut(lsn: int, timeline: int = 1, commit_ts_ms: int = 995_000) -> Cut:
-    return Cut(
-        source="inv",
-        timeline=timeline,
-        lsn=lsn,
-        previous_lsn=0,
-        commit_ts_ms=commit_ts_ms,
-        event_count=1,
-        transactions=(),
-        end_offsets={},
-        transaction_offset=1,
-    )
+    return make_cut("inv", lsn, commit_ts_ms, timeline)
 
 
 def picture(*records: PipelineRecord, cuts: dict[str, Cut] | None = None, now_ms: int = NOW_MS) -> Topology:

@@ -27,7 +27,7 @@ from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import SourceReport
 from slackwater_control import Topology, make_topology
 from slackwater_markers import PipelineLogUnavailableError
-from slackwater_markers.testing import REGISTRATION
+from slackwater_markers.testing import REGISTRATION, make_cut
 from slackwater_protocol import (
     Cut,
     PipelineEntry,
@@ -143,17 +143,7 @@ class LivePicture:
 
     def _cut(self, source: str, made_ms: int) -> Cut:
         stalled = any(each.source == source and each.pipeline in self.stalled for each in self.registrations)
-        return Cut(
-            source=source,
-            timeline=1,
-            lsn=0x700 if stalled else 0x600,
-            previous_lsn=0,
-            commit_ts_ms=made_ms - 200,
-            event_count=1,
-            transactions=(),
-            end_offsets={},
-            transaction_offset=1,
-        )
+        return make_cut(source, 0x700 if stalled else 0x600, made_ms - 200)
 
     def report(self, source: str) -> SourceReport:
         return SourceReport(

@@ -6,8 +6,8 @@ it: whoever is killed meanwhile has changed nothing.
 """
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,7 @@ from psycopg import sql
 
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, NotVisibleError
 from slackwater_client.snapshot import repeated
-from slackwater_client.table_views import database_unavailable, table_identifier, tables_of
+from slackwater_client.table_views import table_identifier, tables_of, translated
 from slackwater_protocol import Clock, CommitPosition
 
 LEDGER_VIEW: Final = "slackwater_ledger"
@@ -84,7 +84,7 @@ def switch_tables(
         ClientUnavailableError: The database does not answer, refuses, or readers did not let go of the views.
     """
     with (
-        _translated(pipeline),
+        translated(pipeline),
         closing(psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)) as database,
     ):
         return repeated(partial(_try_to_switch, database, schema, pipeline, accept_earlier), timeout, clock)
@@ -210,16 +210,3 @@ def _drop(database: Database, schema: str, view: str) -> None:
 
 def _base_name(pipeline: str) -> str:
     return re.sub(r"\.v\d+$", "", pipeline)
-
-
-@contextmanager
-def _translated(pipeline: str) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.errors.UndefinedTable as error:
-        raise ClientConfigError(
-            f"pipeline {pipeline!r} cannot be read: {error.diag.message_primary}",
-            "no pipeline has written to this database, or its tables are gone: check the address",
-        ) from error
-    except psycopg.Error as error:
-        raise database_unavailable(error) from error

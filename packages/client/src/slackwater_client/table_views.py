@@ -1,6 +1,7 @@
 """Reads the views of a pipeline from its tables in PostgreSQL, as of one commit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC
 from typing import Any, Final, TypeVar
 
@@ -158,16 +159,27 @@ class TableOutput:
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Asks within one transaction, so that all answers are of one moment."""
-        try:
-            with self._database.transaction():
-                return question()
-        except psycopg.errors.UndefinedTable as error:
-            raise ClientConfigError(
-                f"pipeline {self._pipeline!r} cannot be read: {error.diag.message_primary}",
-                "no pipeline has written to this database, or its tables are gone: check the address",
-            ) from error
-        except psycopg.Error as error:
-            raise database_unavailable(error) from error
+        with translated(self._pipeline), self._database.transaction():
+            return question()
+
+
+@contextmanager
+def translated(pipeline: str) -> Iterator[None]:
+    """Says of the database's errors within the block what they mean to who reads a pipeline.
+
+    Raises:
+        ClientConfigError: A table of the pipeline, or of the ledger, is not there.
+        ClientUnavailableError: The database does not answer, or refuses.
+    """
+    try:
+        yield
+    except psycopg.errors.UndefinedTable as error:
+        raise ClientConfigError(
+            f"pipeline {pipeline!r} cannot be read: {error.diag.message_primary}",
+            "no pipeline has written to this database, or its tables are gone: check the address",
+        ) from error
+    except psycopg.Error as error:
+        raise database_unavailable(error) from error
 
 
 def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tuple[str, str | None]]:

@@ -212,8 +212,8 @@ class _Graph:
             return text, "is its machine overloaded, or the process stopped? its log says what it waits for"
         if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
             return None
-        evidence = f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{_most_of(pipeline)}"
-        return evidence, _advice_for(pipeline)
+        longest, helps = _longest_part(pipeline)
+        return f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{longest}", helps
 
     def _fault_of_sidecar(self, hop: Hop) -> tuple[str, str] | None:
         cut = self._sources[hop.name].cut
@@ -234,42 +234,34 @@ def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
     return max(0, writer.batch.commit_ts_ms - source.cut.commit_ts_ms)
 
 
-def _most_of(pipeline: PipelineNode) -> str:
-    """Says where the newest batch spent most of its time; empty if nothing is known."""
+_PARTS = {
+    "plan": ("planning, which waits for Kafka and Redis", "look at the brokers and Redis"),
+    "read": (
+        "reading changes from Kafka",
+        "look at the brokers; more partitions and cores read more at once",
+    ),
+    "evaluate": (
+        "evaluating the stages",
+        "`slackwater explain` shows the stages; more cores evaluate more buckets at once",
+    ),
+    "schedule": ("scheduling Spark's tasks", "give Spark's driver more of a core"),
+    "state": ("writing the state", "look at the checkpoint's disk or object store"),
+    "produce": ("writing documents", "look at the brokers, or the database, of the outputs"),
+    "commit": ("committing the output", "look at the brokers, or the database, of the outputs"),
+}
+"""What a part of a batch does, and what makes it faster."""
+_LOOK = "`slackwater topology` shows what it does"
+
+
+def _longest_part(pipeline: PipelineNode) -> tuple[str, str]:
+    """Says where the newest batch spent most of its time, empty if nothing is known, and what helps."""
     parts = {} if pipeline.batch is None else pipeline.batch.parts_us
     if not parts:
-        return ""
+        return "", _LOOK
     name, most = max(parts.items(), key=lambda part: part[1])
-    whole = sum(parts.values())
-    return (
-        f"; its newest batch took {whole / 1e6:.2f} s, {most / 1e6:.2f} s of them: {_WORDS.get(name, name)}"
-    )
-
-
-_WORDS = {
-    "plan": "planning, which waits for Kafka and Redis",
-    "read": "reading changes from Kafka",
-    "evaluate": "evaluating the stages",
-    "schedule": "scheduling Spark's tasks",
-    "state": "writing the state",
-    "produce": "writing documents",
-    "commit": "committing the output",
-}
-_ADVICE = {
-    "plan": "look at the brokers and Redis",
-    "read": "look at the brokers; more partitions and cores read more at once",
-    "evaluate": "`slackwater explain` shows the stages; more cores evaluate more buckets at once",
-    "schedule": "give Spark's driver more of a core",
-    "state": "look at the checkpoint's disk or object store",
-    "produce": "look at the brokers, or the database, of the outputs",
-    "commit": "look at the brokers, or the database, of the outputs",
-}
-
-
-def _advice_for(pipeline: PipelineNode) -> str:
-    parts = {} if pipeline.batch is None else pipeline.batch.parts_us
-    name = max(parts, key=lambda part: parts[part], default="")
-    return _ADVICE.get(name, "`slackwater topology` shows what it does")
+    does, helps = _PARTS.get(name, (name, _LOOK))
+    took = f"took {sum(parts.values()) / 1e6:.2f} s, {most / 1e6:.2f} s of them: {does}"
+    return f"; its newest batch {took}", helps
 
 
 def _ms(duration: timedelta) -> int:

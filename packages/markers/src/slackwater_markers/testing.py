@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_protocol import PipelineRegistration, RegisteredStage, RegisteredView
+from slackwater_protocol import Cut, PipelineRegistration, RegisteredStage, RegisteredView
 
 Place = tuple[str, int]
 _NO_ERROR = KafkaError.NO_ERROR
@@ -49,6 +49,21 @@ REGISTRATION = PipelineRegistration(
     started_ms=900_000,
 )
 """A run of a pipeline of two stages, whose output is a table of source ``shop``."""
+
+
+def make_cut(source: str, lsn: int, commit_ts_ms: int, timeline: int = 1) -> Cut:
+    """Returns a cut of one change event, in topics that nobody looks at."""
+    return Cut(
+        source=source,
+        timeline=timeline,
+        lsn=lsn,
+        previous_lsn=0,
+        commit_ts_ms=commit_ts_ms,
+        event_count=1,
+        transactions=(),
+        end_offsets={},
+        transaction_offset=1,
+    )
 
 
 class FlakyConsumer:

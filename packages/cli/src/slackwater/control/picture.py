@@ -66,6 +66,8 @@ class Fresh(Generic[T]):
 class ClusterPicture:
     """The topology of a cluster, and the doctor's report on each of its sources. Thread-safe.
 
+    Connections stay open for as long as the process lives.
+
     Args:
         pipelines: The topic of pipelines.
         open_cut_log: Opens a source's log of cuts; it is kept open.
@@ -113,13 +115,6 @@ class ClusterPicture:
             MarkersError: Kafka does not answer.
         """
         return self._examined(source).decide(request, client, self._clock)
-
-    def close(self) -> None:
-        """Frees connections."""
-        for log in self._cut_logs.values():
-            log.close()
-        self._open.close()
-        self._pipelines.close()
 
     def _read_topology(self) -> Topology:
         return topology_of(

@@ -12,12 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-
-import uvicorn
+from typing import TYPE_CHECKING
 
 from slackwater.control.access import Gate, RateLimit, is_loopback
-from slackwater.control.api import make_app
-from slackwater.control.picture import ClusterPicture
 from slackwater.conversion import kafka_settings, sources_of
 from slackwater.doctor.examination import open_sources
 from slackwater.errors import CommandConfigError
@@ -25,6 +22,9 @@ from slackwater.logs import configure_logging
 from slackwater.settings import ControlSection, Settings
 from slackwater_markers import KafkaCutLog, KafkaPipelineLog
 from slackwater_protocol import SystemClock
+
+if TYPE_CHECKING:  # sidecars import this module, and only its process needs a web server
+    import uvicorn
 
 _log = logging.getLogger(__name__)
 
@@ -155,6 +155,11 @@ def _end(process: BaseProcess) -> None:
 
 def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> None:
     """Answers until the parent process ends; the body of the process."""
+    import uvicorn
+
+    from slackwater.control.api import make_app
+    from slackwater.control.picture import ClusterPicture
+
     for number in (signal.SIGINT, signal.SIGTERM):  # which may go to all processes: the parent ends this one
         signal.signal(number, signal.SIG_IGN)
     configure_logging(settings.log)
@@ -198,7 +203,7 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     os._exit(0)
 
 
-def _run(server: uvicorn.Server, listening: socket.socket) -> None:
+def _run(server: "uvicorn.Server", listening: socket.socket) -> None:
     """Answers; a process that does so no more has to end, to be started again."""
     try:
         server.run([listening])

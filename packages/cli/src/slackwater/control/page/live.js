@@ -1,6 +1,7 @@
 // Asks the control plane again and again, and remembers what it said.
 
 const EVERY_MS = 1000;
+const LEAST_SECONDS = 0.9;
 const TOKEN = "slackwater-token";
 
 export const state = {
@@ -16,6 +17,7 @@ export const state = {
   needsToken: false,
 };
 
+/** The pipelines as they were when their rates were last computed. */
 const counted = new Map();
 let wake = null;
 let watched = null;
@@ -59,16 +61,15 @@ async function look() {
 function countRates(topology) {
   for (const pipeline of topology.pipelines) {
     const before = counted.get(pipeline.name);
-    if (before === undefined || before.run !== pipeline.run) {
-      counted.set(pipeline.name, { run: pipeline.run, at: pipeline.heard_ms, events: pipeline.run_events, documents: pipeline.run_documents });
-    } else if (pipeline.heard_ms - before.at >= 900) {
-      const seconds = (pipeline.heard_ms - before.at) / 1000;
+    if (before?.run === pipeline.run) {
+      const seconds = (pipeline.heard_ms - before.heard_ms) / 1000;
+      if (seconds < LEAST_SECONDS) continue;
       state.rates.set(pipeline.name, {
-        events: (pipeline.run_events - before.events) / seconds,
-        documents: (pipeline.run_documents - before.documents) / seconds,
+        events: (pipeline.run_events - before.run_events) / seconds,
+        documents: (pipeline.run_documents - before.run_documents) / seconds,
       });
-      counted.set(pipeline.name, { run: pipeline.run, at: pipeline.heard_ms, events: pipeline.run_events, documents: pipeline.run_documents });
     }
+    counted.set(pipeline.name, pipeline);
   }
 }
 
