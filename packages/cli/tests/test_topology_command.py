@@ -216,7 +216,7 @@ def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_show
     log: InMemoryPipelineLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def away() -> list[PipelineEntry]:
-        raise PipelineLogUnavailableError("read", "no right")
+        raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no right")
 
     monkeypatch.setattr(log, "read", away)
     assert main.run(["status", "--source", "inv"]) == 0

@@ -212,7 +212,7 @@ def test_a_broker_that_is_away_is_an_error_with_advice_and_costs_reports_one_lin
     for question in (log.read, log.ensure, lambda: log.register(REGISTRATION), lambda: log.forget("p", "q")):
         with pytest.raises(PipelineLogUnavailableError, match=r"slackwater\.pipelines.*; check that"):
             question()
-    with caplog.at_level(logging.WARNING, "slackwater_markers.kafka_pipeline_log"):
+    with caplog.at_level(logging.WARNING, "slackwater_markers.compacted_topic"):
         log.report(REPORT)
         log.report(REPORT)
         log.close()

@@ -17,6 +17,9 @@ from slackwater_protocol import (
     CommitRecord,
     CommittedTransaction,
     Cut,
+    Hold,
+    Lease,
+    LeaseRecord,
     MalformedRecordError,
     Marker,
     OffsetRange,
@@ -36,6 +39,7 @@ from slackwater_protocol import (
     commit_id,
     decode_commit_record,
     decode_cut,
+    decode_lease_record,
     decode_log_record,
     decode_marker,
     decode_open_transaction,
@@ -43,11 +47,13 @@ from slackwater_protocol import (
     decode_progress_record,
     encode_commit_record,
     encode_cut,
+    encode_lease_record,
     encode_log_record,
     encode_marker,
     encode_open_transaction,
     encode_pipeline_record,
     encode_progress_record,
+    lease_record_key,
     pipeline_record_key,
 )
 
@@ -100,6 +106,24 @@ PROGRESS = ProgressRecord(
 PROGRESS_WITH_TOPICS = replace(
     PROGRESS, run="9f", topics={"orders_with_lines": TopicState("tpIc", (0, 3), (8, 3))}
 )
+PROGRESS_RAISED = replace(
+    PROGRESS_WITH_TOPICS,
+    topics={
+        "orders_with_lines": TopicState("tpIc", (0, 3), (8, 3), lag_ms=600_000, raised_ms=1795206861409),
+        "totals": TopicState("", (0,), (0,)),
+    },
+)
+LEASE = Lease(
+    id="4f",
+    source="inv",
+    timeline=0,
+    commit_lsn=22270488,
+    pipelines=("orders", "stock.v2"),
+    holder="reports on host-7",
+    taken_ms=1795206861409,
+    expires_ms=1795207461409,
+)
+HOLD = Hold(lease="4f", pipeline="stock.v2", until_ms=1795207461409, refusal="its tables have no history")
 PROGRESS_WITH_STATE = replace(PROGRESS_WITH_TOPICS, state="00000000000000000007-1f")
 OPEN = OpenTransaction(
     xid=751,
@@ -188,6 +212,9 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "commit_record_described": (DESCRIBED_COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
     "progress_record_with_topics": (PROGRESS_WITH_TOPICS, encode_progress_record, decode_progress_record),
+    "progress_record_with_raised_topics": (PROGRESS_RAISED, encode_progress_record, decode_progress_record),
+    "lease": (LEASE, encode_lease_record, decode_lease_record),
+    "hold": (HOLD, encode_lease_record, decode_lease_record),
     "progress_record_with_state": (PROGRESS_WITH_STATE, encode_progress_record, decode_progress_record),
     "marker": (Marker(22270488, 3), encode_marker, decode_marker),
     "open_transaction": (OPEN, encode_open_transaction, decode_open_transaction),
@@ -280,7 +307,7 @@ NOT_A: dict[type, tuple[Any, ...]] = {
     dict: (7, "text", True, None, [1], {"a": "text"}, {"\ud800": []}),
 }
 NULLABLE = ("xid", "commit_lsn", "commit_ts_ms", "visible_ms", "end")
-TEXT_LISTS = ("schemas", "key", "tables")
+TEXT_LISTS = ("schemas", "key", "tables", "pipelines")
 
 
 @pytest.mark.parametrize(
@@ -288,7 +315,7 @@ TEXT_LISTS = ("schemas", "key", "tables")
     [
         (name, field)
         for name in CODECS
-        for field in ("commit_ts", "since", "wall_ms", "started_ms", "commit_ts_ms", "visible_ms")
+        for field in ("commit_ts", "since", "wall_ms", "started_ms", "commit_ts_ms", "visible_ms", "until_ms")
     ],
 )
 def test_a_moment_that_nobody_can_show_is_refused(name: str, field: str) -> None:
@@ -333,6 +360,13 @@ def test_each_kind_of_record_of_each_run_has_its_key() -> None:
     others += [REGISTRATION, replace(REGISTRATION, run="8"), replace(REGISTRATION, pipeline="p")]
     assert len({pipeline_record_key(record) for record in others}) == len(others)
     assert pipeline_record_key(replace(REPORT, batch_id=8)) == pipeline_record_key(REPORT)
+
+
+def test_a_lease_and_what_each_pipeline_says_to_it_have_keys_of_their_own() -> None:
+    others: list[LeaseRecord] = [LEASE, replace(LEASE, id="5"), HOLD, replace(HOLD, pipeline="orders")]
+    assert len({lease_record_key(record) for record in others}) == len(others)
+    assert lease_record_key(replace(LEASE, expires_ms=0)) == lease_record_key(LEASE)
+    assert lease_record_key(replace(HOLD, refusal="")) == lease_record_key(HOLD)
 
 
 def test_nanoseconds_that_nobody_can_show_are_refused() -> None:

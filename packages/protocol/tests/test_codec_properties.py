@@ -14,6 +14,8 @@ from slackwater_protocol import (
     CommitRecord,
     CommittedTransaction,
     Cut,
+    Hold,
+    Lease,
     MalformedRecordError,
     Marker,
     OffsetRange,
@@ -31,6 +33,7 @@ from slackwater_protocol import (
     UnsupportedVersionError,
     decode_commit_record,
     decode_cut,
+    decode_lease_record,
     decode_log_record,
     decode_marker,
     decode_open_transaction,
@@ -38,6 +41,7 @@ from slackwater_protocol import (
     decode_progress_record,
     encode_commit_record,
     encode_cut,
+    encode_lease_record,
     encode_log_record,
     encode_marker,
     encode_open_transaction,
@@ -139,9 +143,12 @@ described_commits = st.builds(
 )
 commits = plain_commits | described_commits
 topic_states = st.builds(
-    lambda topic_id, places: TopicState(topic_id, tuple(a for a, _ in places), tuple(b for _, b in places)),
+    lambda topic_id, places, raised: TopicState(
+        topic_id, tuple(a for a, _ in places), tuple(b for _, b in places), *raised
+    ),
     st.text(max_size=30),
     st.lists(st.tuples(offsets, offsets), max_size=8),
+    st.just((None, 0)) | st.tuples(times, times),
 )
 progress = st.builds(
     ProgressRecord,
@@ -229,6 +236,19 @@ reports = st.builds(
     end=st.none() | st.builds(RunEnd, ended_ms=times, failure=texts),
 )
 
+leases = st.builds(
+    Lease,
+    id=names,
+    source=texts,
+    timeline=offsets,
+    commit_lsn=offsets,
+    pipelines=st.lists(texts).map(tuple),
+    holder=texts,
+    taken_ms=times,
+    expires_ms=times,
+)
+holds = st.builds(Hold, lease=texts, pipeline=texts, until_ms=times, refusal=texts)
+
 Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]
 CODECS: dict[str, Codec] = {
     "cut": (cuts, encode_cut, decode_cut),
@@ -241,6 +261,7 @@ CODECS: dict[str, Codec] = {
     "progress record": (progress, encode_progress_record, decode_progress_record),
     "marker": (markers, encode_marker, decode_marker),
     "open transaction": (opened, encode_open_transaction, decode_open_transaction),
+    "record of the topic of leases": (leases | holds, encode_lease_record, decode_lease_record),
     "record of the topic of pipelines": (
         registrations | reports,
         encode_pipeline_record,

@@ -252,7 +252,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(api: Api) -> None:
 def test_servers_that_are_away_are_said_so_and_a_fault_tells_nobody_of_itself(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api.picture.error = PipelineLogUnavailableError("read", "no answer")
+    api.picture.error = PipelineLogUnavailableError("slackwater.pipelines", "read", "no answer")
     answer = api.get(f"{ROOT}/topology")
     assert answer.status_code == 503
     assert "no answer" in answer.json()["error"]

@@ -124,7 +124,7 @@ class LivePicture:
 
     def topology(self) -> Topology:
         if self.is_away:
-            raise PipelineLogUnavailableError("read", "no answer")
+            raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no answer")
         self._asked += 1
         entries: list[PipelineEntry] = []
         made_ms = now_ms()

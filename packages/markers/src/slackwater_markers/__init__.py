@@ -15,7 +15,13 @@ from slackwater_markers.errors import (
 from slackwater_markers.kafka_log import KafkaCutLog
 from slackwater_markers.kafka_pipeline_log import KafkaPipelineLog
 from slackwater_markers.kafka_retry import KafkaRetry
-from slackwater_markers.memory import InMemoryCutLog, InMemoryMarkerStore, InMemoryPipelineLog
+from slackwater_markers.lease_log import KafkaLeaseLog, LeaseLog
+from slackwater_markers.memory import (
+    InMemoryCutLog,
+    InMemoryLeaseLog,
+    InMemoryMarkerStore,
+    InMemoryPipelineLog,
+)
 from slackwater_markers.pipeline_log import PipelineLog
 from slackwater_markers.redis_store import RedisMarkerStore
 from slackwater_markers.store import (
@@ -40,11 +46,14 @@ __all__ = [
     "FrontierState",
     "FrontierStatus",
     "InMemoryCutLog",
+    "InMemoryLeaseLog",
     "InMemoryMarkerStore",
     "InMemoryPipelineLog",
     "KafkaCutLog",
+    "KafkaLeaseLog",
     "KafkaPipelineLog",
     "KafkaRetry",
+    "LeaseLog",
     "LoggedRecord",
     "MarkerStore",
     "MarkerStoreContentError",

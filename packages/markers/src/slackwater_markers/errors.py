@@ -17,7 +17,6 @@ be pickled: their data are their positional arguments.
 """
 
 from slackwater_protocol import ExplainedError
-from slackwater_protocol.keys import PIPELINES_TOPIC
 
 
 class MarkersError(ExplainedError):
@@ -35,15 +34,17 @@ class MarkersError(ExplainedError):
 
 
 class PipelineLogUnavailableError(MarkersError):
-    """The topic of pipelines was not read or written; of what was to be written part may be there."""
+    """The topic of pipelines or of leases was not read or written; part of it may be written."""
 
-    def __init__(self, operation: str, reason: str) -> None:
+    def __init__(self, topic: str, operation: str, reason: str) -> None:
         super().__init__(
+            topic,
             operation,
             reason,
-            problem=f"{operation} of Kafka topic {PIPELINES_TOPIC} failed: {reason}",
+            problem=f"{operation} of Kafka topic {topic} failed: {reason}",
             hint="check that the broker runs, is reachable and permits this topic (docs/topology.md)",
         )
+        self.topic = topic
         self.operation = operation
         self.reason = reason
 

@@ -1,18 +1,20 @@
 """Cut log, marker store and topic of pipelines in this process: for tests, and pipelines without servers."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slackwater_markers.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
 from slackwater_markers.errors import CutLogTruncatedError
+from slackwater_markers.lease_log import decoded_lease_record
 from slackwater_markers.pipeline_log import decoded_entry
 from slackwater_markers.store import FrontierStatus, StoredPosition
 from slackwater_protocol import (
     Clock,
     CommitPosition,
     Cut,
+    LeaseRecord,
     LogRecord,
     Marker,
     OpenTransaction,
@@ -22,8 +24,10 @@ from slackwater_protocol import (
     PipelineReport,
     PublishedCut,
     SystemClock,
+    encode_lease_record,
     encode_pipeline_record,
     epoch_ms,
+    lease_record_key,
     pipeline_record_key,
 )
 from slackwater_protocol.keys import cut_log_topic, registration_key, report_key
@@ -178,6 +182,44 @@ class InMemoryPipelineLog:
         if value is not None and (entry := decoded_entry(value, offset, written_ms, key)) is not None:
             self._entries[key] = entry
         return offset
+
+    def close(self) -> None:
+        """See the protocol."""
+
+
+class InMemoryLeaseLog:
+    """Implements :class:`~slackwater_markers.lease_log.LeaseLog` in this process; several may share records.
+
+    Args:
+        records: The topic, by key; None: one of its own.
+    """
+
+    def __init__(self, records: dict[bytes, bytes] | None = None) -> None:
+        self.records: dict[bytes, bytes] = {} if records is None else records
+
+    def ensure(self) -> None:
+        """See the protocol."""
+
+    def read(self) -> list[LeaseRecord]:
+        """See the protocol."""
+        found = [decoded_lease_record(value, 0, 0, key) for key, value in list(self.records.items())]
+        return [record for record in found if record is not None]
+
+    def write(self, *records: LeaseRecord) -> None:
+        """See the protocol."""
+        for record in records:
+            self.append(lease_record_key(record), encode_lease_record(record))
+
+    def remove(self, records: Iterable[LeaseRecord]) -> None:
+        """See the protocol."""
+        for record in records:
+            self.append(lease_record_key(record), None)
+
+    def append(self, key: bytes, value: bytes | None) -> None:
+        """Writes any bytes, as anybody could."""
+        self.records.pop(key, None)
+        if value is not None:
+            self.records[key] = value
 
     def close(self) -> None:
         """See the protocol."""

@@ -37,6 +37,14 @@ from slackwater_protocol.errors import (
 )
 from slackwater_protocol.folders import user_cache
 from slackwater_protocol.keys import SourceTopics
+from slackwater_protocol.leases import (
+    Hold,
+    Lease,
+    LeaseRecord,
+    decode_lease_record,
+    encode_lease_record,
+    lease_record_key,
+)
 from slackwater_protocol.pipeline_codec import (
     decode_pipeline_record,
     encode_pipeline_record,
@@ -93,8 +101,11 @@ __all__ = [
     "Cut",
     "Evidence",
     "ExplainedError",
+    "Hold",
     "KafkaSettings",
     "LakeSettings",
+    "Lease",
+    "LeaseRecord",
     "LogRecord",
     "MalformedRecordError",
     "Marker",
@@ -128,6 +139,7 @@ __all__ = [
     "commit_schema",
     "decode_commit_record",
     "decode_cut",
+    "decode_lease_record",
     "decode_log_record",
     "decode_marker",
     "decode_open_transaction",
@@ -135,6 +147,7 @@ __all__ = [
     "decode_progress_record",
     "encode_commit_record",
     "encode_cut",
+    "encode_lease_record",
     "encode_log_record",
     "encode_marker",
     "encode_open_transaction",
@@ -143,6 +156,7 @@ __all__ = [
     "epoch_ms",
     "format_position",
     "from_epoch_ms",
+    "lease_record_key",
     "parse_position",
     "pipeline_record_key",
     "user_cache",

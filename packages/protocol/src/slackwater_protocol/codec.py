@@ -5,7 +5,7 @@ that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses vers
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any, TypeVar
@@ -144,6 +144,7 @@ def decode_commit_record(data: bytes) -> CommitRecord:
 def encode_progress_record(record: ProgressRecord) -> bytes:
     """Encodes the value of a record in a progress topic."""
     topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
+    raised = {name: [t.lag_ms, t.raised_ms] for name, t in record.topics.items() if t.lag_ms is not None}
     return dump(
         {
             "v": PROTOCOL_VERSION,
@@ -155,6 +156,7 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
             "commit_lsn": record.commit_lsn,
             **({"run": record.run} if record.run else {}),
             **({"topics": topics} if topics else {}),
+            **({"raised": raised} if raised else {}),
             **({"state": record.state} if record.state else {}),
         }
     )
@@ -495,6 +497,14 @@ def _topic_state(values: Any) -> TopicState:
     return state
 
 
+def _topic_states(d: Fields) -> dict[str, TopicState]:
+    states = {name: _topic_state(state) for name, state in d.mapping("topics").items()}
+    for name, raised in (d.mapping("raised") if d.has("raised") else {}).items():
+        lag_ms, raised_ms = _numbers(raised, "raised", below=END_OF_TIME_MS)
+        states[name] = replace(states[name], lag_ms=lag_ms, raised_ms=raised_ms)
+    return states
+
+
 def _progress_record(d: Fields) -> ProgressRecord:
     return ProgressRecord(
         pipeline=d.text("pipeline"),
@@ -504,9 +514,7 @@ def _progress_record(d: Fields) -> ProgressRecord:
         timeline=d.number("timeline"),
         commit_lsn=d.number("commit_lsn"),
         run=d.text("run") if d.has("run") else "",
-        topics={name: _topic_state(state) for name, state in d.mapping("topics").items()}
-        if d.has("topics")
-        else {},
+        topics=_topic_states(d) if d.has("topics") else {},
         state=d.text("state") if d.has("state") else "",
     )
 

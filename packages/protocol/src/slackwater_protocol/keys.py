@@ -12,6 +12,8 @@ HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
 PIPELINES_TOPIC = "slackwater.pipelines"
 """Kafka topic with the registrations and reports of a cluster's pipelines; compacted, one partition."""
+LEASES_TOPIC = "slackwater.leases"
+"""Kafka topic with readers' leases and what pipelines say to them; compacted, one partition."""
 LEDGER_SCHEMA = "slackwater"
 """The schema of ledgers in lakes; views have none of their tables in it."""
 
@@ -24,6 +26,11 @@ def registration_key(pipeline: str, run: str) -> str:
 def report_key(pipeline: str, run: str) -> str:
     """Key of a run's report in :data:`PIPELINES_TOPIC`."""
     return f"{pipeline}/{run}/report"
+
+
+def hold_key(lease: str, pipeline: str) -> str:
+    """Key of what a pipeline says to a lease in :data:`LEASES_TOPIC`; the lease's own key is its id."""
+    return f"{lease}/{pipeline}"
 
 
 def cuts_key(source: str, timeline: int) -> str:

@@ -260,6 +260,12 @@ class TopicState:
     end: tuple[int, ...]
     """The offset behind the pipeline's newest document in each partition; in a commit topic the end
     offset when the run began."""
+    lag_ms: int | None = None
+    """The ``min.compaction.lag.ms`` that the topic had before it was raised for leases, and has again
+    afterwards; None: it is not raised."""
+    raised_ms: int = 0
+    """The time at which it was raised, milliseconds since the epoch. What had been replaced for longer than
+    :attr:`lag_ms` then may be gone, however long the topic keeps records since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,7 +278,7 @@ def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
-        raise PipelineLogUnavailableError("removal", "timed out")
+        raise PipelineLogUnavailableError("slackwater.pipelines", "removal", "timed out")
 
     late = run.new()
     late.check()
@@ -339,7 +339,7 @@ def test_a_topic_of_pipelines_that_is_away_costs_a_run_nothing_but_lines_in_its_
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_: object) -> None:
-        raise PipelineLogUnavailableError("read", "no right")
+        raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no right")
 
     for method in ("read", "ensure", "register"):
         monkeypatch.setattr(run.pipelines, method, away)

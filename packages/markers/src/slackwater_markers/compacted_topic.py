@@ -1,0 +1,272 @@
+"""Topics in which runs and readers tell the whole cluster something: compacted, with one partition."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from slackwater_markers.errors import PipelineLogUnavailableError
+from slackwater_markers.kafka_retry import (
+    ABSENT_CODES,
+    KafkaRetry,
+    create_topics,
+    kafka_error,
+    watermark_offsets,
+)
+
+_CLOSING_SECONDS = 2.0
+_SEGMENT_BYTES = 4 * 1024 * 1024
+"""Only closed segments are compacted: with hundreds of reports a second, others would hold gigabytes."""
+_SEGMENT_MS = 60 * 60 * 1000
+_TOPIC_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(_SEGMENT_BYTES),
+    "segment.ms": str(_SEGMENT_MS),
+    "min.cleanable.dirty.ratio": "0.1",
+    "message.timestamp.type": "LogAppendTime",  # one clock for all hosts
+}
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Entry = TypeVar("Entry")
+
+Decode = Callable[[bytes, int, int, bytes], Entry | None]
+"""Takes value, offset, time of writing (ms) and key of a record; returns None if it is none of ours."""
+
+
+class CompactedTopic(Generic[Entry]):
+    """The newest record of each key of a topic, and a way to write more.
+
+    Methods that raise, raise only :class:`~slackwater_markers.errors.PipelineLogUnavailableError`, and block
+    for the time-out at most. Not thread-safe, but for :meth:`send`.
+
+    Args:
+        topic: Its name.
+        decode: Makes an entry of a record.
+        bootstrap: Kafka's ``bootstrap.servers``.
+        kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
+        timeout: How long one request may block; errors that pass are waited for so long.
+        replication_factor: Of the topic if it has to be made; -1 is the broker's default.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        decode: Decode[Entry],
+        bootstrap: str,
+        *,
+        kafka: Mapping[str, str] | None = None,
+        timeout: timedelta = timedelta(seconds=5),
+        replication_factor: int = -1,
+    ) -> None:
+        self._topic, self._decode = topic, decode
+        self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, **(kafka or {})}
+        self._timeout = timeout.total_seconds()
+        self._replication_factor = replication_factor
+        self._consumer: Consumer | None = None
+        self._producer: Producer | None = None
+        self._entries: dict[bytes, Entry] = {}
+        self._position = 0
+        self._is_losing = False
+
+    def ensure(self) -> None:
+        """Makes the topic if it does not exist, and prepares to write."""
+        from confluent_kafka.admin import AdminClient  # most runs find the topic made
+        from confluent_kafka.cimpl import NewTopic
+
+        producer = self._writer()
+
+        def exists(seconds: float) -> bool:
+            found = producer.list_topics(self._topic, seconds).topics[self._topic]
+            if found.error is not None and found.error.code() not in ABSENT_CODES:
+                raise KafkaException(found.error)
+            return found.error is None
+
+        if not self._asked("look-up", exists):
+            topic = NewTopic(self._topic, 1, self._replication_factor, config=_TOPIC_CONFIG)
+            admin = AdminClient(self._config)
+            self._asked("creation", lambda seconds: create_topics(admin, [topic], seconds))
+
+    def read(self) -> list[Entry]:
+        """Returns the entries that are readable now, oldest first; none if there is no topic.
+
+        A second call reads only what is new.
+        """
+        self._read_to(0)
+        return list(self._entries.values())
+
+    def write(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
+        """Writes records by key and returns the largest offset when all are acknowledged; None removes a key.
+
+        :meth:`read` then has them.
+
+        Args:
+            operation: What is done, for the error.
+            values: By key.
+        """
+        offset = self._write(operation, values)
+        self._read_to(offset + 1)
+        return offset
+
+    def send(self, key: bytes, value: bytes) -> None:
+        """Writes a record some time soon, without waiting; never raises.
+
+        One that cannot be written is lost. The first of them is logged, and the first after one that could be
+        written. May be called by one other thread.
+        """
+        producer = self._writer()
+        try:
+            producer.produce(self._topic, value, key, partition=0, on_delivery=self._note_sent)
+            producer.poll(0)
+        except (KafkaException, BufferError) as error:
+            self._note_loss(_reason(error))
+
+    def close(self) -> None:
+        """Gives records that wait two seconds to be written, then frees connections."""
+        if self._producer is not None:
+            self._producer.flush(_CLOSING_SECONDS)
+            self._producer.purge()
+            self._producer = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _writer(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(
+                {
+                    "linger.ms": 0,
+                    "message.timeout.ms": int(self._timeout * 1000),
+                    # A record that is sent again must not come behind a newer one.
+                    "max.in.flight.requests.per.connection": 1,
+                    **self._config,
+                }
+            )
+        return self._producer
+
+    def _write(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
+        """Writes records and waits for them; returns the largest offset."""
+        producer, offsets, failures = self._writer(), list[int](), list[str]()
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                offsets.append(message.offset() or 0)
+            else:
+                failures.append(error.str())
+
+        with self._guarded(operation):
+            for key, value in values.items():
+                producer.produce(self._topic, value, key, partition=0, on_delivery=acknowledged)
+        producer.flush(self._timeout)
+        if failures or len(offsets) < len(values):
+            producer.purge()  # what is said to have failed must not be written later
+            producer.flush(0)
+            reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
+            raise PipelineLogUnavailableError(self._topic, operation, reason)
+        return max(offsets)
+
+    def _note_sent(self, error: KafkaError | None, _: Message) -> None:
+        if error is None:
+            self._is_losing = False
+        else:
+            self._note_loss(error.str())
+
+    def _note_loss(self, reason: str) -> None:
+        if not self._is_losing:
+            _log.warning("a record for Kafka topic %s is lost: %s", self._topic, reason)
+        self._is_losing = True
+
+    def _read_to(self, least_end: int) -> None:
+        """Reads what is new up to the end as it is now; that is waited for if it is below `least_end`."""
+        low, high = self._asked("read", self._bounds)
+        if high < self._position:  # the topic was made anew
+            self._entries.clear()
+            self._position = 0
+        end, position = max(high, least_end), max(self._position, low)
+        if position < end:
+            consumer = self._reader()
+            with self._guarded("read"):
+                consumer.assign([TopicPartition(self._topic, 0, position)])
+            try:
+                self._read_between(consumer, position, end)
+            finally:
+                consumer.unassign()
+
+    def _read_between(self, consumer: Consumer, position: int, end: int) -> None:
+        """Goes by position, since compaction leaves gaps; decodes only the newest record of each key."""
+        retry, newest = KafkaRetry(f"reading {self._topic}", self._timeout), dict[bytes, Message]()
+        while position < end:
+            if retry.is_over:
+                raise PipelineLogUnavailableError(
+                    self._topic, "read", f"at offset {position} of {end}, {retry.outcome}"
+                )
+            with self._guarded("read"):
+                messages = consumer.consume(min(1000, end - position), 0.05)
+            for message in messages:
+                error, offset = message.error(), message.offset() or 0
+                if error is None:
+                    newest.pop(key := message.key() or b"", None)  # the order is that of the newest records
+                    newest[key] = message
+                    position = max(position, offset + 1)
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - has no public name
+                    position = max(position, offset)
+                elif retry.is_transient(error):
+                    retry.note(error)
+                else:
+                    raise PipelineLogUnavailableError(self._topic, "read", error.str())
+        self._position = position
+        for key, message in newest.items():
+            self._keep(key, message)
+
+    def _keep(self, key: bytes, message: Message) -> None:
+        self._entries.pop(key, None)
+        value = message.value()
+        if value is not None:
+            entry = self._decode(value, message.offset() or 0, message.timestamp()[1], key)
+            if entry is not None:
+                self._entries[key] = entry
+
+    def _reader(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    "group.id": f"{self._topic}.readers",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 1,
+                    "enable.partition.eof": True,
+                    "allow.auto.create.topics": False,
+                    **self._config,
+                }
+            )
+        return self._consumer
+
+    def _bounds(self, seconds: float) -> tuple[int, int]:
+        """Returns the first and the end offset; (0, 0) if there is no topic."""
+        try:
+            return watermark_offsets(self._reader(), TopicPartition(self._topic, 0), seconds)
+        except KafkaException as error:
+            known = kafka_error(error)
+            if known is not None and known.code() in ABSENT_CODES:
+                return 0, 0
+            raise
+
+    def _asked(self, operation: str, request: Callable[[float], T]) -> T:
+        with self._guarded(operation):
+            return KafkaRetry(f"{operation} of {self._topic}", self._timeout).call(request)
+
+    @contextmanager
+    def _guarded(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaException, BufferError) as error:
+            raise PipelineLogUnavailableError(self._topic, operation, _reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    known = kafka_error(error)
+    return str(error) if known is None else known.str()

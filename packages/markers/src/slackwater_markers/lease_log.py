@@ -1,0 +1,119 @@
+"""The topic of leases: readers that need views to stay readable at a commit, and what pipelines say to it."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Protocol
+
+from slackwater_markers.compacted_topic import CompactedTopic
+from slackwater_protocol import (
+    KafkaSettings,
+    LeaseRecord,
+    MalformedRecordError,
+    UnsupportedVersionError,
+    decode_lease_record,
+    encode_lease_record,
+    lease_record_key,
+)
+from slackwater_protocol.keys import LEASES_TOPIC
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseLog(Protocol):
+    """The leases of a cluster's readers and the holds of its pipelines.
+
+    Written by both, read by anybody. Methods raise only
+    :class:`~slackwater_markers.errors.PipelineLogUnavailableError`, and block for the time-out at most. Not
+    thread-safe.
+    """
+
+    def ensure(self) -> None:
+        """Makes the topic if it does not exist."""
+        ...
+
+    def read(self) -> list[LeaseRecord]:
+        """Returns all records that were readable at the time of the call, oldest first.
+
+        None if there is no topic. What is not Slackwater's, or of a newer version, is passed over and logged.
+        """
+        ...
+
+    def write(self, *records: LeaseRecord) -> None:
+        """Writes records, each in place of an earlier one of its key; returns when they are acknowledged."""
+        ...
+
+    def remove(self, records: Iterable[LeaseRecord]) -> None:
+        """Removes records; returns when that is acknowledged."""
+        ...
+
+    def close(self) -> None:
+        """Frees connections."""
+        ...
+
+
+class KafkaLeaseLog:
+    """Implements :class:`LeaseLog`; one topic for a cluster.
+
+    Args:
+        kafka: Where it is.
+        timeout: How long one request may block; errors that pass are waited for so long.
+        replication_factor: Of the topic if it has to be made; -1 is the broker's default.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        *,
+        timeout: timedelta = timedelta(seconds=5),
+        replication_factor: int = -1,
+    ) -> None:
+        self._topic = CompactedTopic(
+            LEASES_TOPIC,
+            decoded_lease_record,
+            kafka.bootstrap,
+            kafka=kafka.options,
+            timeout=timeout,
+            replication_factor=replication_factor,
+        )
+
+    def ensure(self) -> None:
+        """See the protocol."""
+        self._topic.ensure()
+
+    def read(self) -> list[LeaseRecord]:
+        """See the protocol."""
+        return self._topic.read()
+
+    def write(self, *records: LeaseRecord) -> None:
+        """See the protocol."""
+        values: Mapping[bytes, bytes] = {
+            lease_record_key(each): encode_lease_record(each) for each in records
+        }
+        if values:
+            self._topic.write("write", values)
+
+    def remove(self, records: Iterable[LeaseRecord]) -> None:
+        """See the protocol."""
+        keys = [lease_record_key(each) for each in records]
+        if keys:
+            self._topic.write("removal", dict.fromkeys(keys))
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._topic.close()
+
+
+def decoded_lease_record(value: bytes, offset: int, written_ms: int, key: bytes) -> LeaseRecord | None:
+    """Returns a record; None, and a line in the log, if it is none of ours."""
+    del written_ms
+    try:
+        record = decode_lease_record(value)
+    except (MalformedRecordError, UnsupportedVersionError) as error:
+        reason = str(error)
+    else:
+        if lease_record_key(record) == key:
+            return record
+        reason = f"its key is {key!r}"
+    _log.warning("the record at offset %d of %s is passed over: %s", offset, LEASES_TOPIC, reason)
+    return None
