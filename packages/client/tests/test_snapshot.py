@@ -47,6 +47,7 @@ from slackwater_protocol import (
     TopicState,
     encode_commit_record,
     encode_progress_record,
+    epoch_ms,
 )
 from slackwater_protocol.keys import commit_topic, progress_topic
 
@@ -64,6 +65,8 @@ class Pipeline:
         self.views = {view: f"{self.name}_{view}" for view in views}
         self.partitions = partitions
         self.batch_id = -1
+        self.lag_ms: int | None = None
+        self.raised_ms = 0
         self.ends = {topic: [0] * partitions for topic in self.views.values()}
         self.states: dict[int, dict[str, dict[int, int]]] = {0: {view: {} for view in views}}
         """By LSN."""
@@ -112,7 +115,10 @@ class Pipeline:
             source="inv",
             timeline=1,
             commit_lsn=lsn,
-            topics={topic: TopicState("", start, tuple(found)) for topic, found in ends.items()}
+            topics={
+                topic: TopicState("", start, tuple(found), self.lag_ms, self.raised_ms)
+                for topic, found in ends.items()
+            }
             | {commit_topic(topic): TopicState("", (0,), (0,)) for topic in ends},
         )
         for topic in self.views.values():
@@ -375,6 +381,24 @@ def configure(kafka: KafkaSettings, topic: str, lag_ms: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def test_a_lag_that_was_raised_does_not_bring_back_what_may_be_gone(
+    compacted: Compacted, clock: StoppedClock
+) -> None:
+    pipeline, output = compacted("one")
+    pipeline.publish(("one", 1, 10))
+    clock.moment += MARGIN
+    pipeline.publish(("one", 1, 11))
+    clock.moment += KEPT - 2 * MARGIN + timedelta(milliseconds=1)
+    pipeline.lag_ms, pipeline.raised_ms = int(KEPT / timedelta(milliseconds=1)), epoch_ms(clock.moment)
+    pipeline.publish(("one", 1, 12))
+    output._broker.compaction_lags[pipeline.views["one"]] = 10 * KEPT  # type: ignore[attr-defined]  # noqa: SLF001
+    for later in (timedelta(0), KEPT):
+        clock.moment += later
+        with pytest.raises(StateNotKeptError, match="ended so long ago"):
+            read_views([output], at=at(100))
+        assert rows(pipeline, read_views([output], at=at(200))) == pipeline.states[200]
 
 
 def test_between_the_ends_of_batches_nothing_is_readable(compacted: Compacted) -> None:

@@ -347,6 +347,8 @@ class RunSection(_Section):
     as much meanwhile."""
     statement_seconds: float = Field(default=120, gt=0)
     """CPU seconds after which a SQL statement of a view is ended, and the pipeline with it."""
+    longest_lease: Duration = timedelta(days=1)
+    """Leases by which readers would hold states of the views for longer are refused; seconds."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; what is missing stays missing."""
     index_root: Path | None = None

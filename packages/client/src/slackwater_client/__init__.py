@@ -23,6 +23,7 @@ from slackwater_client.errors import (
     TransactionLostError,
 )
 from slackwater_client.inputs import ChangeTopics, OutputTopics
+from slackwater_client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
 from slackwater_client.producer import TransactionalProducer
 from slackwater_client.producer_transaction import ProducerTransaction
 from slackwater_client.shares import ByPartition, ByUnit, Everything, Share
@@ -77,8 +78,13 @@ __all__ = [
     "VisibleCommit",
     "compare_documents",
     "compare_views",
+    "end_lease",
+    "find_lease",
+    "open_leases",
     "read_views",
     "read_views_async",
+    "renew_lease",
+    "take_lease",
     "wait_visible",
     "wait_visible_async",
 ]

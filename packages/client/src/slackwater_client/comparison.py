@@ -93,7 +93,7 @@ def compare_views(
 
     def look() -> tuple[CommitPosition, DocumentComparison] | StateNotKeptError:
         try:
-            at = newest_common({old.output: [old.name], new.output: [new.name]})
+            _, at = newest_common({old.output: [old.name], new.output: [new.name]})
             here, there = (_documents(each, at) for each in (old, new))
         except StateNotKeptError as error:
             return error

@@ -22,7 +22,7 @@ from slackwater_client.errors import (
     StateNotKeptError,
 )
 from slackwater_client.finishing import finished
-from slackwater_protocol import Clock, CommitPosition, SystemClock
+from slackwater_protocol import Clock, CommitPosition, Lease, SystemClock, epoch_ms, from_epoch_ms
 
 _LOOK_SECONDS = 0.05
 """How long is waited before an output is asked again."""
@@ -52,8 +52,8 @@ class ReadLevel(StrEnum):
     """The newest state of each pipeline, each at a commit of its own."""
     COMMITTED = "committed"
     """The newest consistent snapshot: one commit, at which all of the pipelines can be read."""
-    # A level at which a reader reads again at the commit where it began belongs here: outputs then have to
-    # keep the states of that commit until the reader has done.
+    REPEATABLE = "repeatable"
+    """The commit of a lease: the same one whenever it is read, and all that belongs to it is still there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def read_views(
     outputs: Sequence[PipelineOutput],
     views: Sequence[str] = (),
     *,
-    at: CommitPosition | None = None,
+    at: CommitPosition | Lease | None = None,
     level: ReadLevel = ReadLevel.COMMITTED,
     key: Key | None = None,
     timeout: timedelta = timedelta(seconds=30),
@@ -170,28 +170,28 @@ def read_views(
     Args:
         outputs: One per pipeline.
         views: Names of views, or output topics; none: all views of all outputs.
-        at: The commit.
-        level: What is asked for when no commit is given.
+        at: The commit; or a lease, as ``take_lease`` returns it, whose commit it is.
+        level: What is asked for when no commit is given; with a lease it is ``repeatable`` in any case.
         key: Only documents of this key.
         timeout: How long a common commit is looked for.
         clock: For the deadline.
 
     Raises:
         ClientConfigError: A view is unknown, or in several of the outputs; the outputs are of several
-            sources; or a commit was given and the level is ``uncommitted``.
+            sources; or commit, level and lease do not go together.
         NotVisibleError: The commit is not visible yet in one of them, or nothing is.
-        StateNotKeptError: The state at that commit cannot be told, or there was no common commit in time;
-            then it says which pipeline is behind.
+        StateNotKeptError: The state at that commit cannot be told; the lease is over; or there was no common
+            commit in time: then it says which pipeline is behind.
         ClientUnavailableError: A server does not answer.
     """
-    return repeated(_Look(outputs, views, at, level, key), timeout, clock)
+    return repeated(_Look(outputs, views, _commit_to_read(at, level, clock), level, key), timeout, clock)
 
 
 async def read_views_async(
     outputs: Sequence[PipelineOutput],
     views: Sequence[str] = (),
     *,
-    at: CommitPosition | None = None,
+    at: CommitPosition | Lease | None = None,
     level: ReadLevel = ReadLevel.COMMITTED,
     key: Key | None = None,
     timeout: timedelta = timedelta(seconds=30),
@@ -202,7 +202,9 @@ async def read_views_async(
     Outputs are asked in a thread. When it is cancelled, it ends as soon as a question that has begun is
     answered: then nobody uses the outputs any more.
     """
-    return await _repeated_async(_Look(outputs, views, at, level, key), timeout, clock)
+    return await _repeated_async(
+        _Look(outputs, views, _commit_to_read(at, level, clock), level, key), timeout, clock
+    )
 
 
 def wait_visible(
@@ -254,6 +256,31 @@ def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit 
     )
 
 
+def _commit_to_read(
+    at: CommitPosition | Lease | None, level: ReadLevel, clock: Clock | None
+) -> CommitPosition | None:
+    """Returns the commit that is asked for; None: one that is to be found.
+
+    Raises:
+        ClientConfigError: Commit and level do not go together.
+        StateNotKeptError: The lease is over.
+    """
+    if at is not None and level is ReadLevel.UNCOMMITTED:
+        hint = "leave one of the two out: at this level each view is of a commit of its own"
+        asked = at.position if isinstance(at, Lease) else at
+        raise ClientConfigError(f"commit {asked} is asked for at level {level}", hint)
+    if not isinstance(at, Lease):
+        if level is ReadLevel.REPEATABLE:
+            raise ClientConfigError(f"level {level} is asked for without a lease", "take one: `take_lease`")
+        return at
+    if at.expires_ms <= epoch_ms((clock or SystemClock()).now()):
+        raise StateNotKeptError(
+            f"lease {at.id} ended at {from_epoch_ms(at.expires_ms):%Y-%m-%d %H:%M:%S} UTC",
+            "take another one, for longer; or renew it before its end",
+        )
+    return at.position
+
+
 class _Look:
     """Reads views once; returns the error if another look may find them at one commit.
 
@@ -268,18 +295,15 @@ class _Look:
         level: ReadLevel,
         key: Key | None,
     ) -> None:
-        if at is not None and level is ReadLevel.UNCOMMITTED:
-            hint = "leave one of the two out: at this level each view is of a commit of its own"
-            raise ClientConfigError(f"commit {at} is asked for at level {level}", hint)
         self._outputs, self._views, self._at = outputs, views, at
         self._level, self._key = level, key
 
     def __call__(self) -> ViewSnapshot | StateNotKeptError:
-        wanted = _by_output(self._outputs, self._views)
+        wanted = views_by_output(self._outputs, self._views)
         if self._at is not None or len(wanted) == 1 or self._level is ReadLevel.UNCOMMITTED:
             return self._read(wanted, self._at)
         try:
-            return self._read(wanted, newest_common(wanted))
+            return self._read(wanted, newest_common(wanted)[1])
         except StateNotKeptError as error:
             return error
 
@@ -330,9 +354,14 @@ async def _repeated_async(look: Callable[[], T | ClientError], timeout: timedelt
     return found
 
 
-def _by_output(
+def views_by_output(
     outputs: Sequence[PipelineOutput], views: Sequence[str]
 ) -> dict[PipelineOutput, Sequence[str]]:
+    """Returns which views are wanted of each output; all if none is named.
+
+    Raises:
+        ClientConfigError: A view is in none of the outputs, or in several.
+    """
     found: dict[PipelineOutput, Sequence[str]] = {}
     known = {each: list(each.views()) for each in outputs}
     if not views:
@@ -348,8 +377,8 @@ def _by_output(
     return found
 
 
-def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> CommitPosition:
-    """Returns the newest commit at which views of all outputs can be read.
+def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> tuple[str, CommitPosition]:
+    """Returns the source of all outputs, and its newest commit at which their views can be read.
 
     Raises:
         ClientConfigError: The outputs are of several sources.
@@ -366,7 +395,7 @@ def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> CommitPosit
     position = common_position([states for _, states in found])
     if position is None:
         raise _nothing_in_common(found)
-    return position
+    return found[0][1].newest.source, position
 
 
 def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:

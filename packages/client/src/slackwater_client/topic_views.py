@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from slackwater_cdc.records.record import Record
@@ -175,7 +175,7 @@ class TopicOutput:
         seen = _visible(progress)
         if seen is None:
             return None
-        lag = self._compaction_lag(views)
+        kept_since = self._kept_since(progress, views)
         with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
             low, end = log.bounds()
             found = log.entries(max(low, end - _RECENT_COMMITS), end)
@@ -183,7 +183,7 @@ class TopicOutput:
             has_every_commit = any(placed.record.xid is not None for placed in recent)
             first = next(log.entries(low, end), None) if has_every_commit else None
         published = from_epoch_ms(recent[-1].written_ms) if recent else self._clock.now()
-        ends = [placed.position for placed in recent if self._is_kept(placed, lag)]
+        ends = [placed.position for placed in recent if _is_kept(placed, kept_since)]
         return ReadableStates(seen, published, ends, None if first is None else _begin_of(first))
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
@@ -237,7 +237,7 @@ class TopicOutput:
         seen = _visible(progress)
         if seen is None or seen.position <= at:
             return newest
-        lag = self._compaction_lag(views)
+        kept_since = self._kept_since(progress, views)
         with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
             low, end = log.bounds()
             first = first_reached(low, end, _record_from(log), has_reached_lsn(at))
@@ -250,24 +250,28 @@ class TopicOutput:
                     f"and {at} is asked for",
                     "read it at a later commit",
                 )
-            is_kept = first.position == at and self._is_kept(first, lag)
+            is_kept = first.position == at and _is_kept(first, kept_since)
             later = (p for p in log.entries(first.offset, end) if at < p.position <= seen.position)
             return ends_at(at, later, newest, self._pipeline, is_kept=is_kept)
 
-    def _compaction_lag(self, views: Sequence[str]) -> timedelta | None:
-        """Returns how long all topics keep records that were replaced; None: for ever."""
-        found = [self._broker.compaction_lag(view) for view in views]
-        return min((lag for lag in found if lag is not None), default=None)
+    def _kept_since(self, progress: ProgressRecord, views: Sequence[str]) -> datetime | None:
+        """Returns the time since when nothing of some topics was removed because of newer records.
 
-    def _is_kept(self, batch: PlacedCommit, lag: timedelta | None) -> bool:
-        """Says whether no record can have been removed because of one that came after a batch.
+        A record removes nothing before the lag of its topic is over. A lag that was raised for leases says
+        nothing of the time before: what was removable then may be gone.
 
-        Those were written later than the batch's commit record, and remove nothing before their lag is over.
+        Returns:
+            None: nothing is ever removed.
         """
-        if lag is None:
-            return True
-        age = self._clock.now() - from_epoch_ms(batch.written_ms)
-        return age < lag - CLOCK_MARGIN
+        since = []
+        for view in views:
+            lag = self._broker.compaction_lag(view)
+            if lag is not None:
+                since.append(self._clock.now() - lag)
+                state = progress.topics[view]
+                if state.lag_ms is not None:
+                    since.append(from_epoch_ms(state.raised_ms - state.lag_ms))
+        return max(since) + CLOCK_MARGIN if since else None
 
     def _fold_newest(
         self, folded: Mapping[str, FoldedView], starts: Ends, progress: ProgressRecord
@@ -324,6 +328,14 @@ class TopicOutput:
                     del left[place]
         self._reader.reset()
         return count
+
+
+def _is_kept(batch: PlacedCommit, kept_since: datetime | None) -> bool:
+    """Says whether no record can have been removed because of one that came after a batch.
+
+    Those were written later than the batch's commit record.
+    """
+    return kept_since is None or from_epoch_ms(batch.written_ms) > kept_since
 
 
 def _visible(progress: ProgressRecord) -> VisibleCommit | None:

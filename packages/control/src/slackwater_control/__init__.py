@@ -1,6 +1,7 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
 from slackwater_control.delay import Culprit, Delays, Hop, HopKind, ViewDelay, measure_delays
+from slackwater_control.leases import LeaseStanding, LeaseState, is_over, lease_standings
 from slackwater_control.pipelines import (
     HELD_FOR,
     VANISHED_AFTER,
@@ -31,6 +32,8 @@ __all__ = [
     "Hop",
     "HopKind",
     "KnownRun",
+    "LeaseStanding",
+    "LeaseState",
     "Link",
     "PipelineNode",
     "PipelineState",
@@ -41,8 +44,10 @@ __all__ = [
     "ViewDelay",
     "VisibleBatch",
     "holder_of",
+    "is_over",
     "known_pipelines",
     "known_runs",
+    "lease_standings",
     "make_topology",
     "measure_delays",
     "superseded",

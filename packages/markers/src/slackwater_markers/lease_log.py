@@ -68,7 +68,7 @@ class KafkaLeaseLog:
         timeout: timedelta = timedelta(seconds=5),
         replication_factor: int = -1,
     ) -> None:
-        self._topic = CompactedTopic(
+        self._topic: CompactedTopic[LeaseRecord] = CompactedTopic(
             LEASES_TOPIC,
             decoded_lease_record,
             kafka.bootstrap,

@@ -151,6 +151,7 @@ class World:
         self.happened.clear()
         parts: Any = self
         BatchLoop(
+            between_batches=lambda: None,
             pipeline="orders",
             query_id="q",
             planner=parts,

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_markers import InMemoryPipelineLog, PipelineLogUnavailableError
+from slackwater_markers import InMemoryLeaseLog, InMemoryPipelineLog, PipelineLogUnavailableError
 from slackwater_protocol import (
     NO_SERVERS,
     PipelineRegistration,
@@ -29,7 +29,7 @@ from slackwater_spark.errors import (
     RecordsGoneError,
     RunOvertakenError,
 )
-from slackwater_spark.pipeline import RunSettings, load_pipeline, runner
+from slackwater_spark.pipeline import RunSettings, leases, load_pipeline, runner
 from slackwater_spark.pipeline import progress as progress_module
 from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater_spark.pipeline.registration import make_registration
@@ -105,6 +105,7 @@ class Run:
         self.loop: Callable[[], None] = lambda: None
         self.pipelines = InMemoryPipelineLog()
         monkeypatch.setattr(progress_module, "KafkaPipelineLog", lambda *_, **__: self.pipelines)
+        monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: set())
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))

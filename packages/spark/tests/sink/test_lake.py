@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
 from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import LakeSettings, SystemClock
+from slackwater_protocol import CommitPosition, LakeSettings, SystemClock
 from slackwater_spark.errors import (
     OutputRefusedError,
     PipelineConfigError,
@@ -253,6 +253,7 @@ def gone(lsn: int, order_id: int | None) -> Document:
 
 def run(sink: LakeSink, *batches: DocumentBatch) -> None:
     sink.open()
+    sink.hold({})
     for batch in batches:
         sink.write(QUERY, batch)
 
@@ -496,6 +497,62 @@ def test_what_the_ledger_names_stays_readable_and_what_it_dropped_goes(
         sink.write(QUERY, batch)
         assert all(lake.can_read(version) for version in lake.versions())
     assert lake.ids() == [2 * n + 1 for n in range(11)] + [22, 23]
+
+
+def at(batch_id: int) -> CommitPosition:
+    return CommitPosition(1, 10 * batch_id + 10)
+
+
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def test_what_readers_hold_stays_readable_until_they_are_done(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink(without_past(lake))
+    run(sink, *batches[:2])
+    held = lake.versions()[1]
+    assert sink.hold({at(1): LATER}) == {}
+    for batch in batches[2:9]:
+        sink.write(QUERY, batch)
+    assert [row["batch_id"] for row in lake.ledger()] == list(range(9)), "and the row before"
+    assert lake.can_read(held)
+    sink.hold({})
+    for batch in batches[9:]:
+        sink.write(QUERY, batch)
+    assert [row["batch_id"] for row in lake.ledger()] == [11]
+    assert not lake.can_read(held)
+
+
+def test_of_several_states_that_are_held_the_oldest_counts(lake: Lake, batches: list[DocumentBatch]) -> None:
+    sink = lake.sink(without_past(lake))
+    run(sink, *batches[:3])
+    sink.hold({at(2): LATER, at(1): LATER})
+    sink.write(QUERY, batches[3])
+    assert [row["batch_id"] for row in lake.ledger()] == [0, 1, 2, 3]
+
+
+def test_a_state_that_the_ledger_does_not_have_is_refused_and_the_others_are_held(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink(without_past(lake))
+    run(sink, *batches[:3])
+    missing = CommitPosition(2, 20)
+    assert sink.hold({missing: LATER, at(1): LATER}) == {missing: "its ledger has no batch that ends there"}
+    sink.write(QUERY, batches[3])
+    assert [row["batch_id"] for row in lake.ledger()] == [0, 1, 2, 3]
+
+
+def test_until_it_is_known_what_readers_hold_nothing_is_dropped_also_by_the_next_run(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    for some in (batches[:4], batches[4:8]):
+        sink = lake.sink(without_past(lake))
+        sink.open()
+        for batch in some:
+            sink.write(QUERY, batch)
+    assert [row["batch_id"] for row in lake.ledger()] == list(range(8))
+    assert all(lake.can_read(version) for version in lake.versions())
 
 
 def test_what_is_young_stays(lake: Lake, batches: list[DocumentBatch]) -> None:

@@ -124,6 +124,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         class_archives=default_class_archives(os.environ) if run.class_archive else None,
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
+        longest_lease=run.longest_lease,
         accept_changed_output=run.accept_changed_output,
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,

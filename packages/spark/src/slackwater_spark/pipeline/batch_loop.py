@@ -50,6 +50,8 @@ class BatchLoop:
     """Ends the loop; a batch that is being written is finished first."""
     on_batch: Callable[[BatchProgress], None]
     """Is told of each batch that is visible."""
+    between_batches: Callable[[], None]
+    """Called before each look for a batch."""
     max_events: int
     """Change events at which a batch is closed."""
     repeats: bool = False
@@ -74,6 +76,7 @@ class BatchLoop:
         target = planner.target() if available_now else None
         prepared = self.keeper.prepared_position() if self.repeats else None
         while not self.stop.is_set():
+            self.between_batches()
             began = self.clock.monotonic()
             with collector_paused():
                 if prepared is None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyspark import SparkContext
 
 from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.settings import StageSettings, default_buckets
+from slackwater_engine.settings import Scope, StageSettings, default_buckets
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, QueryFailedError
@@ -22,6 +22,7 @@ from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.failure import is_cancelled, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.jvm import explain_jvm_end
+from slackwater_spark.pipeline.leases import LeaseHolder
 from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
 from slackwater_spark.pipeline.registration import make_registration
 from slackwater_spark.pipeline.session import starting_spark, with_spark_log
@@ -174,6 +175,17 @@ class PipelineRun:
         )
         return RunReporter.connect(registration, self._settings, self._clock)
 
+    def _connect_leases(self) -> LeaseHolder:
+        is_of_one_commit = self._definition.scope is Scope.STRICT
+        return LeaseHolder.connect(
+            self._settings,
+            pipeline=self._definition.name,
+            source=self._definition.source,
+            refusal="" if is_of_one_commit else 'it has scope "aggregate": no commit shows all its documents',
+            sink=self._sink,
+            clock=self._clock,
+        )
+
     def _choose_buckets(self) -> None:
         """Takes the number of buckets that the definition, the first run or this machine says."""
         if self._definition.buckets is None:
@@ -212,6 +224,9 @@ class PipelineRun:
             ending.callback(planner.close)
             program = self._program(identity, options)
             self._reporter.report_start(progress)
+            leases = self._connect_leases()
+            ending.callback(leases.close)
+            leases.begin()
             self.on_step("waiting for a cut with something new")
             jobs = BatchJobs(context, program, options.parallelism)
             ending.callback(jobs.close)
@@ -231,6 +246,7 @@ class PipelineRun:
                 clock=self._clock,
                 stop=self._stop,
                 on_batch=report,
+                between_batches=leases.hold,
                 max_events=options.max_events_per_batch,
                 repeats=self._calls_function,
             )

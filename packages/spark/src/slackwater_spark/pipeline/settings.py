@@ -42,6 +42,8 @@ class RunSettings:
     """The replication factor of topics that have to be created; -1 is the broker's default."""
     keep: timedelta = timedelta(minutes=10)
     """How long, at least, topics of ``latest`` that have to be created keep documents that were replaced."""
+    longest_lease: timedelta = timedelta(days=1)
+    """Leases of readers that go on for longer are refused."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; else they are refused."""
     spark_log: Path | None = None

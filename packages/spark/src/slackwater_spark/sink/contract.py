@@ -12,14 +12,14 @@ A further kind of sink is one module beside ``kafka``, and three lines elsewhere
 - ``make_sink`` in ``pipeline/sinks.py`` makes it; until then type checkers refuse the new kind.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
 from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import BatchHeader, ProgressRecord
+from slackwater_protocol import BatchHeader, CommitPosition, ProgressRecord
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
 """How long one call to an output's server may take, unless somebody sets another time."""
@@ -125,6 +125,24 @@ class Sink(Protocol):
             PipelineStateError: the batch does not continue what the output holds.
             PipelineUnavailableError: nothing of the batch is visible, or nobody can tell.
             EngineStateError: the batch is not what a stage writes; nothing of it is visible.
+        """
+        ...
+
+    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
+        """Keeps the views readable at some commits; those that it was told before no longer count.
+
+        Until the first call after :meth:`open`, nothing is removed that readers of an earlier state may need.
+
+        Args:
+            commits: By commit the time until which a reader needs it.
+
+        Returns:
+            The commits at which the views cannot be kept readable, each with the reason, for people. Of the
+            others nothing is removed from now on; whether all of it is there is for the reader to see.
+
+        Raises:
+            RunOvertakenError: another run took over; stop.
+            OutputRefusedError: the output does not allow what has to be done.
         """
         ...
 

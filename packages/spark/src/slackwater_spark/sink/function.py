@@ -5,8 +5,9 @@ before it is written, the function is given the batch again. Nothing fences an e
 its checkpoint alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from datetime import datetime
 from itertools import chain
 from typing import Final
 
@@ -16,6 +17,7 @@ from slackwater_engine.settings import Scope
 from slackwater_engine.state.store import StateStore
 from slackwater_protocol import (
     BatchHeader,
+    CommitPosition,
     MalformedRecordError,
     ProgressRecord,
     SystemClock,
@@ -161,6 +163,10 @@ class FunctionSink:
             commit_seconds=self._clock.monotonic() - returned,
             visible_at=self._clock.now(),
         )
+
+    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
+        """See :meth:`Sink.hold`: nothing of it is kept for anybody to read."""
+        return dict.fromkeys(commits, "its documents go to a function, and are not kept for readers")
 
     def close(self) -> None:
         """Lets go of the checkpoint. Idempotent, never raises."""

@@ -4,10 +4,18 @@
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
-from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState, format_position
+from slackwater_protocol import (
+    CommitRecord,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+    epoch_ms,
+    format_position,
+)
 from slackwater_spark.sink.batch import visible_progress
 from slackwater_spark.sink.kafka.reading import first_visible, newest_commit
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
@@ -66,6 +74,7 @@ class TopicGuard:
             change = self._change(record, name, left.get(name), found[name], is_of_commits=name in commits)
             if change is not None:
                 self._found(name, change)
+            found[name] = _with_lag(found[name], left.get(name))
         self.states = found
 
     def check_identity(self) -> None:
@@ -99,6 +108,40 @@ class TopicGuard:
     def largest_records(self) -> Mapping[str, int]:
         """Returns the largest record that each output takes, in bytes, as far as it may be known."""
         return self._topics.largest_records()
+
+    def hold(self, until: datetime | None, now: datetime, write_down: Callable[[], None]) -> None:
+        """Raises how long compacted outputs keep what was replaced, or makes it again what it was.
+
+        What a topic keeps is no shorter than it was when it was raised, plus the time since, at any moment up
+        to the given one: so what could be read then can be read until then.
+
+        Args:
+            until: The time at which the last reader needs an earlier state; None: nobody does.
+            now: The time.
+            write_down: Called before a topic is raised: writes :attr:`states`, by which readers tell what may
+                have been removed before.
+        """
+        states = dict(self.states)
+        if until is None:
+            self._topics.set_compaction_lags(
+                {name: each.lag_ms for name, each in states.items() if each.lag_ms is not None}
+            )
+            self.states = {name: replace(each, lag_ms=None, raised_ms=0) for name, each in states.items()}
+            return
+        lags = self._topics.compaction_lags()
+        for name, lag_ms in lags.items():
+            before = states[name].lag_ms
+            if before is None or lag_ms <= before:  # a run may have ended before it could raise it
+                states[name] = replace(states[name], lag_ms=lag_ms, raised_ms=epoch_ms(now))
+        if states != self.states:
+            self.states = states
+            write_down()
+        self._topics.set_compaction_lags(
+            {
+                name: max(lag_ms, epoch_ms(until) - states[name].raised_ms + (states[name].lag_ms or 0))
+                for name, lag_ms in lags.items()
+            }
+        )
 
     def _change(
         self,
@@ -140,6 +183,11 @@ class TopicGuard:
             change.expected,
             change.found,
         )
+
+
+def _with_lag(found: TopicState, left: TopicState | None) -> TopicState:
+    """Adds to what the broker says of a topic what only the pipeline knows."""
+    return found if left is None else replace(found, lag_ms=left.lag_ms, raised_ms=left.raised_ms)
 
 
 def compare_topic(left: TopicState, found: TopicState) -> TopicChange | None:

@@ -12,19 +12,21 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import count
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_protocol import (
     Clock,
+    CommitPosition,
     ProgressRecord,
     SlackwaterError,
     SystemClock,
     encode_progress_record,
     epoch_ms,
 )
-from slackwater_spark.errors import RunOvertakenError
+from slackwater_spark.errors import PipelineError, RunOvertakenError
 from slackwater_spark.sink.batch import (
     check_owner,
     is_covered,
@@ -167,6 +169,13 @@ class KafkaSink:
             retry.pause()
         raise AssertionError("count() never ends")
 
+    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
+        """See :meth:`Sink.hold`: compacted topics keep what was replaced for longer meanwhile."""
+        until = max(commits.values(), default=None)
+        if until is not None or any(state.lag_ms is not None for state in self._guard.states.values()):
+            self._guard.hold(until, self._clock.now(), self._write_states)
+        return {}
+
     def close(self) -> None:
         """Ends an open transaction, if Kafka answers, and lets go of the producer.
 
@@ -188,16 +197,39 @@ class KafkaSink:
         claim = replace(
             newest or nothing_visible(self._settings.pipeline), run=self._run, topics=self._guard.states
         )
+        self._write_alone(producer, claim)
+        return visible_progress(claim)
+
+    def _write_states(self) -> None:
+        """Writes the newest progress again, with the topics as they are known now."""
+        if self._fenced is not None:
+            raise self._fenced
+        producer = self._producer or self._take_over_again()
+        known = self._progress or nothing_visible(self._settings.pipeline)
+        progress = replace(known, run=self._run, topics=self._guard.states)
+        try:
+            self._write_alone(producer, progress)
+        except RunOvertakenError as error:
+            self._discard()
+            self._refuse_overtaken()
+            what = "a transaction that stood open for too long"
+            raise TransactionFailedError(what, error.found, is_transient=True) from error
+        except PipelineError:
+            self._discard()
+            raise
+        self._progress = visible_progress(progress)
+
+    def _write_alone(self, producer: OutputProducer, progress: ProgressRecord) -> None:
+        """Writes a progress record in a transaction of its own."""
         producer.begin()
         producer.produce(
             self._settings.progress_topic,
             self._settings.pipeline.encode(),
-            encode_progress_record(claim),
+            encode_progress_record(progress),
             [],
             None,
         )
         producer.commit()
-        return visible_progress(claim)
 
     def _producer_for(self, batch: DocumentBatch) -> OutputProducer:
         """Returns the producer, or a new one when the batch takes longer than its transactions may."""

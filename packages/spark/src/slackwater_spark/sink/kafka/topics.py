@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
@@ -26,6 +26,7 @@ UNKNOWN_ID = ""
 """The id of topics of a broker that gives them none."""
 
 _DEFAULT_PARTITIONS = 4
+_LAG = "min.compaction.lag.ms"
 _ADVICE = "delete it, or use other names"
 _ID_OF_NONE = "A" * 22
 """How Kafka spells the id of a topic without one."""
@@ -53,7 +54,7 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     compact = {"cleanup.policy": "compact"}
     lag_ms = int(settings.keep.total_seconds() * 1000)
-    latest = {**compact, "min.compaction.lag.ms": str(lag_ms)}
+    latest = {**compact, _LAG: str(lag_ms)}
     output_config = latest if settings.emit is Emit.LATEST else for_ever
     rules = [TopicRule(settings.progress_topic, 1, 1, compact, compacted=True)]
     for output in settings.outputs:
@@ -119,6 +120,15 @@ class SinkTopics:
                 found[output.name] = self._ask(what, partial(self._largest_record, output.name))
         return found
 
+    def compaction_lags(self) -> dict[str, int]:
+        """Returns ``min.compaction.lag.ms`` of each output that is compacted."""
+        return self._ask("the configuration of its topics", self._compaction_lags)
+
+    def set_compaction_lags(self, lags: Mapping[str, int]) -> None:
+        """Sets ``min.compaction.lag.ms`` of topics. One request each."""
+        for name, lag_ms in lags.items():
+            self._ask(f"the change of {_LAG} of {name}", partial(self._set_compaction_lag, name, lag_ms))
+
     def close(self) -> None:
         """Frees the connection."""
         self._client = None
@@ -137,6 +147,22 @@ class SinkTopics:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         answer = self._admin.describe_configs([resource], request_timeout=seconds)[resource]
         return int(answer.result(seconds)["max.message.bytes"].value)
+
+    def _compaction_lags(self, seconds: float) -> dict[str, int]:
+        resources = [ConfigResource(ResourceType.TOPIC, output.name) for output in self._settings.outputs]
+        answers = self._admin.describe_configs(resources, request_timeout=seconds)
+        configs = {resource.name: answer.result(seconds) for resource, answer in answers.items()}
+        return {
+            name: int(config[_LAG].value)
+            for name, config in configs.items()
+            if "compact" in str(config["cleanup.policy"].value)
+        }
+
+    def _set_compaction_lag(self, topic: str, lag_ms: int, seconds: float) -> None:
+        entry = ConfigEntry(_LAG, str(lag_ms), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        answers = self._admin.incremental_alter_configs([resource], request_timeout=seconds)
+        answers[resource].result(seconds)
 
     def _missing(self, seconds: float) -> list[TopicRule]:
         known = self._admin.list_topics(timeout=seconds).topics

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from slackwater_protocol import (
+    CommitPosition,
     MalformedRecordError,
     ProgressRecord,
     decode_progress_record,
@@ -55,6 +56,11 @@ class LedgerRow:
     """The snapshot of each table, by its name."""
     written_at: datetime
 
+    @property
+    def position(self) -> CommitPosition:
+        """The commit that the batch ends at."""
+        return CommitPosition(self.progress.timeline, self.progress.commit_lsn)
+
 
 class Ledger:
     """The ledger of one pipeline, as one run writes it.
@@ -91,6 +97,11 @@ class Ledger:
         """
         head = self._table.load()
         return None if head is None else self._newest_of(self._rows(head))
+
+    def read_all(self) -> list[LedgerRow]:
+        """Returns the rows that are there, in no particular order; raises like :meth:`read_newest`."""
+        head = self._table.load()
+        return [] if head is None else self._rows(head)
 
     def take_over(self, keep_since: datetime) -> None:
         """Makes the ledger this run's, so that no earlier run can add a row; leaves out old rows.

@@ -11,14 +11,14 @@ them still makes is rolled back like any other that the ledger does not name.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.settings import Scope
-from slackwater_protocol import BatchHeader, Clock, ProgressRecord, SystemClock
+from slackwater_protocol import BatchHeader, Clock, CommitPosition, ProgressRecord, SystemClock
 from slackwater_spark.errors import (
     OutputRefusedError,
     PipelineConfigError,
@@ -45,6 +45,8 @@ from slackwater_spark.sink.waiting import Attempts, Waiting
 
 _CONFLICTS: Final = 3
 """So often a table is looked at again that somebody else has changed, however little time there is."""
+_ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _NOT_VISIBLE: Final = "nothing of the batch is visible"
 
 _log = logging.getLogger(__name__)
@@ -94,6 +96,8 @@ class LakeSink:
         """By table the snapshot that shows the newest visible batch."""
         self._is_settled = False
         """Whether the tables are known to be as the ledger says."""
+        self._held_since = _ALWAYS
+        """What the ledger has had since then is kept for readers: everything, until they are known."""
         self._fenced: RunOvertakenError | None = None
 
     @property
@@ -146,6 +150,19 @@ class LakeSink:
         if (batch.batch_id + 1) % self._settings.lake.maintain_every == 0:
             self._expire()
         return report
+
+    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
+        """See :meth:`Sink.hold`: the ledger keeps its rows from the oldest of the commits on."""
+        if not commits:
+            self._held_since = _NEVER
+            return {}
+        what = "a look at its ledger"
+        rows = self._patiently(what, self._settings.request_timeout, self._ledger.read_all)
+        written = {row.position: row.written_at for row in rows}
+        held = [written[commit] for commit in commits if commit in written]
+        self._held_since = min(held, default=_NEVER)
+        reason = "its ledger has no batch that ends there"
+        return {commit: reason for commit in commits if commit not in written}
 
     def close(self) -> None:
         """See :meth:`Sink.close`."""
@@ -367,10 +384,12 @@ class LakeSink:
         self._ledger.add(row)
 
     def _expire(self) -> None:
-        """Removes what is older than the setting; a failure only leaves more behind."""
+        """Removes what is older than the setting and no reader holds; a failure only leaves more behind."""
+        if self._held_since == _ALWAYS:
+            return
         try:
             now = self._clock.now()
-            before = now - self._settings.lake.keep
+            before = self._keep_since()
             kept = self._ledger.drop_old(before, now)
             for table in self._tables:
                 names = {kept[0].snapshots[table.name], self._snapshots[table.name]}
@@ -380,7 +399,7 @@ class LakeSink:
             _log.warning("%s: old snapshots stay for now: %s", self.place, error)
 
     def _keep_since(self) -> datetime:
-        return self._clock.now() - self._settings.lake.keep
+        return min(self._clock.now() - self._settings.lake.keep, self._held_since)
 
     def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
         check_owner(self._settings.pipeline, progress, query_id, f"its ledger {self._ledger.name}")

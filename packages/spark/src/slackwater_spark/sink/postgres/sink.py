@@ -7,10 +7,10 @@ batch whose commit was not answered is found there or written again.
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -18,7 +18,7 @@ from psycopg import errors
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.settings import Scope
-from slackwater_protocol import Clock, ProgressRecord, SystemClock
+from slackwater_protocol import Clock, CommitPosition, ProgressRecord, SystemClock
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
 from slackwater_spark.sink.batch import (
     BatchCommits,
@@ -177,6 +177,14 @@ class PostgresSink:
         return self._patiently(
             f"batch {batch.batch_id}", self._settings.patience, lambda: self._write_once(query_id, batch)
         )
+
+    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
+        """See :meth:`Sink.hold`: histories keep every state, other tables only the newest."""
+        without = [output.view for output in self._settings.outputs if not output.history]
+        if not without:
+            return {}
+        reason = f"the tables of its views {', '.join(without)} have their newest state only (history = true)"
+        return dict.fromkeys(commits, reason)
 
     def close(self) -> None:
         """Ends an open transaction, and lets go of the database. Idempotent, never raises."""

@@ -1,0 +1,260 @@
+"""Leases as a reader takes them; outputs and pipelines answer as they are told, the topic is in memory.
+
+That pipelines really keep what they say is shown in ``tests/system/test_barriers.py``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from slackwater_client import (
+    ClientConfigError,
+    ReadableStates,
+    ReadLevel,
+    StateNotKeptError,
+    ViewSnapshot,
+    VisibleCommit,
+    end_lease,
+    find_lease,
+    read_views,
+    renew_lease,
+    take_lease,
+)
+from slackwater_client.snapshot import Key
+from slackwater_control import LeaseState
+from slackwater_markers import InMemoryLeaseLog
+from slackwater_protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+NO_TIME = timedelta(0)
+
+
+def at(lsn: int) -> CommitPosition:
+    return CommitPosition(1, lsn)
+
+
+class StoppedClock(SystemClock):
+    """Stands still until it is moved."""
+
+    moment = NOW
+
+    def now(self) -> datetime:
+        return self.moment
+
+
+@dataclass(eq=False)
+class Output:
+    """An output of one view, readable where batches ended."""
+
+    pipeline: str
+    ends: list[int]
+    source: str = "inv"
+    reads: list[CommitPosition | None] = field(default_factory=list)
+
+    def views(self) -> Sequence[str]:
+        return [f"{self.pipeline}_view"]
+
+    def newest(self) -> VisibleCommit | None:
+        return VisibleCommit(self.source, at(self.ends[-1]))
+
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        return ReadableStates(VisibleCommit(self.source, at(self.ends[-1])), NOW, [at(e) for e in self.ends])
+
+    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        self.reads.append(at)
+        assert at is not None
+        return ViewSnapshot(self.source, at, {view: [] for view in views})
+
+    def close(self) -> None: ...
+
+
+class Topic(InMemoryLeaseLog):
+    """A topic in which pipelines answer as soon as they see a lease."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: Callable[[Lease, str], str | None] = lambda lease, pipeline: ""
+
+    def write(self, *records: LeaseRecord) -> None:
+        super().write(*records)
+        for lease in records:
+            for name in lease.pipelines if isinstance(lease, Lease) else ():
+                reason = self.answer(lease, name)
+                if reason is not None:
+                    end = lease.expires_ms
+                    super().write(Hold(lease=lease.id, pipeline=name, until_ms=end, refusal=reason))
+
+
+@pytest.fixture
+def topic() -> Topic:
+    return Topic()
+
+
+@pytest.fixture
+def clock() -> StoppedClock:
+    return StoppedClock()
+
+
+@pytest.fixture
+def outputs() -> list[Output]:
+    return [Output("left", [100, 200, 300]), Output("right", [100, 200, 400])]
+
+
+def take(topic: Topic, outputs: Sequence[Output], clock: StoppedClock, **options: Any) -> Lease:
+    return take_lease(
+        topic, outputs, duration=HOUR, holder="a report", timeout=NO_TIME, clock=clock, **options
+    )
+
+
+def test_a_lease_is_of_the_newest_common_commit_and_names_its_pipelines(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease = take(topic, outputs, clock)
+    assert (lease.source, lease.position, lease.pipelines) == ("inv", at(200), ("left", "right"))
+    assert (lease.taken_ms, lease.expires_ms) == (epoch_ms(NOW), epoch_ms(NOW + HOUR))
+    assert find_lease(topic, lease.id, epoch_ms(NOW)).state is LeaseState.HELD
+
+
+def test_a_lease_on_some_views_binds_only_their_pipelines(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease = take(topic, outputs, clock, views=["right_view"])
+    assert (lease.position, lease.pipelines) == (at(400), ("right",))
+
+
+def test_whatever_happens_meanwhile_a_lease_is_read_at_its_commit(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease = take(topic, outputs, clock)
+    for output in outputs:
+        output.ends += [500]
+    assert read_views(outputs, clock=clock).position == at(500)
+    assert read_views(outputs, at=lease, clock=clock).position == at(200)
+    assert read_views(outputs, at=lease, level=ReadLevel.REPEATABLE, clock=clock).position == at(200)
+
+
+def test_a_lease_that_is_over_is_not_read(topic: Topic, outputs: list[Output], clock: StoppedClock) -> None:
+    lease = take(topic, outputs, clock)
+    clock.moment += HOUR - timedelta(milliseconds=1)
+    read_views(outputs, at=lease, clock=clock)
+    clock.moment += timedelta(milliseconds=1)
+    with pytest.raises(StateNotKeptError, match=r"ended at 2026-11-26 13:00:00 UTC.*take another one"):
+        read_views(outputs, at=lease, clock=clock)
+
+
+def test_level_and_lease_have_to_go_together(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease = take(topic, outputs, clock)
+    with pytest.raises(ClientConfigError, match="repeatable is asked for without a lease"):
+        read_views(outputs, level=ReadLevel.REPEATABLE)
+    with pytest.raises(ClientConfigError, match="without a lease"):
+        read_views(outputs, at=at(200), level=ReadLevel.REPEATABLE)
+    with pytest.raises(ClientConfigError, match="commit 1/0/C8 is asked for at level uncommitted"):
+        read_views(outputs, at=lease, level=ReadLevel.UNCOMMITTED, clock=clock)
+
+
+def test_a_refusal_is_told_with_its_reason_and_leaves_nothing_behind(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    topic.answer = lambda lease, pipeline: "it has no history" if pipeline == "right" else ""
+    with pytest.raises(StateNotKeptError, match="1/0/C8 cannot be held: pipeline 'right': it has no history"):
+        take(topic, outputs, clock)
+    assert topic.read() == []
+
+
+def test_who_does_not_answer_is_named_and_nothing_is_left_behind(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    topic.answer = lambda lease, pipeline: "" if pipeline == "right" else None
+    with pytest.raises(
+        StateNotKeptError, match=r"no answer from 'left' within 0 s.*only a pipeline that runs"
+    ):
+        take(topic, outputs, clock)
+    assert topic.read() == []
+
+
+def test_a_state_that_went_before_it_was_held_is_no_lease(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    def answer_late(lease: Lease, pipeline: str) -> str:
+        outputs[1].ends = [400]
+        return ""
+
+    topic.answer = answer_late
+    with pytest.raises(StateNotKeptError, match="'right' holds commit 1/0/C8 from now on, but its output no"):
+        take(topic, outputs, clock)
+    assert topic.read() == []
+
+
+def test_a_lease_that_somebody_ends_while_it_is_taken_is_told(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    def ended(lease: Lease, pipeline: str) -> None:
+        topic.remove([lease])
+
+    topic.answer = ended
+    with pytest.raises(StateNotKeptError, match="was ended by somebody else"):
+        take(topic, outputs, clock)
+
+
+def test_without_a_common_commit_there_is_no_lease(topic: Topic, clock: StoppedClock) -> None:
+    outputs = [Output("left", [100]), Output("right", [200])]
+    with pytest.raises(StateNotKeptError, match="'left' is behind"):
+        take(topic, outputs, clock)
+    assert topic.read() == []
+
+
+def test_outputs_of_two_sources_have_no_lease(topic: Topic, clock: StoppedClock) -> None:
+    with pytest.raises(ClientConfigError, match="of several sources"):
+        take(topic, [Output("left", [100]), Output("right", [100], source="other")], clock)
+
+
+def test_a_lease_is_renewed_from_now_on(topic: Topic, outputs: list[Output], clock: StoppedClock) -> None:
+    lease = take(topic, outputs, clock)
+    clock.moment += HOUR / 2
+    renewed = renew_lease(topic, lease.id, duration=2 * HOUR, timeout=NO_TIME, clock=clock)
+    assert renewed == replace(lease, expires_ms=epoch_ms(NOW + HOUR / 2 + 2 * HOUR))
+    assert find_lease(topic, lease.id, epoch_ms(clock.moment)).state is LeaseState.HELD
+
+
+@pytest.mark.parametrize("answer", ["too long", None])
+def test_a_renewal_that_is_not_granted_leaves_the_lease_as_it_was(
+    topic: Topic, outputs: list[Output], clock: StoppedClock, answer: str | None
+) -> None:
+    lease = take(topic, outputs, clock)
+    topic.answer = lambda asked, pipeline: "" if asked.expires_ms == lease.expires_ms else answer
+    with pytest.raises(StateNotKeptError):
+        renew_lease(topic, lease.id, duration=2 * HOUR, timeout=NO_TIME, clock=clock)
+    standing = find_lease(topic, lease.id, epoch_ms(NOW))
+    assert (standing.lease, standing.state) == (lease, LeaseState.HELD)
+
+
+def test_a_lease_is_ended_by_anybody_and_only_once(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease, other = take(topic, outputs, clock), take(topic, outputs, clock)
+    assert end_lease(topic, lease.id)
+    assert not end_lease(topic, lease.id)
+    assert {each.id if isinstance(each, Lease) else each.lease for each in topic.read()} == {other.id}
+    with pytest.raises(ClientConfigError, match=f"there is no lease '{lease.id}'.*leases: {other.id}"):
+        find_lease(topic, lease.id, epoch_ms(NOW))
+    with pytest.raises(ClientConfigError, match="there is no lease"):
+        renew_lease(topic, lease.id, duration=HOUR, clock=clock)
+
+
+def test_leases_of_pipelines_that_are_gone_are_removed_by_whoever_takes_the_next_one(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    first = take(topic, outputs, clock)
+    clock.moment += HOUR + timedelta(seconds=59)
+    second = take(topic, outputs, clock)
+    assert {each.id for each in topic.read() if isinstance(each, Lease)} == {first.id, second.id}
+    clock.moment += timedelta(seconds=1)
+    third = take(topic, outputs, clock)
+    assert {each.id for each in topic.read() if isinstance(each, Lease)} == {second.id, third.id}
+    assert {each.lease for each in topic.read() if isinstance(each, Hold)} == {second.id, third.id}

@@ -1,0 +1,196 @@
+"""What a run does for readers that have taken a lease: keeps its views readable at their commits."""
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from slackwater_control import is_over
+from slackwater_markers import KafkaLeaseLog, LeaseLog, PipelineLogUnavailableError
+from slackwater_protocol import Clock, CommitPosition, Hold, Lease, LeaseRecord, epoch_ms, from_epoch_ms
+from slackwater_spark.errors import PipelineError, RunOvertakenError
+from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.sink import Sink
+
+_LOOK_SECONDS: Final = 0.5
+"""The time between two looks at the topic of leases."""
+CLOCK_MARGIN: Final = timedelta(minutes=1)
+"""So much longer is a state kept than its reader needs it: the clocks of the two may differ."""
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseHolder:
+    """Holds for readers what their leases name, and answers each lease.
+
+    A thread of its own reads the topic of leases and writes the answers. The sink is told of leases by
+    :meth:`hold`, in the thread that writes batches. While the topic cannot be read, what was known before
+    counts.
+
+    Args:
+        log: The topic of leases; for the thread alone once :meth:`begin` was called.
+        pipeline: The pipeline's name, with the revision.
+        source: The source that it reads.
+        refusal: Why its views can never be held; empty: they can.
+        longest: Leases that go on for longer are refused.
+        sink: The open output.
+        clock: Gives the time.
+    """
+
+    def __init__(
+        self,
+        log: LeaseLog,
+        *,
+        pipeline: str,
+        source: str,
+        refusal: str,
+        longest: timedelta,
+        sink: Sink,
+        clock: Clock,
+    ) -> None:
+        self._log, self._sink, self._clock = log, sink, clock
+        self._pipeline, self._source, self._longest = pipeline, source, longest
+        self._refusal = refusal
+        self._lock = threading.Lock()
+        self._known: Mapping[str, Lease] | None = None
+        """Leases that name the pipeline, by id; None: the topic was not read yet."""
+        self._answers: dict[str, Hold] = {}
+        """Those that are still to be written, by lease."""
+        self._held: Mapping[str, Lease] | None = None
+        """What the sink was told; for the thread that writes batches."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="lease-holder", daemon=True)
+        self._is_away = False
+
+    @classmethod
+    def connect(
+        cls,
+        settings: RunSettings,
+        *,
+        pipeline: str,
+        source: str,
+        refusal: str,
+        sink: Sink,
+        clock: Clock,
+    ) -> "LeaseHolder":
+        """Makes one for the Kafka of the settings; nothing is asked yet."""
+        log = KafkaLeaseLog(settings.servers.kafka)
+        longest = settings.longest_lease
+        return cls(
+            log,
+            pipeline=pipeline,
+            source=source,
+            refusal=refusal,
+            longest=longest,
+            sink=sink,
+            clock=clock,
+        )
+
+    def begin(self) -> None:
+        """Follows the leases from now on; does not wait for the first look."""
+        self._thread.start()
+
+    def hold(self) -> None:
+        """Tells the sink which commits are to be kept, if that has changed; quick if it has not.
+
+        Raises:
+            RunOvertakenError: another run took over.
+        """
+        with self._lock:
+            known = self._known
+        if known is None:
+            return
+        now_ms = epoch_ms(self._clock.now() - CLOCK_MARGIN)
+        live = {lease.id: lease for lease in known.values() if not is_over(lease, now_ms)}
+        if live == self._held:
+            return
+        reasons = {lease.id: self._reason(lease) for lease in live.values()}
+        refused = self._tell([lease for lease in live.values() if not reasons[lease.id]])
+        self._held = live
+        answers = {
+            lease.id: Hold(
+                lease=lease.id,
+                pipeline=self._pipeline,
+                until_ms=lease.expires_ms,
+                refusal=reasons[lease.id] or refused.get(lease.position, ""),
+            )
+            for lease in live.values()
+        }
+        with self._lock:
+            self._answers.update(answers)
+
+    def close(self) -> None:
+        """Ends the thread and frees the connection; what is held stays so. Idempotent."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._log.close()
+
+    def look(self) -> None:
+        """Writes the answers that are due, and reads the topic again; says so once if it cannot."""
+        try:
+            with self._lock:
+                answers = dict(self._answers)
+            self._log.write(*answers.values())
+            with self._lock:
+                self._answers = {
+                    lease: answer for lease, answer in self._answers.items() if answers.get(lease) != answer
+                }
+            records = self._log.read()
+            known = {each.id: each for each in records if isinstance(each, Lease) and self._is_named(each)}
+            with self._lock:
+                self._known = known
+            self._remove_what_is_over(records)
+            self._is_away = False
+        except PipelineLogUnavailableError as error:
+            if not self._is_away:
+                _log.warning("pipeline %s: leases of readers are not known: %s", self._pipeline, error)
+            self._is_away = True
+
+    def _follow(self) -> None:
+        while not self._over.is_set():
+            self.look()
+            self._over.wait(_LOOK_SECONDS)
+
+    def _is_named(self, lease: Lease) -> bool:
+        return self._pipeline in lease.pipelines
+
+    def _reason(self, lease: Lease) -> str:
+        """Says why a lease is refused whatever the sink can do; empty: it is not."""
+        if self._refusal:
+            return self._refusal
+        if lease.source != self._source:
+            return f"it reads source {self._source}, and the lease is of a commit of {lease.source}"
+        if from_epoch_ms(lease.expires_ms) > self._clock.now() + self._longest:
+            return f"it holds states for {self._longest.total_seconds():.0f} s at most (run.longest_lease)"
+        return ""
+
+    def _tell(self, leases: Iterable[Lease]) -> Mapping[CommitPosition, str]:
+        until: dict[CommitPosition, datetime] = {}
+        for lease in leases:
+            ends = from_epoch_ms(lease.expires_ms) + CLOCK_MARGIN
+            until[lease.position] = max(until.get(lease.position, ends), ends)
+        try:
+            return self._sink.hold(until)
+        except RunOvertakenError:
+            raise
+        except PipelineError as error:  # no reader is worth the end of a run
+            _log.warning("pipeline %s: states cannot be held for readers: %s", self._pipeline, error)
+            return dict.fromkeys(until, str(error))
+
+    def _remove_what_is_over(self, records: Iterable[LeaseRecord]) -> None:
+        """Removes leases that name the pipeline, and its own answers, once they are over."""
+        now_ms = epoch_ms(self._clock.now() - CLOCK_MARGIN)
+        leases = {each.id: each for each in records if isinstance(each, Lease)}
+        over = {each.id for each in leases.values() if self._is_named(each) and is_over(each, now_ms)}
+        self._log.remove(
+            each
+            for each in records
+            if (isinstance(each, Lease) and each.id in over)
+            or (
+                isinstance(each, Hold)
+                and each.pipeline == self._pipeline
+                and (each.lease in over or each.lease not in leases)
+            )
+        )
