@@ -11,15 +11,29 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_client import ClientError, ReadLevel, TopicOutput, ViewSnapshot, read_views, wait_visible
+from slackwater_client import (
+    ClientError,
+    ReadLevel,
+    StateNotKeptError,
+    TopicOutput,
+    ViewSnapshot,
+    end_lease,
+    open_leases,
+    read_views,
+    take_lease,
+    wait_visible,
+)
 from slackwater_devstack import DevStack
 from slackwater_protocol import CommitPosition, KafkaSettings
 from slackwater_testing.database import current_lsn
@@ -110,6 +124,7 @@ class Pair:
 
     def __init__(self, stack: DevStack, product: Product, folder: Path, running: ExitStack) -> None:
         self.stack, self.product = stack, product
+        self.commands: dict[str, Sequence[str]] = {}
         product.start_sidecar()
         servers = ("--bootstrap", stack.kafka.bootstrap, "--redis-url", stack.redis.url)
         for side in SIDES:
@@ -118,9 +133,13 @@ class Pair:
             local.mkdir()
             settings = write_run_settings(product.folder / f"{side}.toml", local)
             run = ("--config", str(settings), "run", str(pipeline), *servers, "--master", "local[1]")
-            product.start(side, slackwater_command(*run, "--checkpoint", str(local / "checkpoint")))
+            self.commands[side] = slackwater_command(*run, "--checkpoint", str(local / "checkpoint"))
+            self.start(side)
         kafka = KafkaSettings(stack.kafka.bootstrap)
         self.outputs = [running.enter_context(closing(TopicOutput(kafka, side))) for side in SIDES]
+
+    def start(self, side: str) -> None:
+        self.product.start(side, self.commands[side])
 
     @property
     def dsn(self) -> str:
@@ -155,6 +174,68 @@ def values(snapshot: ViewSnapshot, side: str) -> dict[int, int]:
 
 def rows_of_right(snapshot: ViewSnapshot) -> set[int]:
     return {json.loads(document)["rows"] for document in snapshot.documents["right"]}
+
+
+def test_a_lease_shows_one_state_again_and_again_while_weaker_levels_go_on(pair: Pair) -> None:
+    """What each level allows and the next one forbids, over the join of two views of two pipelines.
+
+    How it was seen to fail: ``TopicGuard.hold`` raises nothing.
+    """
+    kafka = KafkaSettings(pair.stack.kafka.bootstrap)
+    committed: list[CommitPosition] = []
+    with Writing(pair.dsn), open_leases(kafka) as log:
+        lease = take_lease(log, pair.outputs, duration=timedelta(hours=1), holder="a report", timeout=SECONDS)
+        first = read_views(pair.outputs, at=lease)
+        while len(set(committed)) < 3:
+            committed.append(read_views(pair.outputs, timeout=SECONDS).position)
+            again = read_views(pair.outputs, at=lease)
+            assert again.position == first.position == lease.position
+            assert {side: values(again, side) for side in SIDES} == {
+                side: values(first, side) for side in SIDES
+            }
+        assert max(committed) > lease.position
+        assert values(first, "left") == values(first, "right"), "one state of both"
+        assert all(lag > KEPT_MS for lag in compaction_lags(kafka)), "compaction keeps away from it"
+
+        killed = pair.product.programs["left"]
+        killed.kill()
+        assert values(read_views(pair.outputs, at=lease), "left") == values(first, "left")
+        pair.start("left")
+        end_lease(log, lease.id)
+        assert pair.product.wait_until(
+            lambda: compaction_lags(kafka) == [KEPT_MS] * 2, SECONDS.total_seconds()
+        ), "the next run lets it go"
+        assert log.read() == []
+        with pytest.raises(StateNotKeptError, match="no answer from 'nobody'"):
+            take_lease(
+                log,
+                [*pair.outputs[1:], Renamed(pair.outputs[0])],
+                duration=timedelta(hours=1),
+                holder="a report",
+                timeout=timedelta(seconds=2),
+            )
+
+
+KEPT_MS = 600_000
+"""As ``kafka.keep`` says by default."""
+
+
+def compaction_lags(kafka: KafkaSettings) -> list[int]:
+    admin = AdminClient({**kafka.client_config})
+    resources = [ConfigResource(ResourceType.TOPIC, side) for side in SIDES]
+    found = admin.describe_configs(resources).values()
+    return [int(each.result(60)["min.compaction.lag.ms"].value) for each in found]
+
+
+class Renamed(TopicOutput):
+    """An output whose pipeline has a name that no run has."""
+
+    def __init__(self, output: TopicOutput) -> None:
+        self.__dict__.update(output.__dict__)
+
+    @property
+    def pipeline(self) -> str:
+        return "nobody"
 
 
 @pytest.mark.full

@@ -81,8 +81,8 @@ class Topic(InMemoryLeaseLog):
 
     def write(self, *records: LeaseRecord) -> None:
         super().write(*records)
-        for lease in records:
-            for name in lease.pipelines if isinstance(lease, Lease) else ():
+        for lease in (each for each in records if isinstance(each, Lease)):
+            for name in lease.pipelines:
                 reason = self.answer(lease, name)
                 if reason is not None:
                     end = lease.expires_ms

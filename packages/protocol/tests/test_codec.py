@@ -223,6 +223,11 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "timeline_decision": (TIMELINE, encode_log_record, decode_log_record),
     "pass_decision": (PASS, encode_log_record, decode_log_record),
     "pipeline_registration": (REGISTRATION, encode_pipeline_record, decode_pipeline_record),
+    "pipeline_report_processed": (
+        replace(REPORT, processed_lsn=22270500),
+        encode_pipeline_record,
+        decode_pipeline_record,
+    ),
     "pipeline_report": (REPORT, encode_pipeline_record, decode_pipeline_record),
 }
 VERSION_1 = {

@@ -233,6 +233,7 @@ reports = st.builds(
     documents=offsets,
     run_events=offsets,
     run_documents=offsets,
+    processed_lsn=st.none() | lsns,
     end=st.none() | st.builds(RunEnd, ended_ms=times, failure=texts),
 )
 

@@ -28,6 +28,8 @@ COMMANDS = {
     "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",
     "commits": "Show a pipeline's commit records: where in its output each transaction begins and ends.",
     "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
+    "snapshots": "Show at which commit pipelines of a source can be read together, and who is waited for.",
+    "lease": "Show, renew and end leases: views that stay readable at one commit for a reader.",
     "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
     "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
     "messaging": "Check that the messages of a service are in their topics.",

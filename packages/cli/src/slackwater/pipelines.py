@@ -1,12 +1,22 @@
 """Pipelines as they told the cluster of themselves, for every command that shows them."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 
 from slackwater.output import ago, aligned
-from slackwater_control import PipelineNode, PipelineState, Progress, SourceNode, Topology, make_topology
-from slackwater_markers import CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
-from slackwater_protocol import Cut, KafkaSettings, PipelineEntry, from_epoch_ms
+from slackwater_control import (
+    PipelineNode,
+    PipelineState,
+    Progress,
+    SourceNode,
+    SourceSnapshot,
+    Topology,
+    find_snapshots,
+    make_topology,
+)
+from slackwater_markers import CutLog, CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
+from slackwater_protocol import CommitPosition, Cut, KafkaSettings, PipelineEntry, from_epoch_ms
 
 
 @contextmanager
@@ -65,6 +75,53 @@ def _newest_cut(kafka: KafkaSettings, source: str) -> Cut | None:
     finally:
         log.close()
     return None if newest is None else newest.cut
+
+
+_LOOK_BACK = 4_000
+"""Records of a cut log in which barriers are looked for at first."""
+_KEPT_BARRIERS = 3_600
+"""An hour of them, one a second."""
+
+
+class BarrierReader:
+    """The newest barriers of a source: the first look reads the end of its cut log, others what is new.
+
+    Args:
+        log: The source's.
+    """
+
+    def __init__(self, log: CutLog) -> None:
+        self._log = log
+        self._offset: int | None = None
+        self._barriers: deque[CommitPosition] = deque(maxlen=_KEPT_BARRIERS)
+
+    def read(self) -> Sequence[CommitPosition]:
+        """Returns them, ascending.
+
+        Raises:
+            CutLogError: the log cannot be read, or was made anew.
+        """
+        if self._offset is None:
+            self._offset = max(-1, self._log.end() - _LOOK_BACK)
+        for published in self._log.tail(self._offset):
+            self._offset = published.log_offset
+            cut = published.cut
+            barrier = CommitPosition(cut.timeline, cut.barrier_lsn)
+            if cut.barrier_lsn and (not self._barriers or self._barriers[-1] < barrier):
+                self._barriers.append(barrier)
+        return list(self._barriers)
+
+
+def read_snapshots(kafka: KafkaSettings, topology: Topology) -> tuple[SourceSnapshot, ...]:
+    """Reads the newest barriers of each source of a picture; a cut log that cannot be read is passed over."""
+    found = {}
+    for node in topology.sources:
+        with (
+            closing(KafkaCutLog(node.name, kafka.bootstrap, kafka=kafka.options)) as log,
+            suppress(CutLogError),
+        ):
+            found[node.name] = BarrierReader(log).read()
+    return find_snapshots(topology, found)
 
 
 def pipeline_table(pipelines: Sequence[PipelineNode], now_ms: int) -> list[str]:

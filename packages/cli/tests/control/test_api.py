@@ -20,10 +20,18 @@ from slackwater.control.requests import DecisionAnswer, DecisionRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.errors import CommandInputError
-from slackwater_control import Topology, make_topology, topology_json
+from slackwater_control import (
+    LeaseStanding,
+    LeaseState,
+    SourceSnapshot,
+    Topology,
+    find_snapshots,
+    make_topology,
+    topology_json,
+)
 from slackwater_markers import PipelineLogUnavailableError
 from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import PipelineEntry, SystemClock
+from slackwater_protocol import CommitPosition, Lease, PipelineEntry, SystemClock
 
 NAME, SOURCE = REGISTRATION.pipeline, REGISTRATION.source
 FUNCTION = replace(REGISTRATION, pipeline=f"{NAME}/7f1c02aa", run="2")
@@ -54,12 +62,30 @@ REPORT = SourceReport(
 )
 
 
+LEASE = LeaseStanding(
+    Lease(
+        id="4f",
+        source=SOURCE,
+        timeline=1,
+        commit_lsn=7,
+        pipelines=(NAME,),
+        holder="a report",
+        taken_ms=1_000,
+        expires_ms=2_000,
+    ),
+    LeaseState.TAKEN,
+    (NAME,),
+    {},
+)
+
+
 @dataclass
 class GivenPicture:
     """Answers what it is told to."""
 
     error: Exception | None = None
     decided: list[tuple[str, DecisionRequest, str]] = field(default_factory=list)
+    held: dict[str, LeaseStanding] = field(default_factory=lambda: {LEASE.lease.id: LEASE})
 
     def topology(self) -> Topology:
         if self.error is not None:
@@ -68,6 +94,15 @@ class GivenPicture:
 
     def report(self, source: str) -> SourceReport:
         return replace(REPORT, source=source)
+
+    def leases(self) -> tuple[LeaseStanding, ...]:
+        return tuple(self.held.values())
+
+    def end_lease(self, lease_id: str) -> bool:
+        return self.held.pop(lease_id, None) is not None
+
+    def snapshots(self) -> tuple[SourceSnapshot, ...]:
+        return find_snapshots(TOPOLOGY, {SOURCE: [CommitPosition(1, 0x500)]})
 
     def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
         if request.to_lsn == "0/1":
@@ -113,11 +148,11 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     return path, found
 
 
+PARAMETERS = {"source": SOURCE, "pipeline": NAME, "lease": LEASE.lease.id}
+
+
 def paths() -> list[str]:
-    return [
-        ROOT + re.sub(r"{(\w+)[^}]*}", lambda m: {"source": SOURCE, "pipeline": NAME}[m[1]], r.path)
-        for r in ROUTES
-    ]
+    return [ROOT + re.sub(r"{(\w+)[^}]*}", lambda m: PARAMETERS[m[1]], r.path) for r in ROUTES]
 
 
 def test_every_answer_is_as_its_description_says(api: Api) -> None:
@@ -146,6 +181,23 @@ def test_the_answers_are_the_pictures(api: Api) -> None:
     assert [each["name"] for each in api.get(f"{ROOT}/sources").json()] == ["inv", "shop"]
     found = api.get(f"{ROOT}/sources/{SOURCE}")
     assert found.content == msgspec.json.encode(REPORT)
+
+
+def test_only_an_operator_ends_a_lease_and_only_one_that_is_there(
+    tokens: tuple[Path, dict[str, str]],
+) -> None:
+    path, token_of = tokens
+    api = Api(path)
+
+    def end(lease: str, token: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return api.client.post(f"{ROOT}/leases/{lease}", json={"end": True}, headers=headers)
+
+    assert end("4f", token_of["viewer"]).status_code == 403
+    assert end("5", token_of["operator"]).status_code == 404
+    assert [each["lease"]["id"] for each in api.get(f"{ROOT}/leases", token_of["viewer"]).json()] == ["4f"]
+    assert end("4f", token_of["operator"]).json() == []
+    assert end("4f", token_of["operator"]).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/pipelines/none", "/sources/none", "/pipelines/", "/none", "/openapi"])

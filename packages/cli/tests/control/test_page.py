@@ -25,11 +25,22 @@ from slackwater.control.api import make_app
 from slackwater.control.requests import DecisionAnswer, DecisionRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import SourceReport
-from slackwater_control import Topology, make_topology
+from slackwater_control import (
+    LeaseStanding,
+    SourceSnapshot,
+    Topology,
+    find_snapshots,
+    lease_standings,
+    make_topology,
+)
 from slackwater_markers import PipelineLogUnavailableError
 from slackwater_markers.testing import REGISTRATION, make_cut
 from slackwater_protocol import (
+    CommitPosition,
     Cut,
+    Hold,
+    Lease,
+    LeaseRecord,
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
@@ -117,6 +128,7 @@ class LivePicture:
         """When they were last heard of, and what they said."""
         self.ended: dict[str, RunEnd] = {}
         self.is_away = False
+        self.lease_records: list[LeaseRecord] = []
         self._asked = 0
 
     def stall(self, name: str) -> None:
@@ -163,6 +175,17 @@ class LivePicture:
                 ),
             ),
         )
+
+    def leases(self) -> tuple[LeaseStanding, ...]:
+        return tuple(lease_standings(self.lease_records, now_ms()))
+
+    def end_lease(self, lease_id: str) -> bool:
+        raise AssertionError("the page ends nothing")
+
+    def snapshots(self) -> tuple[SourceSnapshot, ...]:
+        topology = self.topology()
+        barriers = [CommitPosition(1, lsn) for lsn in (0x500, 0x600)]
+        return find_snapshots(topology, {node.name: barriers for node in topology.sources})
 
     def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
         raise AssertionError("the page decides nothing")
@@ -312,7 +335,7 @@ def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[
     picture = chain()
     picture.ended["stock"] = RunEnd(ended_ms=now_ms(), failure="QueryFailedError: no disk")
     page = open_page(picture)
-    waiting, seen = ["#/", "#/sources", "#/pipelines", "#/views"], set()
+    waiting, seen = ["#/", "#/sources", "#/pipelines", "#/views", "#/reads"], set()
     while waiting:
         place = waiting.pop()
         if place in seen:
@@ -324,7 +347,7 @@ def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[
             "return [...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))"
         )
         waiting += links
-    assert len(seen) == 4 + 3 + 4
+    assert len(seen) == 5 + 3 + 4
     page.open("#/pipelines/stock")
     assert "QueryFailedError: no disk" in page.text
     assert "team stock" in page.text
@@ -335,6 +358,31 @@ def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[
     page.sees(lambda: "END counts 3" in page.text)
     page.open("#/pipelines/none")
     assert "There is no pipeline of this name" in page.text
+
+
+def test_what_is_read_together_and_for_how_long_is_shown(open_page: Callable[..., Page]) -> None:
+    picture = chain()
+    lease = Lease(
+        id="4f0c",
+        source="inv",
+        timeline=1,
+        commit_lsn=0x1_0000_0600,
+        pipelines=("orders", "stock"),
+        holder=HOSTILE,
+        taken_ms=now_ms(),
+        expires_ms=now_ms() + 3_600_000,
+    )
+    refusal = "its tables have no history"
+    picture.lease_records = [
+        lease,
+        Hold(lease="4f0c", pipeline="stock", until_ms=lease.expires_ms, refusal=refusal),
+    ]
+    page = open_page(picture, "#/reads")
+    page.sees(lambda: "All pipelines show 0/600 on timeline 1; the newest barrier is 0/600." in page.text)
+    page.sees(lambda: page.find(".badge.refused"))
+    (row,) = page.find("section[data-snapshot] ~ div.wide tbody tr")
+    for text in ("4f0c", "1/600", "orders has not answered", f"stock refuses: {refusal}", HOSTILE):
+        assert text in row.text
 
 
 def test_names_and_errors_are_text_whatever_they_hold(open_page: Callable[..., Page]) -> None:

@@ -13,6 +13,7 @@ from slackwater_control.pipelines import (
     superseded,
 )
 from slackwater_control.rendering import topology_dot, topology_json, topology_schema
+from slackwater_control.snapshots import BarrierStanding, SourceSnapshot, find_snapshots
 from slackwater_control.topology import (
     Link,
     PipelineNode,
@@ -27,6 +28,7 @@ from slackwater_control.topology import (
 __all__ = [
     "HELD_FOR",
     "VANISHED_AFTER",
+    "BarrierStanding",
     "Culprit",
     "Delays",
     "Hop",
@@ -40,9 +42,11 @@ __all__ = [
     "Progress",
     "SourceCut",
     "SourceNode",
+    "SourceSnapshot",
     "Topology",
     "ViewDelay",
     "VisibleBatch",
+    "find_snapshots",
     "holder_of",
     "is_over",
     "known_pipelines",

@@ -107,6 +107,8 @@ class PipelineNode:
     not known."""
     batch: VisibleBatch | None
     """None: nothing is visible, as far as is known."""
+    processed_lsn: str | None
+    """The commit up to which the newest run has computed its views, visible or not; None: not known."""
     run_events: int
     """Change events in all batches of the newest run."""
     run_documents: int
@@ -291,6 +293,7 @@ def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
         progress=_progress(registration, report, cut),
         behind_ms=_behind_ms(report, cut),
         batch=None if report is None or report.batch_id < 0 else _batch(report),
+        processed_lsn=_processed(report),
         run_events=0 if report is None else report.run_events,
         run_documents=0 if report is None else report.run_documents,
         tables=registration.tables,
@@ -303,6 +306,12 @@ def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
         checkpoint=registration.checkpoint,
         run=registration.run,
     )
+
+
+def _processed(report: PipelineReport | None) -> str | None:
+    if report is None or report.processed_lsn is None:
+        return None
+    return format_position(report.processed_lsn)
 
 
 def _batch(report: PipelineReport) -> VisibleBatch:

@@ -19,7 +19,10 @@ _KINDS = {PipelineRegistration: "registration", PipelineReport: "report"}
 
 def encode_pipeline_record(record: PipelineRecord) -> bytes:
     """Encodes the value of a record in the topic of pipelines."""
-    return dump({"v": PROTOCOL_VERSION, "kind": _KINDS[type(record)], **asdict(record)})
+    fields = asdict(record)
+    if fields.get("processed_lsn") is None:
+        fields.pop("processed_lsn", None)
+    return dump({"v": PROTOCOL_VERSION, "kind": _KINDS[type(record)], **fields})
 
 
 def pipeline_record_key(record: PipelineRecord) -> bytes:
@@ -104,6 +107,7 @@ def _report(d: Fields) -> PipelineReport:
         run_events=d.number("run_events"),
         run_documents=d.number("run_documents"),
         end=None if (end := d.object_or_none("end")) is None else _end(end),
+        processed_lsn=d.number("processed_lsn") if d.has("processed_lsn") else None,
     )
 
 

@@ -119,6 +119,9 @@ class PipelineReport:
     """Documents of all batches of the run."""
     end: RunEnd | None = None
     """None: the run goes on."""
+    processed_lsn: int | None = None
+    """The commit up to which the run has computed its views; they need not show all of that yet. None: it has
+    computed nothing, or is of an older version."""
 
 
 PipelineRecord = PipelineRegistration | PipelineReport

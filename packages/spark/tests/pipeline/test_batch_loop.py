@@ -152,6 +152,7 @@ class World:
         parts: Any = self
         BatchLoop(
             between_batches=lambda: None,
+            on_computed=lambda _: None,
             pipeline="orders",
             query_id="q",
             planner=parts,

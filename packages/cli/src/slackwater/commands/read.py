@@ -1,14 +1,17 @@
 """``slackwater read``."""
 
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import timedelta
+from getpass import getuser
 from pathlib import Path
 from typing import Any
 
 import click
 
+from slackwater.conversion import kafka_settings
 from slackwater.errors import CommandConfigError, CommandInputError
 from slackwater.invocation import start_command
 from slackwater.output import Output
@@ -19,8 +22,16 @@ from slackwater.pipeline_outputs import (
     open_outputs,
     pipelines_to_read,
 )
-from slackwater_client import ReadLevel, ViewSnapshot, read_views
-from slackwater_protocol import CommitPosition, commit_id, parse_position
+from slackwater_client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
+from slackwater_protocol import (
+    CommitPosition,
+    Lease,
+    SystemClock,
+    commit_id,
+    epoch_ms,
+    from_epoch_ms,
+    parse_position,
+)
 
 
 @click.command()
@@ -33,7 +44,20 @@ from slackwater_protocol import CommitPosition, commit_id, parse_position
     type=click.Choice([level.value for level in ReadLevel]),
     default=ReadLevel.COMMITTED.value,
     show_default=True,
-    help="committed: all of one commit; uncommitted: each pipeline at its newest.",
+    help="committed: all of one commit; uncommitted: each pipeline at its newest; repeatable: of one commit "
+    "that stays readable, see --for.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the commit of --level repeatable stays readable: takes a lease.",
+)
+@click.option(
+    "--lease", "lease_id", metavar="ID", help="As of the commit of this lease; see `slackwater lease`."
 )
 @click.option(
     "--key",
@@ -60,6 +84,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     lsn: str | None,
     latest: bool,
     level: str,
+    seconds: float,
+    lease_id: str | None,
     keys: tuple[str, ...],
     timeout: float,
     as_json: bool,
@@ -70,8 +96,9 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     PostgreSQL or tables in a lake. With --lsn that is the commit, as long as the outputs keep its state;
     else the newest one at which all of the pipelines can be read. One that is behind holds up only reads
     of its own views, and the message names it. With --level uncommitted nothing is waited for: each
-    pipeline is shown at a commit of its own, and the answer says at which. Each document is a line of
-    JSON; one that needs a schema registry is its bytes in base64.
+    pipeline is shown at a commit of its own, and the answer says at which. With --level repeatable all of it
+    can be read again later, with --lease and the id that the answer has: the pipelines keep that state. Each
+    document is a line of JSON; one that needs a schema registry is its bytes in base64.
 
     \b
     Examples:
@@ -80,6 +107,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
       slackwater read pipelines/shop pipelines/shop_tables --lsn 0/153D218 --json
       slackwater read --pipeline shop_lake --kind delta --views shop_views.order_details
       slackwater read pipelines/orders pipelines/stock --level uncommitted
+      slackwater read pipelines/orders pipelines/stock --level repeatable --for 3600
+      slackwater read pipelines/stock --lease 4f0c2a91d3e7
 
     \b
     A value of --key that looks like a number, true, false or null is one; everything else is a text.
@@ -91,12 +120,9 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
       2  wrong usage or settings      3  the commit is not visible yet (see `slackwater wait`)
 
     Outputs in PostgreSQL are found by postgres.output_url, those in lakes by delta.location and
-    iceberg.catalog, see `slackwater config`. docs/consumers.md says which states an output keeps.
+    iceberg.catalog, see `slackwater config`. docs/reading.md says what the levels promise.
     """
-    if lsn is not None and latest:
-        raise CommandConfigError("of --lsn and --latest one can be given", "")
-    if lsn is not None and level == ReadLevel.UNCOMMITTED:
-        raise CommandConfigError("with --lsn all views are of that commit", "leave --level uncommitted out")
+    _check_options(lsn, lease_id, latest=latest, level=ReadLevel(level))
     settings = start_command(ctx)
     at = None if lsn is None else CommitPosition(settings.timeline, parse_position(lsn))
     key = parse_key(keys)
@@ -105,11 +131,45 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     wanted = names_in_outputs(views.split(",") if views else [], pipelines)
     with open_outputs(settings, pipelines) as outputs:
         limit = timedelta(seconds=timeout)
-        found = read_views(outputs, wanted, at=at, level=ReadLevel(level), key=key, timeout=limit)
+        lease = None
+        if lease_id is not None or level == ReadLevel.REPEATABLE:
+            with open_leases(kafka_settings(settings, "where leases are kept")) as log:
+                lease = (
+                    take_lease(
+                        log,
+                        outputs,
+                        wanted,
+                        duration=timedelta(seconds=seconds),
+                        holder=f"{getuser()} on {socket.gethostname()}",
+                        timeout=limit,
+                    )
+                    if lease_id is None
+                    else find_lease(log, lease_id, epoch_ms(SystemClock().now())).lease
+                )
+        found = read_views(outputs, wanted, at=lease or at, level=ReadLevel(level), key=key, timeout=limit)
     if as_json:
-        click.echo(snapshot_json(found))
+        click.echo(snapshot_json(found, lease))
     else:
-        show_snapshot(Output(), found)
+        show_snapshot(Output(), found, lease)
+
+
+def _check_options(lsn: str | None, lease_id: str | None, *, latest: bool, level: ReadLevel) -> None:
+    given = [
+        name for name, is_given in (("--lsn", lsn), ("--latest", latest), ("--lease", lease_id)) if is_given
+    ]
+    if len(given) > 1:
+        raise CommandConfigError(
+            f"of {' and '.join(given)} one can be given", "each says which commit is read"
+        )
+    if level is ReadLevel.UNCOMMITTED and (lsn is not None or lease_id is not None):
+        raise CommandConfigError(
+            f"with {given[0]} all views are of that commit", f"leave --level {level} out"
+        )
+    if level is ReadLevel.REPEATABLE and lsn is not None:
+        hint = "leave one of the two out: a state of the past is kept by nobody for you"
+        raise CommandConfigError(
+            "--level repeatable takes a lease on the newest common commit, not on --lsn", hint
+        )
 
 
 def _check_scope(pipelines: Sequence[NamedPipeline]) -> None:
@@ -139,13 +199,13 @@ def parse_key(texts: Sequence[str]) -> dict[str, Any] | None:
     return key or None
 
 
-def snapshot_json(snapshot: ViewSnapshot) -> str:
+def snapshot_json(snapshot: ViewSnapshot, lease: Lease | None = None) -> str:
     """Writes a snapshot as one object; documents keep their text, so that no number loses a digit.
 
-    If it is not of one commit, ``ids`` names that of each view.
+    If it is not of one commit, ``ids`` names that of each view; ``lease`` is that by which it was read.
     """
     at = snapshot.position
-    head = {
+    head: dict[str, Any] = {
         "source": snapshot.source,
         "id": commit_id(at.timeline, at.lsn),
         "timeline": at.timeline,
@@ -153,6 +213,8 @@ def snapshot_json(snapshot: ViewSnapshot) -> str:
     }
     if not snapshot.is_consistent:
         head["ids"] = {view: commit_id(each.timeline, each.lsn) for view, each in snapshot.positions.items()}
+    if lease is not None:
+        head["lease"] = {"id": lease.id, "expires_ms": lease.expires_ms}
     views = ", ".join(
         f"{json.dumps(view)}: [{', '.join(document_lines(documents))}]"
         for view, documents in snapshot.documents.items()
@@ -160,11 +222,15 @@ def snapshot_json(snapshot: ViewSnapshot) -> str:
     return f'{json.dumps(head)[:-1]}, "views": {{{views}}}}}'
 
 
-def show_snapshot(output: Output, snapshot: ViewSnapshot) -> None:
+def show_snapshot(output: Output, snapshot: ViewSnapshot, lease: Lease | None = None) -> None:
     """Prints a snapshot for people: what it is of, then each view with its documents."""
     at = snapshot.position
     label = "commit" if snapshot.is_consistent else "commits from"
-    output.table([("source", snapshot.source), (label, f"{at} ({commit_id(at.timeline, at.lsn)})")])
+    rows = [("source", snapshot.source), (label, f"{at} ({commit_id(at.timeline, at.lsn)})")]
+    if lease is not None:
+        ends = from_epoch_ms(lease.expires_ms)
+        rows.append(("lease", f"{lease.id}, until {ends:%Y-%m-%d %H:%M:%S} UTC"))
+    output.table(rows)
     for view, documents in snapshot.documents.items():
         output.line()
         its_own = "" if snapshot.is_consistent else f" at {snapshot.positions[view]}"

@@ -24,10 +24,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slackwater.control.access import Client, Gate, RateLimit, Role, is_loopback
-from slackwater.control.requests import DecisionAnswer, DecisionRequest
+from slackwater.control.requests import DecisionAnswer, DecisionRequest, LeaseRequest
 from slackwater.doctor.report import SourceReport
 from slackwater.errors import CommandInputError
-from slackwater_control import Delays, PipelineNode, SourceNode, Topology, measure_delays
+from slackwater_control import (
+    Delays,
+    LeaseStanding,
+    PipelineNode,
+    SourceNode,
+    SourceSnapshot,
+    Topology,
+    measure_delays,
+)
 from slackwater_protocol import ExplainedError
 
 _log = logging.getLogger(__name__)
@@ -65,6 +73,18 @@ class Picture(Protocol):
 
     def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
         """Records a decision about a source, or says what it would do."""
+        ...
+
+    def leases(self) -> tuple[LeaseStanding, ...]:
+        """Returns the leases that are not over."""
+        ...
+
+    def snapshots(self) -> tuple[SourceSnapshot, ...]:
+        """Returns at which commit the pipelines of each source can be read together."""
+        ...
+
+    def end_lease(self, lease_id: str) -> bool:
+        """Ends a lease; returns whether there was one."""
         ...
 
 
@@ -132,6 +152,26 @@ ROUTES = (
         name="delays",
     ),
     Answered(
+        path="/snapshots",
+        summary="At which commit all pipelines of a source can be read together, and who is waited for",
+        answer=tuple[SourceSnapshot, ...],
+        name="snapshots",
+    ),
+    Answered(
+        path="/leases",
+        summary="The leases of readers that are not over, and whether their pipelines hold them",
+        answer=tuple[LeaseStanding, ...],
+        name="leases",
+    ),
+    Answered(
+        path="/leases/{lease}",
+        summary="End a lease",
+        answer=tuple[LeaseStanding, ...],
+        name="end_lease",
+        body=LeaseRequest,
+        role=Role.OPERATOR,
+    ),
+    Answered(
         path="/sources/{source}/decisions",
         summary="Decide about a source: skip transactions, or begin a new timeline",
         answer=DecisionAnswer,
@@ -175,6 +215,21 @@ class Routes:
     def delays(self, _: Client) -> Delays:
         """Returns how late each view of the picture is."""
         return measure_delays(self._picture.topology())
+
+    def snapshots(self, _: Client) -> tuple[SourceSnapshot, ...]:
+        """Returns at which commit the pipelines of each source can be read together."""
+        return self._picture.snapshots()
+
+    def leases(self, _: Client) -> tuple[LeaseStanding, ...]:
+        """Returns the leases that are not over."""
+        return self._picture.leases()
+
+    def end_lease(self, _: Client, lease: str, body: LeaseRequest) -> tuple[LeaseStanding, ...]:
+        """Ends a lease; returns those that are left."""
+        del body  # it can say nothing else
+        if not self._picture.end_lease(lease):
+            raise _unknown("lease", lease)
+        return self._picture.leases()
 
     def decide(self, client: Client, source: str, body: DecisionRequest) -> DecisionAnswer:
         """Records a decision about a source, or says what it would do."""

@@ -12,9 +12,17 @@ from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine
 from slackwater.doctor.report import SourceReport, make_report
 from slackwater.errors import CommandInputError
-from slackwater.pipelines import topology_of
-from slackwater_control import Topology
-from slackwater_markers import CutLog, CutLogError, PipelineLog
+from slackwater.pipelines import BarrierReader, topology_of
+from slackwater_client import end_lease
+from slackwater_control import (
+    LeaseStanding,
+    LeaseState,
+    SourceSnapshot,
+    Topology,
+    find_snapshots,
+    lease_standings,
+)
+from slackwater_markers import CutLog, CutLogError, LeaseLog, PipelineLog
 from slackwater_protocol import Clock, Cut, MalformedRecordError, epoch_ms, parse_position
 
 T = TypeVar("T")
@@ -45,6 +53,11 @@ class Fresh(Generic[T]):
         self._value: T
         self._error: Exception | None = None
 
+    def forget(self) -> None:
+        """Has it made anew for whoever asks next."""
+        with self._turn:
+            self._made_at = float("-inf")
+
     def get(self) -> T:
         """Returns it.
 
@@ -70,6 +83,7 @@ class ClusterPicture:
 
     Args:
         pipelines: The topic of pipelines.
+        leases: The topic of leases.
         open_cut_log: Opens a source's log of cuts; it is kept open.
         open_sources: Opens what the facts about a source are read from, likewise.
         followed: Sources that are shown although no pipeline may read them.
@@ -79,17 +93,22 @@ class ClusterPicture:
     def __init__(
         self,
         pipelines: PipelineLog,
+        leases: LeaseLog,
         open_cut_log: Callable[[str], CutLog],
         open_sources: Callable[[str], AbstractContextManager[Sources]],
         followed: Sequence[str],
         clock: Clock,
     ) -> None:
         self._pipelines = pipelines
+        self._lease_log = leases
         self._open_cut_log = open_cut_log
         self._open_sources = open_sources
         self._followed = followed
         self._clock = clock
         self._cut_logs: dict[str, CutLog] = {}
+        self._leases = Fresh(self._read_leases, PICTURE_AGE, clock)
+        self._barriers: dict[str, BarrierReader] = {}
+        self._snapshots = Fresh(self._find_snapshots, PICTURE_AGE, clock)
         self._topology = Fresh(self._read_topology, PICTURE_AGE, clock)
         self._examined_sources: dict[str, _ExaminedSource] = {}
         self._turn = threading.Lock()
@@ -115,6 +134,46 @@ class ClusterPicture:
             MarkersError: Kafka does not answer.
         """
         return self._examined(source).decide(request, client, self._clock)
+
+    def leases(self) -> tuple[LeaseStanding, ...]:
+        """Returns the leases that are not over.
+
+        Raises:
+            MarkersError: Kafka does not answer.
+        """
+        return self._leases.get()
+
+    def end_lease(self, lease_id: str) -> bool:
+        """Ends a lease; returns whether there was one."""
+        with self._turn:
+            is_ended = end_lease(self._lease_log, lease_id)
+        self._leases.forget()
+        return is_ended
+
+    def snapshots(self) -> tuple[SourceSnapshot, ...]:
+        """Returns at which commit the pipelines of each source can be read together.
+
+        Raises:
+            MarkersError: Kafka does not answer.
+        """
+        return self._snapshots.get()
+
+    def _find_snapshots(self) -> tuple[SourceSnapshot, ...]:
+        topology = self.topology()
+        found = {}
+        for node in topology.sources:
+            if node.name not in self._barriers:
+                self._barriers[node.name] = BarrierReader(self._open_cut_log(node.name))
+            try:
+                found[node.name] = self._barriers[node.name].read()
+            except CutLogError:  # which a log that was made anew raises each time
+                del self._barriers[node.name]
+        return find_snapshots(topology, found)
+
+    def _read_leases(self) -> tuple[LeaseStanding, ...]:
+        with self._turn:
+            known = lease_standings(self._lease_log.read(), epoch_ms(self._clock.now()))
+        return tuple(each for each in known if each.state is not LeaseState.OVER)
 
     def _read_topology(self) -> Topology:
         return topology_of(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
@@ -27,6 +28,12 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     """Kept with the decision."""
     dry_run: bool = False
     """Only say what it would do."""
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What becomes of a lease: it is ended, as ``slackwater lease end`` does."""
+
+    end: Literal[True]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

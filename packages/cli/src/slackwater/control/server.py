@@ -20,7 +20,7 @@ from slackwater.doctor.examination import open_sources
 from slackwater.errors import CommandConfigError
 from slackwater.logs import configure_logging
 from slackwater.settings import ControlSection, Settings
-from slackwater_markers import KafkaCutLog, KafkaPipelineLog
+from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
 from slackwater_protocol import SystemClock
 
 if TYPE_CHECKING:  # sidecars import this module, and only its process needs a web server
@@ -171,6 +171,7 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     )
     picture = ClusterPicture(
         KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options),
+        KafkaLeaseLog(kafka),
         lambda source: KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options),
         lambda source: open_sources(settings, source),
         sources_of(settings),

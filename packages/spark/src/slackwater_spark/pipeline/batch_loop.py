@@ -48,6 +48,8 @@ class BatchLoop:
     """Measures how long the parts of a batch take."""
     stop: threading.Event
     """Ends the loop; a batch that is being written is finished first."""
+    on_computed: Callable[[int], None]
+    """Is told of the commit up to which a batch is computed; it is not visible yet."""
     on_batch: Callable[[BatchProgress], None]
     """Is told of each batch that is visible."""
     between_batches: Callable[[], None]
@@ -100,6 +102,7 @@ class BatchLoop:
         planned_at = now()
         result = self.jobs.run(batch_id, planned, self._known_state())
         collected_at = now()
+        self.on_computed(planned.header.to_lsn)
         if self.stop.is_set():
             return
         state = keeper.prepare(end.to_json(), result.writes, result.updates)

@@ -150,6 +150,10 @@ class RunReporter:
                 )
             )
 
+    def report_computed(self, commit_lsn: int) -> None:
+        """Notes up to which commit the views are computed. Does not block."""
+        self._note(lambda report: replace(report, processed_lsn=commit_lsn))
+
     def report_batch(self, batch: BatchProgress) -> None:
         """Notes a batch that has become visible. Does not block."""
         self._note(

@@ -245,6 +245,7 @@ class PipelineRun:
                 sink=self._sink,
                 clock=self._clock,
                 stop=self._stop,
+                on_computed=self._reporter.report_computed,
                 on_batch=report,
                 between_batches=leases.hold,
                 max_events=options.max_events_per_batch,

@@ -3,13 +3,13 @@
 import { h, show } from "./dom.js";
 import { ago, clock, count, duration, moment, plural, rate } from "./format.js";
 import { behind, draw, parts } from "./graph.js";
-import { follow, state, useToken, watchSource } from "./live.js";
+import { follow, state, useToken, watchReads, watchSource } from "./live.js";
 
 const main = document.getElementById("main");
 const search = document.getElementById("search");
 const MANY = 40;
 
-const PAGES = [["", "Overview"], ["sources", "Sources"], ["pipelines", "Pipelines"], ["views", "Views"]];
+const PAGES = [["", "Overview"], ["sources", "Sources"], ["pipelines", "Pipelines"], ["views", "Views"], ["reads", "Reads"]];
 
 const path = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
 const to = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
@@ -18,6 +18,7 @@ const link = (kind, name) => h("a", { href: to(kind, name) }, name);
 function render() {
   const [page, ...rest] = path();
   const name = rest.join("/");
+  watchReads(page === "reads");
   watchSource(page === "sources" && name ? name : null);
   show(document.getElementById("pages"), PAGES.map(([each, title]) =>
     h("a", { href: `#/${each}`, "aria-current": each === page ? "page" : false }, title)));
@@ -40,6 +41,7 @@ function content(page, name) {
   if (page === "sources") return name ? source(name) : sources(state.topology.sources);
   if (page === "pipelines") return name ? pipeline(name) : pipelines(state.topology.pipelines);
   if (page === "views") return views(state.delays.views);
+  if (page === "reads") return reads();
   if (page === "") return overview();
   return missing("page", page);
 }
@@ -123,6 +125,32 @@ function views(found) {
     found.map((each) => row(`${each.pipeline} ${each.view}`, [h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`)],
       duration(each.delay_ms), hops(each), link("sources", each.source)))));
 }
+
+function reads() {
+  if (state.snapshots === null || state.leases === null) return h("p", { class: "quiet" }, "Loading …");
+  const now = state.topology.made_ms;
+  return h("section", { key: "reads" },
+    h("h1", null, "What does a consistent query see?"),
+    state.snapshots.length === 0 && h("p", { class: "quiet" }, "No source has a barrier yet: sidecars name one a second while rows change."),
+    state.snapshots.map((each) => h("section", { key: each.source, "data-snapshot": each.source },
+      h("h2", null, "source ", link("sources", each.source)),
+      h("p", null, each.snapshot === null
+        ? `Its pipelines have no barrier in common that is known; the newest is ${each.newest_barrier}.`
+        : `All pipelines show ${each.snapshot} on timeline ${each.timeline}; the newest barrier is ${each.newest_barrier}.`),
+      table(plural(each.pipelines.length, "pipeline"), ["pipeline", "state", "processed", "committed", ""],
+        each.pipelines.map((one) => row(one.pipeline, link("pipelines", one.pipeline), badge(one.state),
+          one.processed ?? "–", one.committed ?? "–", one.is_waited_for ? "the others wait for it" : ""))))),
+    h("h2", { key: "leases" }, "Leases"),
+    table(plural(state.leases.length, "lease"), ["lease", "state", "source", "commit", "ends", "pipelines", "holder"],
+      state.leases.map(({ lease, state: standing, waits_for: waits, refusals }) => row(lease.id, lease.id,
+        h("span", { class: `badge ${standing}` }, standing), link("sources", lease.source), lsn(lease.commit_lsn),
+        `in ${duration(Math.max(0, lease.expires_ms - now))}`,
+        lease.pipelines.map((name, index) => [index ? ", " : "", link("pipelines", name),
+          name in refusals ? ` refuses: ${refusals[name]}` : waits.includes(name) ? " has not answered" : ""]),
+        lease.holder || "–"))));
+}
+
+const lsn = (number) => `${Math.floor(number / 2 ** 32).toString(16).toUpperCase()}/${(number % 2 ** 32).toString(16).toUpperCase()}`;
 
 const hops = (view) => view.hops.map((hop) => `${hop.kind === "sidecar" ? "sidecar of " : ""}${hop.name} ${duration(hop.delay_ms)}`).join(" + ");
 

@@ -9,6 +9,9 @@ export const state = {
   delays: null,
   /** The doctor's reports by source; only of sources that are looked at. */
   reports: new Map(),
+  /** What all pipelines of a source show together, and leases; only while that page is looked at. */
+  snapshots: null,
+  leases: null,
   /** Change events and documents a second by pipeline. */
   rates: new Map(),
   /** Since when nobody answers; null: somebody does. */
@@ -21,11 +24,20 @@ export const state = {
 const counted = new Map();
 let wake = null;
 let watched = null;
+let readsAreWatched = false;
 
 /** Says of which source the doctor is asked; null: of none. */
 export function watchSource(name) {
   if (watched !== name) {
     watched = name;
+    wake?.();
+  }
+}
+
+/** Says whether snapshots and leases are looked at. */
+export function watchReads(are) {
+  if (readsAreWatched !== are) {
+    readsAreWatched = are;
     wake?.();
   }
 }
@@ -55,6 +67,7 @@ async function look() {
   countRates(topology);
   state.topology = topology;
   state.delays = delays;
+  if (readsAreWatched) [state.snapshots, state.leases] = await Promise.all([ask("/snapshots"), ask("/leases")]);
   if (watched !== null) state.reports.set(watched, await ask(`/sources/${encodeURIComponent(watched)}`));
 }
 

@@ -1,0 +1,139 @@
+"""``slackwater lease``."""
+
+from datetime import timedelta
+
+import click
+import msgspec
+
+from slackwater.conversion import kafka_settings
+from slackwater.errors import CommandInputError
+from slackwater.invocation import Command, setting, start_command
+from slackwater.output import Output, aligned
+from slackwater_client import end_lease, open_leases, renew_lease
+from slackwater_control import LeaseStanding, LeaseState, lease_standings
+from slackwater_protocol import SystemClock, commit_id, epoch_ms, from_epoch_ms
+
+
+def _brokers(command: Command) -> Command:
+    option = setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+    return option(command)
+
+
+@click.group()
+def lease() -> None:
+    """Show, renew and end leases: views that stay readable at one commit for a reader.
+
+    `slackwater read --level repeatable` takes a lease on the newest commit at which all of its pipelines can
+    be read. From then on they keep that state, whatever comes later, until the lease is over: at its time, or
+    when it is ended here. It costs space: topics keep documents that were replaced, lakes their snapshots.
+
+    \b
+    Examples:
+      slackwater read pipelines/orders pipelines/stock --level repeatable --for 3600
+      slackwater lease list --bootstrap localhost:9092
+      slackwater read pipelines/orders --lease 4f0c2a91d3e7
+      slackwater lease renew 4f0c2a91d3e7 --for 3600
+      slackwater lease end 4f0c2a91d3e7
+
+    Read on in docs/reading.md.
+    """
+
+
+@lease.command("list")
+@_brokers
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON array.")
+@click.pass_context
+def list_leases(ctx: click.Context, as_json: bool) -> None:
+    """Show the leases that are not over, in the order in which they end.
+
+    \b
+      held     all of its pipelines keep their views readable at its commit
+      taken    one of them has not answered yet; only a pipeline that runs does
+      refused  one of them does not
+
+    \b
+    Examples:
+      slackwater lease list --bootstrap localhost:9092
+      slackwater lease list --json | jq -r '.[] | [.lease.id, .lease.holder] | @tsv'
+    """
+    kafka = kafka_settings(start_command(ctx), "where leases are kept")
+    now_ms = epoch_ms(SystemClock().now())
+    with open_leases(kafka) as log:
+        known = [each for each in lease_standings(log.read(), now_ms) if each.state is not LeaseState.OVER]
+    if as_json:
+        click.echo(msgspec.json.encode(known))
+        return
+    output = Output()
+    for line in lease_lines(known, now_ms):
+        output.line(line)
+
+
+@lease.command()
+@_brokers
+@click.argument("lease_id", metavar="ID")
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=1),
+    required=True,
+    help="Seconds from now on.",
+    metavar="SECONDS",
+)
+@click.pass_context
+def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
+    """Let a lease end later, or sooner: so many seconds from now on.
+
+    Waits until its pipelines have agreed; if one of them does not, the lease is as it was.
+
+    \b
+    Example:
+      slackwater lease renew 4f0c2a91d3e7 --for 3600
+    """
+    kafka = kafka_settings(start_command(ctx), "where leases are kept")
+    with open_leases(kafka) as log:
+        found = renew_lease(log, lease_id, duration=timedelta(seconds=seconds))
+    Output().line(f"lease {found.id} ends at {from_epoch_ms(found.expires_ms):%Y-%m-%d %H:%M:%S} UTC")
+
+
+@lease.command()
+@_brokers
+@click.argument("lease_id", metavar="ID")
+@click.pass_context
+def end(ctx: click.Context, lease_id: str) -> None:
+    """End a lease now, also one of somebody else: its readers find that the state is no longer kept.
+
+    \b
+    Example:
+      slackwater lease end 4f0c2a91d3e7
+    """
+    kafka = kafka_settings(start_command(ctx), "where leases are kept")
+    with open_leases(kafka) as log:
+        if not end_lease(log, lease_id):
+            hint = "`slackwater lease list` shows those that are not over"
+            raise CommandInputError(f"there is no lease {lease_id!r}", hint)
+    Output().line(f"ended: {lease_id}")
+
+
+def lease_lines(leases: list[LeaseStanding], now_ms: int) -> list[str]:
+    """Writes a line per lease, below a heading; a second one for each pipeline that does not hold it."""
+    if not leases:
+        return ["no leases; `slackwater read --level repeatable` takes one"]
+    rows = [("lease", "state", "source", "commit", "ends in", "pipelines", "holder")]
+    notes = []
+    for each in leases:
+        found = each.lease
+        left = (found.expires_ms - now_ms) / 1000
+        rows.append(
+            (
+                found.id,
+                each.state,
+                found.source,
+                commit_id(found.timeline, found.commit_lsn),
+                f"{left:,.0f} s",
+                ", ".join(found.pipelines),
+                found.holder,
+            )
+        )
+        notes += [f"{found.id}: {name} refuses it: {reason}" for name, reason in each.refusals.items()]
+        notes += [f"{found.id}: {name} has not answered" for name in each.waits_for]
+    return [*aligned(rows), *notes]

@@ -1,0 +1,64 @@
+"""``slackwater snapshots``."""
+
+import click
+import msgspec
+
+from slackwater.conversion import kafka_settings
+from slackwater.invocation import setting, start_command
+from slackwater.output import Output, aligned
+from slackwater.pipelines import read_snapshots, read_topology
+from slackwater_control import SourceSnapshot
+from slackwater_protocol import SystemClock, epoch_ms
+
+
+@click.command()
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON array.")
+@click.pass_context
+def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:
+    """Show at which commit pipelines of a source can be read together, and who is waited for.
+
+    A barrier is the last commit of each second. All pipelines of a source end a batch there, so their views
+    can be read as of one. A pipeline has processed a barrier when its views are computed up to it, and
+    committed it when readers see that. `slackwater read` finds the commit for the views that it is asked for:
+    a pipeline that is waited for here delays only those who ask for its views.
+
+    \b
+    Examples:
+      slackwater snapshots --bootstrap localhost:9092
+      slackwater snapshots --source inv --json | jq -r '.[].snapshot'
+
+    Read on in docs/reading.md.
+    """
+    kafka = kafka_settings(start_command(ctx), "where pipelines register")
+    found = read_snapshots(kafka, read_topology(kafka, epoch_ms(SystemClock().now()), source))
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    output = Output()
+    for line in snapshot_lines(found):
+        output.line(line)
+
+
+def snapshot_lines(found: tuple[SourceSnapshot, ...]) -> list[str]:
+    """Writes each source with its newest snapshot, and a line for each pipeline."""
+    if not found:
+        return ["no source has a barrier yet: sidecars name one a second while rows change"]
+    lines: list[str] = []
+    for each in found:
+        at = "none that is known" if each.snapshot is None else f"{each.snapshot} on timeline {each.timeline}"
+        lines += ["", f"source {each.source}: newest barrier {each.newest_barrier}; all pipelines show {at}"]
+        rows = [("  pipeline", "state", "processed", "committed", "")]
+        rows += [
+            (
+                f"  {standing.pipeline}",
+                standing.state,
+                standing.processed or "-",
+                standing.committed or "-",
+                "the others wait for it" if standing.is_waited_for else "",
+            )
+            for standing in each.pipelines
+        ]
+        lines += aligned(rows) if each.pipelines else ["  no pipeline reads it"]
+    return lines[1:]

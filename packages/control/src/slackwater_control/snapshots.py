@@ -1,0 +1,101 @@
+"""What a consistent query over all pipelines of a source sees, and which of them it waits for."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slackwater_control.pipelines import PipelineState
+from slackwater_control.topology import PipelineNode, SourceNode, Topology
+from slackwater_protocol import CommitPosition, format_position, parse_position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarrierStanding:
+    """How far a pipeline has come, counted in barriers of its source."""
+
+    pipeline: str
+    state: PipelineState
+    views: tuple[str, ...]
+    processed: str | None
+    """The newest barrier up to which its views are computed; None: it has reached none that is known."""
+    committed: str | None
+    """The newest barrier that its views show. It is durable, too: progress and state are written with it, and
+    the next run goes on from there, however this one ends."""
+    is_waited_for: bool
+    """Whether others show a newer barrier than it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSnapshot:
+    """The barriers of a source, and the newest one at which all of its pipelines can be read together."""
+
+    source: str
+    timeline: int
+    newest_barrier: str
+    """The newest one that is known."""
+    snapshot: str | None
+    """The newest barrier that all pipelines show; None: one of them shows none that is known."""
+    pipelines: tuple[BarrierStanding, ...]
+    """Those that publish whole commits, by name."""
+
+
+def find_snapshots(
+    topology: Topology, barriers: Mapping[str, Sequence[CommitPosition]]
+) -> tuple[SourceSnapshot, ...]:
+    """Finds the newest consistent snapshot of each source.
+
+    A pipeline that was stopped counts as well as one that runs: its views are read, too.
+
+    Args:
+        topology: The picture.
+        barriers: The newest barriers of each source, ascending. Sources without are left out.
+    """
+    return tuple(
+        _snapshot(node, topology, barriers[node.name]) for node in topology.sources if barriers.get(node.name)
+    )
+
+
+def _snapshot(source: SourceNode, topology: Topology, barriers: Sequence[CommitPosition]) -> SourceSnapshot:
+    newest = barriers[-1]
+    whole = [each for each in topology.pipelines if each.source == source.name and each.scope == "strict"]
+    shown = {each.name: _newest_at(barriers, _shown(each)) for each in whole}
+    reached = [lsn for lsn in shown.values() if lsn is not None]
+    common = min(reached) if reached and len(reached) == len(whole) else None
+    ahead = max(reached, default=None)
+    return SourceSnapshot(
+        source=source.name,
+        timeline=newest.timeline,
+        newest_barrier=format_position(newest.lsn),
+        snapshot=None if common is None else format_position(common.lsn),
+        pipelines=tuple(
+            BarrierStanding(
+                pipeline=each.name,
+                state=each.state,
+                views=tuple(view.name for view in each.views),
+                processed=_text(_newest_at(barriers, _computed(each)) or shown[each.name]),
+                committed=_text(shown[each.name]),
+                is_waited_for=ahead is not None and (shown[each.name] or CommitPosition(0, 0)) < ahead,
+            )
+            for each in whole
+        ),
+    )
+
+
+def _shown(pipeline: PipelineNode) -> CommitPosition | None:
+    batch = pipeline.batch
+    return None if batch is None else CommitPosition(batch.timeline, parse_position(batch.commit_lsn))
+
+
+def _computed(pipeline: PipelineNode) -> CommitPosition | None:
+    lsn = pipeline.processed_lsn
+    return None if lsn is None else CommitPosition(pipeline.timeline, parse_position(lsn))
+
+
+def _newest_at(barriers: Sequence[CommitPosition], reached: CommitPosition | None) -> CommitPosition | None:
+    """Returns the newest barrier up to a commit."""
+    place = 0 if reached is None else bisect_right(barriers, reached)
+    return barriers[place - 1] if place else None
+
+
+def _text(barrier: CommitPosition | None) -> str | None:
+    return None if barrier is None else format_position(barrier.lsn)
