@@ -2,12 +2,19 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
 
-from slackwater_protocol import CommitRecord, KafkaSettings, OffsetRange, ProgressRecord, TopicState
+from slackwater_protocol import (
+    CommitRecord,
+    KafkaSettings,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+    epoch_ms,
+)
 from slackwater_spark.errors import PipelineStateError
 from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic, guard
@@ -43,6 +50,10 @@ def test_topics_of_latest_keep_documents_that_were_replaced_for_a_while() -> Non
     assert "min.compaction.lag.ms" not in whole["out"]
 
 
+KEPT = 600_000
+"""Milliseconds for which outputs keep what was replaced."""
+
+
 @dataclass
 class Topics:
     """A broker. Of each topic its state; which offsets hold records that readers see; commit records."""
@@ -51,6 +62,8 @@ class Topics:
     visible: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     commits: dict[str, CommitRecord] = field(default_factory=dict)
     ids: Iterator[int] = field(default_factory=count)
+    lags: dict[str, int] = field(default_factory=lambda: {"out": KEPT, "sums": KEPT})
+    happened: list[str] = field(default_factory=list)
 
     def missing(self) -> list[TopicRule]:
         rules = [rule for rule in topic_rules(SETTINGS) if rule.name != SETTINGS.progress_topic]
@@ -70,6 +83,13 @@ class Topics:
 
     def states(self) -> dict[str, TopicState]:
         return dict(self.kept)
+
+    def compaction_lags(self) -> dict[str, int]:
+        return dict(self.lags)
+
+    def set_compaction_lags(self, lags: Mapping[str, int]) -> None:
+        self.happened.append("set")
+        self.lags |= lags
 
     def close(self) -> None:
         pass
@@ -276,3 +296,73 @@ def test_of_progress_of_an_older_version_only_the_commit_records_are_compared(to
     topics.commits["out.commits"] = commit(30)
     with pytest.raises(PipelineStateError, match="0/1E of timeline 1 as the newest one"):
         begin(before)
+
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+HOUR_MS = 3_600_000
+
+
+def hold(found: TopicGuard, topics: Topics, until: datetime | None, now: datetime = NOW) -> None:
+    found.hold(until, now, lambda: topics.happened.append("write"))
+
+
+def test_readers_learn_that_topics_are_raised_before_they_are(topics: Topics) -> None:
+    found = begin(None)
+    hold(found, topics, NOW + HOUR)
+    assert topics.happened == ["write", "set"]
+    assert topics.lags == {"out": KEPT + HOUR_MS, "sums": KEPT + HOUR_MS}
+    for name in ("out", "sums"):
+        assert (found.states[name].lag_ms, found.states[name].raised_ms) == (KEPT, epoch_ms(NOW))
+    assert found.states["out.commits"].lag_ms is None
+
+
+def test_a_topic_that_is_raised_is_counted_from_then_and_never_gets_shorter(topics: Topics) -> None:
+    found = begin(None)
+    hold(found, topics, NOW + 2 * HOUR)
+    hold(found, topics, NOW + HOUR, NOW + HOUR / 2)
+    assert topics.lags["out"] == KEPT + 2 * HOUR_MS
+    hold(found, topics, NOW + 3 * HOUR, NOW + HOUR)
+    assert topics.lags["out"] == KEPT + 3 * HOUR_MS
+    assert topics.happened == ["write", "set", "set", "set"]
+    assert found.states["out"].raised_ms == epoch_ms(NOW)
+
+
+def test_when_the_last_reader_is_done_topics_are_as_before(topics: Topics) -> None:
+    found = begin(None)
+    topics.lags["sums"] = 2 * KEPT
+    hold(found, topics, NOW + HOUR)
+    hold(found, topics, None)
+    assert topics.lags == {"out": KEPT, "sums": 2 * KEPT}
+    assert all((state.lag_ms, state.raised_ms) == (None, 0) for state in found.states.values())
+
+
+def test_the_next_run_knows_which_topics_are_raised(topics: Topics) -> None:
+    first = begin(None)
+    hold(first, topics, NOW + HOUR)
+    second = begin(topics.batch(first))
+    assert second.states["out"].raised_ms == epoch_ms(NOW)
+    hold(second, topics, NOW + HOUR, NOW + HOUR / 2)
+    assert topics.happened == ["write", "set", "set"], "it is written down already"
+    hold(begin(topics.batch(second, 1)), topics, None)
+    assert topics.lags == {"out": KEPT, "sums": KEPT}
+
+
+def test_a_topic_that_was_written_down_but_not_raised_is_raised_from_now_on(topics: Topics) -> None:
+    first = begin(None)
+    hold(first, topics, NOW + HOUR)
+    topics.lags["out"] = KEPT
+    later = NOW + HOUR / 2
+    second = begin(topics.batch(first))
+    hold(second, topics, NOW + HOUR, later)
+    assert second.states["out"].raised_ms == epoch_ms(later)
+    assert second.states["sums"].raised_ms == epoch_ms(NOW)
+    assert topics.lags["out"] == KEPT + HOUR_MS // 2
+
+
+def test_a_topic_that_is_not_compacted_is_left_alone(topics: Topics) -> None:
+    found = begin(None)
+    topics.lags = {"sums": KEPT}
+    hold(found, topics, NOW + HOUR)
+    assert topics.lags == {"sums": KEPT + HOUR_MS}
+    assert found.states["out"].lag_ms is None
