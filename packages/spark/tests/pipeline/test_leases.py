@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from slackwater_markers import InMemoryLeaseLog, PipelineLogUnavailableError
-from slackwater_protocol import CommitPosition, Hold, Lease, SystemClock, epoch_ms
+from slackwater_protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
 from slackwater_spark.errors import OutputRefusedError, RunOvertakenError
 from slackwater_spark.pipeline.leases import CLOCK_MARGIN, LeaseHolder
 
@@ -63,6 +63,12 @@ class Topic(InMemoryLeaseLog):
     def __init__(self) -> None:
         super().__init__()
         self.error: PipelineLogUnavailableError | None = None
+        self.on_answer: Callable[[], None] = lambda: None
+
+    def write(self, *records: LeaseRecord) -> None:
+        super().write(*records)
+        if any(isinstance(each, Hold) for each in records):
+            self.on_answer()
 
     def read(self) -> list[Any]:
         if self.error is not None:
@@ -110,6 +116,24 @@ def test_a_lease_is_held_until_its_end_and_a_margin_and_answered(run: Run) -> No
     run.step()
     assert run.output.told == [{AT: NOW + HOUR + CLOCK_MARGIN}]
     assert run.answer() == HELD
+
+
+def test_an_answer_that_changes_while_the_one_before_is_written_is_written_next(run: Run) -> None:
+    renewed = replace(LEASE, expires_ms=LEASE.expires_ms + 1)
+    run.topic.write(LEASE)
+    run.holder.look()
+    run.holder.hold()
+    seen = []
+
+    def hold_anew() -> None:
+        seen.append(run.answer().until_ms)
+        run.holder._known = {LEASE.id: renewed}  # noqa: SLF001 - as another look would have found it
+        run.holder.hold()
+
+    run.topic.on_answer = hold_anew
+    run.holder.look()
+    run.holder.look()
+    assert seen == [LEASE.expires_ms, renewed.expires_ms]
 
 
 def test_nothing_is_answered_before_the_output_holds_it(run: Run) -> None:
