@@ -1,9 +1,11 @@
 """``slackwater read`` and ``slackwater wait`` over topics, tables and lakes that sinks have written."""
 
 import json
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 from slackwater import main
 from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater_markers import KafkaLeaseLog
+from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers, SystemClock
+from slackwater_spark.pipeline.leases import LeaseHolder
 from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
@@ -85,6 +89,74 @@ def test_one_commit_is_read_over_topics_tables_and_lakes(
     assert rows(read) == {name: {1: 10, 2: 2} for name in names}
     earlier = asked(world, capsys, "read", *folders, "--lsn", "0/64", "--json")[0]
     assert rows(earlier) == {name: {1: 1, 2: 2} for name in names}
+
+
+@contextmanager
+def running(bootstrap: str, *pipelines: PublishingPipeline) -> Iterator[None]:
+    """Has pipelines answer leases, as their runs do between batches."""
+    holders = [
+        LeaseHolder(
+            KafkaLeaseLog(KafkaSettings(bootstrap)),
+            pipeline=each.folder.name,
+            source="inv",
+            refusal="",
+            longest=timedelta(days=1),
+            sink=each.sink,
+            clock=SystemClock(),
+        )
+        for each in pipelines
+    ]
+    is_over = threading.Event()
+
+    def hold() -> None:
+        while not is_over.wait(0.01):
+            for holder in holders:
+                holder.hold()
+
+    thread = threading.Thread(target=hold)
+    for holder in holders:
+        holder.begin()
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        for holder in holders:
+            holder.close()
+
+
+def test_a_lease_is_taken_listed_read_renewed_and_ended(
+    world: World, kafka_broker: KafkaBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables, lake = world.pipeline("postgres"), world.pipeline("delta")
+    both = [tables.folder, lake.folder]
+    for each in (tables, lake):
+        each.publish({1: 1})
+    with running(kafka_broker.bootstrap, tables, lake):
+        options = ("--level", "repeatable", "--for", 3600, "--timeout", 120)
+        first = json.loads(asked(world, capsys, "read", *both, *options, "--json")[0])
+        lease = first["lease"]["id"]
+        for each in (tables, lake):
+            each.publish({1: 2})
+        again = json.loads(asked(world, capsys, "read", *both, "--lease", lease, "--json")[0])
+        assert again == first
+        shown = asked(world, capsys, "read", lake.folder, "--lease", lease)[0].splitlines()
+        assert shown[2].startswith(f"lease   {lease}, until ")
+        listed = asked(world, capsys, "lease", "list")[0]
+        (line,) = (each for each in listed.splitlines() if each.startswith(lease))
+        assert line.split()[1:4] == ["held", "inv", "00000001-0000000000000064"]
+        renewed = asked(world, capsys, "lease", "renew", lease, "--for", 7200)[0]
+        assert renewed.startswith(f"lease {lease} ends at ")
+        _, told = asked(world, capsys, "lease", "renew", lease, "--for", 100_000, code=1)
+        assert "it holds states for 86400 s at most (run.longest_lease)" in told
+        assert asked(world, capsys, "lease", "end", lease)[0] == f"ended: {lease}\n"
+    _, told = asked(world, capsys, "read", lake.folder, "--lease", lease, code=1)
+    assert f"there is no lease '{lease}'" in told
+    assert asked(world, capsys, "lease", "end", lease, code=1)[1].startswith("error: there is no lease")
+    assert lease not in asked(world, capsys, "lease", "list", "--json")[0]
+    _, told = asked(world, capsys, "read", lake.folder, "--level", "repeatable", "--timeout", 0, code=1)
+    assert "only a pipeline that runs holds a state" in told
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
