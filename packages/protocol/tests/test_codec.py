@@ -223,8 +223,13 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "timeline_decision": (TIMELINE, encode_log_record, decode_log_record),
     "pass_decision": (PASS, encode_log_record, decode_log_record),
     "pipeline_registration": (REGISTRATION, encode_pipeline_record, decode_pipeline_record),
+    "pipeline_registration_identified": (
+        replace(REGISTRATION, stages=tuple(replace(each, identity="9f00") for each in REGISTRATION.stages)),
+        encode_pipeline_record,
+        decode_pipeline_record,
+    ),
     "pipeline_report_processed": (
-        replace(REPORT, processed_lsn=22270500),
+        replace(REPORT, processed_lsn=22270500, state_bytes={"1": 4096}),
         encode_pipeline_record,
         decode_pipeline_record,
     ),

@@ -234,6 +234,7 @@ reports = st.builds(
     run_events=offsets,
     run_documents=offsets,
     processed_lsn=st.none() | lsns,
+    state_bytes=counts,
     end=st.none() | st.builds(RunEnd, ended_ms=times, failure=texts),
 )
 

@@ -13,6 +13,7 @@ from slackwater_control.pipelines import (
     superseded,
 )
 from slackwater_control.rendering import topology_dot, topology_json, topology_schema
+from slackwater_control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
 from slackwater_control.snapshots import BarrierStanding, SourceSnapshot, find_snapshots
 from slackwater_control.topology import (
     Link,
@@ -31,6 +32,7 @@ __all__ = [
     "BarrierStanding",
     "Culprit",
     "Delays",
+    "EqualStages",
     "Hop",
     "HopKind",
     "KnownRun",
@@ -40,12 +42,15 @@ __all__ = [
     "PipelineNode",
     "PipelineState",
     "Progress",
+    "Sharing",
     "SourceCut",
     "SourceNode",
     "SourceSnapshot",
+    "StageCopy",
     "Topology",
     "ViewDelay",
     "VisibleBatch",
+    "find_equal_stages",
     "find_snapshots",
     "holder_of",
     "is_over",

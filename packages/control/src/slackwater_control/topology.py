@@ -107,6 +107,8 @@ class PipelineNode:
     not known."""
     batch: VisibleBatch | None
     """None: nothing is visible, as far as is known."""
+    state_bytes: Mapping[str, int]
+    """Bytes that each stage keeps, by its number; empty: not known."""
     processed_lsn: str | None
     """The commit up to which the newest run has computed its views, visible or not; None: not known."""
     run_events: int
@@ -293,6 +295,7 @@ def _pipeline(known: KnownRun, cut: Cut | None, now_ms: int) -> PipelineNode:
         progress=_progress(registration, report, cut),
         behind_ms=_behind_ms(report, cut),
         batch=None if report is None or report.batch_id < 0 else _batch(report),
+        state_bytes={} if report is None else report.state_bytes,
         processed_lsn=_processed(report),
         run_events=0 if report is None else report.run_events,
         run_documents=0 if report is None else report.run_documents,

@@ -19,10 +19,19 @@ _KINDS = {PipelineRegistration: "registration", PipelineReport: "report"}
 
 def encode_pipeline_record(record: PipelineRecord) -> bytes:
     """Encodes the value of a record in the topic of pipelines."""
-    fields = asdict(record)
-    if fields.get("processed_lsn") is None:
-        fields.pop("processed_lsn", None)
+    fields = _without_unknown(asdict(record))
+    if "stages" in fields:
+        fields["stages"] = [_without_unknown(stage) for stage in fields["stages"]]
     return dump({"v": PROTOCOL_VERSION, "kind": _KINDS[type(record)], **fields})
+
+
+def _without_unknown(fields: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out what later versions have added, where it is not known."""
+    return {name: value for name, value in fields.items() if name not in _ADDED or value not in _UNKNOWN}
+
+
+_ADDED = ("identity", "processed_lsn", "state_bytes")
+_UNKNOWN: tuple[Any, ...] = ("", None, {})
 
 
 def pipeline_record_key(record: PipelineRecord) -> bytes:
@@ -82,6 +91,7 @@ def _stage(d: Fields) -> RegisteredStage:
         tables=d.text_list("tables"),
         stages=tuple(d.numbers("stages")),
         why=d.text("why"),
+        identity=d.text("identity") if d.has("identity") else "",
     )
 
 
@@ -107,6 +117,7 @@ def _report(d: Fields) -> PipelineReport:
         run_events=d.number("run_events"),
         run_documents=d.number("run_documents"),
         end=None if (end := d.object_or_none("end")) is None else _end(end),
+        state_bytes=d.counts("state_bytes") if d.has("state_bytes") else {},
         processed_lsn=d.number("processed_lsn") if d.has("processed_lsn") else None,
     )
 

@@ -24,6 +24,9 @@ class RegisteredStage:
     """Numbers of the stages whose results it takes."""
     why: str
     """The work that it does, for people."""
+    identity: str = ""
+    """Equal for stages that compute the same from tables of these names, also of other pipelines; empty: not
+    known, as of older versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,8 @@ class PipelineReport:
     """Documents of all batches of the run."""
     end: RunEnd | None = None
     """None: the run goes on."""
+    state_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that each stage keeps, by its number, before compression; empty: not known."""
     processed_lsn: int | None = None
     """The commit up to which the run has computed its views; they need not show all of that yet. None: it has
     computed nothing, or is of an older version."""

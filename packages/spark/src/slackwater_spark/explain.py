@@ -72,6 +72,12 @@ class ExplainedStage:
     computes: tuple[str, ...]
     sends: str
     sql: dict[str, str]
+    views: tuple[str, ...]
+    """The views that it is computed for."""
+    uses: int
+    """How many stages there would be in its place if none were shared; 0: not known."""
+    state_bytes: int | None
+    """What it keeps, before compression; None: no state was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +113,21 @@ class Explanation:
     hints: tuple[str, ...] = ()
 
 
-def explain(definition: PipelineDefinition, *, with_sql: bool) -> Explanation:
+def explain(
+    definition: PipelineDefinition, *, with_sql: bool, state_bytes: Mapping[int, int] | None = None
+) -> Explanation:
     """Says of a pipeline everything that can be said without running it.
 
     Args:
         definition: The pipeline.
         with_sql: Include the statements that stages evaluate.
+        state_bytes: What each stage keeps, by its number; None: not known.
     """
     plan = definition.plan
+    uses = {}
+    if definition.sql is not None:
+        published = [output.view for output in definition.outputs]
+        uses = definition.sql.stage_uses(published, definition.scope)
     return Explanation(
         name=definition.name,
         source=definition.source,
@@ -123,7 +136,14 @@ def explain(definition: PipelineDefinition, *, with_sql: bool) -> Explanation:
         buckets=definition.buckets,
         revision=definition.revision,
         tables=definition.tables,
-        stages=tuple(_stage(stage, plan, definition.emit, with_sql=with_sql) for stage in plan.stages),
+        stages=tuple(
+            replace(
+                _stage(stage, plan, definition.emit, with_sql=with_sql),
+                uses=uses.get(stage.number, 0),
+                state_bytes=None if state_bytes is None else state_bytes.get(stage.number, 0),
+            )
+            for stage in plan.stages
+        ),
         levels=plan.levels,
         views=tuple(map(_view, plan.views, definition.outputs)),
         hints=tuple(_hints(definition)),
@@ -144,6 +164,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         f"{_counted(stages, 'stage')} on {_counted(len(explanation.levels), 'level')}; "
         f"emit = {explanation.emit}, scope = {explanation.scope}"
     )
+    yield from _sharing_lines(explanation)
     yield ""
     yield from _level_lines(explanation.levels)
     for stage in explanation.stages:
@@ -159,6 +180,20 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
             yield from _folded("  - ", hint)
 
 
+def _sharing_lines(explanation: Explanation) -> Iterator[str]:
+    """Says what the views have in common, and what that saves."""
+    shared = [stage for stage in explanation.stages if stage.uses > 1]
+    if not shared:
+        return
+    saved = sum(stage.uses - 1 for stage in shared)
+    sizes = [(stage.uses - 1) * stage.state_bytes for stage in shared if stage.state_bytes is not None]
+    space = f", and {sum(sizes):,} bytes of state" if sizes else ""
+    numbers = _stages_text([stage.number for stage in shared])
+    verb = "stands" if len(shared) == 1 else "stand"
+    text = f"{numbers} {verb} for several equal ones: that saves {_counted(saved, 'stage')}{space}"
+    yield from _folded("", text)
+
+
 def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) -> ExplainedStage:
     rows = stage.rows
     labels = dict(stage.labels)
@@ -172,6 +207,9 @@ def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) ->
         computes=tuple(_computes(stage)),
         sends=_sends(stage, plan),
         sql=dict(_statements(stage, emit)) if with_sql else {},
+        views=tuple(view.name for view in plan.views if stage.number in view.stages),
+        uses=0,
+        state_bytes=None,
     )
 
 
@@ -344,6 +382,10 @@ def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
     for computed in stage.computes:
         yield from _folded("  computes  ", computed)
     yield from _folded("  sends     ", stage.sends)
+    if stage.uses > 1:
+        yield from _folded("  shared    ", f"one stage in place of {stage.uses}, for {_listed(stage.views)}")
+    if stage.state_bytes is not None:
+        yield from _folded("  state     ", f"{stage.state_bytes:,} bytes")
     for name, statement in stage.sql.items():
         yield f"  SQL ({name})"
         for line in statement.splitlines():

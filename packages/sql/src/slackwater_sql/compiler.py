@@ -30,6 +30,18 @@ def compile_pipeline(
     Raises:
         SqlTextError: A view is outside of what is supported; with the place and what is supported.
     """
+    plan = compile_separately(views, catalog, published=published, accumulates=accumulates)
+    return shared(plan, [text for _, text in views])
+
+
+def compile_separately(
+    views: Sequence[tuple[str, str]],
+    catalog: Catalog,
+    *,
+    published: Collection[str] | None = None,
+    accumulates: bool = True,
+) -> EnginePlan:
+    """Returns the stages that the views would have if they had none in common."""
     texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
     with open_connection() as connection:
         cutter = Cutter(connection, accumulates=accumulates)
@@ -38,4 +50,4 @@ def compile_pipeline(
                 view = read_view(text, catalog, texts)
                 with planning(connection, text):
                     cutter.cut(view)
-        return shared(cutter.plan(), [text.text for text in texts.values()])
+        return cutter.plan()

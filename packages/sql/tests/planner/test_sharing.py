@@ -22,7 +22,7 @@ from slackwater_sql.plan import (
     StagePlan,
 )
 from slackwater_sql.planner.cutting import Cutter
-from slackwater_sql.planner.sharing import shared
+from slackwater_sql.planner.sharing import shared, stage_identities, stage_uses
 from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.session import open_connection
 
@@ -375,3 +375,44 @@ def _stage(stage: StagePlan) -> str:
         case output:
             receivers = [output.view]
     return " ".join(part for part in (str(stage.number), reads, "->", *map(str, receivers)) if part)
+
+
+def identities(*views: str) -> list[str]:
+    """Of the stages of a pipeline, ascending."""
+    named = [(f"v{number}.sql", view) for number, view in enumerate(views)]
+    return list(stage_identities(compile_pipeline(named, CATALOG), views).values())
+
+
+def test_a_stage_has_the_same_identity_in_every_pipeline_whatever_is_beside_it() -> None:
+    alone, beside = identities(WITH_LINES), identities(RICH, WITH_LINES)
+    assert set(alone) < set(beside)
+    assert len(set(beside)) == len(beside)
+    assert identities(f"{WITH_LINES} -- as before") == alone
+    assert identities(WITH_PRODUCTS, WITH_LINES)[0] == alone[0], "what both read is one stage"
+
+
+def test_stages_that_compute_something_else_have_other_identities() -> None:
+    plain = set(identities(WITH_LINES))
+    for other in (filtered("o.status = 'x'"), WITH_LINES.replace("customers", "people")):
+        assert len(plain.intersection(identities(other))) < len(plain)
+    first, *_ = identities(WITH_LINES.replace("customers", "people"))
+    assert first not in plain, "of another table"
+
+
+def test_what_follows_another_stage_is_another_one() -> None:
+    assert identities(WITH_LINES)[-1] != identities(filtered("o.status = 'x'"))[-1]
+
+
+def test_a_shared_stage_says_how_many_it_stands_for() -> None:
+    views = (WITH_LINES, WITH_PRODUCTS, RICHER)
+    texts = {f"v{number}": ViewText(f"v{number}.sql", view) for number, view in enumerate(views)}
+    with open_connection() as connection:
+        cutter = Cutter(connection)
+        for text in texts.values():
+            cutter.cut(read_view(text, CATALOG, texts))
+    alone = cutter.plan()
+    plan, uses = stage_uses(alone, views)
+    assert plan == shared(alone, views)
+    assert sum(uses.values()) == len(alone.stages)
+    assert sorted(uses) == [stage.number for stage in plan.stages]
+    assert sorted(uses.values())[-2:] == [2, 2], "what both read, and both sides of the join with itself"

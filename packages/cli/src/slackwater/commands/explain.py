@@ -1,43 +1,134 @@
 """``slackwater explain``."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 
-from slackwater.invocation import start_command
+from slackwater.conversion import kafka_settings
+from slackwater.errors import CommandConfigError
+from slackwater.invocation import setting, start_command
 from slackwater.output import Output
+from slackwater.pipelines import read_topology
+from slackwater_control import EqualStages, Sharing, find_equal_stages
+from slackwater_protocol import SystemClock, epoch_ms
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--sql", "with_sql", is_flag=True, help="Show the statements that stages evaluate, too.")
+@setting(
+    "run.checkpoint",
+    "--checkpoint",
+    metavar="DIR",
+    help="Show what stages keep in this checkpoint, too.",
+)
+@click.option("--sharing", is_flag=True, help="Show which stages several pipelines have, instead of one DIR.")
+@setting(
+    "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="For --sharing: the brokers of pipelines."
+)
+@click.option("--source", metavar="NAME", help="For --sharing: only what begins at this source.")
 @click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object, statements included.")
 @click.pass_context
-def explain(ctx: click.Context, folder: Path, with_sql: bool, as_json: bool) -> None:
+def explain(
+    ctx: click.Context,
+    folder: Path | None,
+    with_sql: bool,
+    sharing: bool,
+    source: str | None,
+    as_json: bool,
+) -> None:
     """Show by which stages the pipeline in DIR computes its views, and why.
 
     For each stage: what it is keyed by, which columns of which tables it reads, what it keeps, what it
-    computes when something changes, and where its results go. For each view: topic, record key, columns.
-    Needs no server. A view that is not supported is refused with its place.
+    computes when something changes, where its results go, and which views have it in common. For each view:
+    topic, record key, columns. Needs no server. A view that is not supported is refused with its place.
+
+    With --sharing: which pipelines of a source compute and keep the same, as they have registered, and what
+    one pipeline with all of their views would save.
 
     \b
     Examples:
       slackwater explain pipelines/orders
       slackwater explain pipelines/orders --sql
+      slackwater explain pipelines/shop --checkpoint /var/lib/slackwater/shop
+      slackwater explain --sharing --bootstrap localhost:9092
 
-    docs/views.md says what a view may contain, docs/state.md what the stages keep.
+    docs/views.md says what a view may contain, docs/state.md what the stages keep, docs/sharing.md what is
+    computed once.
     """
+    if (folder is None) != sharing:
+        raise click.UsageError("give the folder of a pipeline, or --sharing")
+    output = Output()
+    if folder is None:
+        kafka = kafka_settings(start_command(ctx), "where pipelines register")
+        found = find_equal_stages(read_topology(kafka, epoch_ms(SystemClock().now()), source))
+        if as_json:
+            click.echo(msgspec.json.encode(found))
+            return
+        for line in sharing_lines(found):
+            output.line(line)
+        return
     from slackwater_spark.explain import explain as explained
     from slackwater_spark.explain import explanation_lines
     from slackwater_spark.pipeline import load_pipeline
 
-    start_command(ctx)
-    explanation = explained(load_pipeline(folder), with_sql=with_sql or as_json)
-    output = Output()
+    if source is not None:
+        raise click.UsageError("--source goes with --sharing")
+    checkpoint = start_command(ctx).run.checkpoint
+    definition = load_pipeline(folder)
+    sizes = None if checkpoint is None else _state_bytes(checkpoint, definition.revision, folder)
+    explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)
     if as_json:
         click.echo(json.dumps(asdict(explanation), indent=2))
         return
     for line in explanation_lines(explanation):
         output.line(line)
+
+
+def _state_bytes(address: str, revision: int, folder: Path) -> dict[int, int]:
+    """Reads what each stage keeps in a checkpoint.
+
+    Raises:
+        CommandConfigError: It is of other views than the folder has.
+        EngineError: There is no state, or it cannot be read.
+    """
+    from slackwater_engine.state.inspection import find_state
+    from slackwater_spark.pipeline import load_pipeline
+    from slackwater_spark.pipeline.checkpoint import Checkpoint
+    from slackwater_spark.pipeline.settings import revision_checkpoint
+
+    checkpoint = Checkpoint(revision_checkpoint(address, revision))
+    found = find_state(checkpoint.store)
+    if not found.is_of(load_pipeline(folder).plan):
+        hint = "give the checkpoint of this pipeline as it is now"
+        raise CommandConfigError(f"checkpoint {checkpoint.store.address} has the state of other views", hint)
+    return found.state.stage_bytes()
+
+
+def sharing_lines(found: Sharing) -> Iterator[str]:
+    """Writes what several pipelines have in common, for people."""
+    if not found.equal:
+        yield "no two pipelines have a stage in common"
+    for each in found.equal:
+        yield from _equal_lines(each)
+    for name in found.unknown:
+        yield f"not compared: {name} does not say what its stages compute (an older version, or Python)"
+
+
+def _equal_lines(each: EqualStages) -> Iterator[str]:
+    names = ", ".join(f"{copy.pipeline} (stage {copy.stage})" for copy in each.copies)
+    yield f"source {each.source}: {names} {each.why}, by {', '.join(each.key) or 'nothing'}"
+    if each.tables:
+        yield f"  reads  {', '.join(each.tables)}"
+    sizes = [
+        f"{copy.pipeline} {'not known' if copy.state_bytes is None else f'{copy.state_bytes:,} bytes'}"
+        for copy in each.copies
+    ]
+    yield f"  keeps  {', '.join(sizes)}"
+    saved = "not known" if each.saved_bytes is None else f"{each.saved_bytes:,} bytes"
+    yield f"  one pipeline with all of their views would keep it once, and save {saved} of state"
+    yield ""

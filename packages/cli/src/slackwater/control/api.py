@@ -31,9 +31,11 @@ from slackwater_control import (
     Delays,
     LeaseStanding,
     PipelineNode,
+    Sharing,
     SourceNode,
     SourceSnapshot,
     Topology,
+    find_equal_stages,
     measure_delays,
 )
 from slackwater_protocol import ExplainedError
@@ -152,6 +154,12 @@ ROUTES = (
         name="delays",
     ),
     Answered(
+        path="/sharing",
+        summary="Which pipelines of a source compute and keep the same, and what merging them would save",
+        answer=Sharing,
+        name="sharing",
+    ),
+    Answered(
         path="/snapshots",
         summary="At which commit all pipelines of a source can be read together, and who is waited for",
         answer=tuple[SourceSnapshot, ...],
@@ -215,6 +223,10 @@ class Routes:
     def delays(self, _: Client) -> Delays:
         """Returns how late each view of the picture is."""
         return measure_delays(self._picture.topology())
+
+    def sharing(self, _: Client) -> Sharing:
+        """Returns what pipelines of the picture compute twice."""
+        return find_equal_stages(self._picture.topology())
 
     def snapshots(self, _: Client) -> tuple[SourceSnapshot, ...]:
         """Returns at which commit the pipelines of each source can be read together."""

@@ -71,6 +71,13 @@ class State:
         """Returns the head of a bucket's log."""
         return self.heads.get((stage, bucket), EMPTY_LOG)
 
+    def stage_bytes(self) -> dict[int, int]:
+        """Returns the size of what each stage keeps, before compression."""
+        sizes: dict[int, int] = {}
+        for (stage, _), head in self.heads.items():
+            sizes[stage] = sizes.get(stage, 0) + head.live_bytes
+        return sizes
+
     def segments(self) -> set[str]:
         """Returns the names of all segments in which the state lies."""
         return {blob.segment for head in self.heads.values() for blob in head.blobs}

@@ -127,6 +127,7 @@ class BatchLoop:
                 documents=report.documents,
                 deletes=report.deletes,
                 was_covered=report.was_covered,
+                state_bytes=keeper.state.stage_bytes(),
                 seconds=_seconds(
                     plan=planned_at - began,
                     read=result.read_seconds,

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -61,6 +61,8 @@ class BatchProgress:
     """By part, one after the other: ``plan`` (choosing and dividing the batch), ``read`` and ``evaluate``
     (the slowest task of each kind), ``schedule`` (whatever else Spark does meanwhile), ``state`` (writing
     it), ``produce`` and ``commit`` (the sink)."""
+    state_bytes: Mapping[int, int] = field(default_factory=dict)
+    """Bytes that each stage keeps after the batch, by its number, before compression."""
 
     @property
     def lag(self) -> timedelta:
@@ -165,6 +167,7 @@ class RunReporter:
                 commit_ts_ms=epoch_ms(batch.committed_at),
                 visible_ms=epoch_ms(batch.visible_at),
                 parts_us={part: round(seconds * 1_000_000) for part, seconds in batch.seconds.items()},
+                state_bytes={str(stage): size for stage, size in batch.state_bytes.items()},
                 events=batch.events,
                 documents=batch.documents,
                 run_events=report.run_events + batch.events,

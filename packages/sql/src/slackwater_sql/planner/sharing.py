@@ -5,11 +5,14 @@ nothing but made-up names, spacing and words for people may differ. What feeds a
 together with it. Only what comes to rows is shared: documents have one receiver.
 """
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from slackwater_sql.plan import (
+    FINGERPRINT_VERSION,
     AccumulatePart,
     Edge,
     EnginePlan,
@@ -24,6 +27,7 @@ from slackwater_sql.plan import (
 from slackwater_sql.planner.fragments import unused_name
 from slackwater_sql.planner.stage_list import with_edges
 
+_IDENTITY_DIGITS = 16
 _ID_LIKE = re.compile(r"\b[ck]\d+\b", re.IGNORECASE)
 _ID = re.compile(r"""(?P<qualifier>\br ?\. ?)?(?P<quote>["'])(?P<name>[ck]\d+)(?P=quote)""")
 _OPAQUE = re.compile(r"[$\\]")
@@ -40,21 +44,65 @@ def shared(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
         texts: The texts of all views that the planned ones may read: names that users wrote there are not
             taken for names that the planner made up.
     """
-    written = frozenset(found.lower() for text in texts for found in _ID_LIKE.findall(text))
-    stands_for = {stage.number: stage.number for stage in plan.stages}
-    columns_taken = {
+    return _merged(plan, _stand_ins(plan, _id_like_names(texts)))
+
+
+def stage_identities(plan: EnginePlan, texts: Iterable[str]) -> dict[int, str]:
+    """Returns for each stage what is equal for stages that compute the same, also of other pipelines.
+
+    Stages of equal identity keep equal state, if they read the same source. Equal stages may have different
+    ones, if names of their views look as if they were made up.
+
+    Args:
+        plan: A plan in which no two stages of rows are equal.
+        texts: As for :func:`shared`.
+    """
+    written = _id_like_names(texts)
+    columns_taken = _columns_taken(plan)
+    identities: dict[int, str] = {}
+    for unit in _units(plan):
+        facts = repr(_Meaning(unit, columns_taken, identities, written).facts())
+        for place, stage in enumerate(unit):
+            digest = hashlib.sha256(f"{FINGERPRINT_VERSION} {place} {facts}".encode())
+            identities[stage.number] = digest.hexdigest()[:_IDENTITY_DIGITS]
+    return identities
+
+
+def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> tuple[EnginePlan, dict[int, int]]:
+    """Returns what :func:`shared` does, and for each of its stages how many of the plan it stands for."""
+    texts = tuple(texts)
+    stands_for = _stand_ins(plan, _id_like_names(texts))
+    kept = sorted(set(stands_for.values()))
+    return _merged(plan, stands_for), dict(
+        enumerate((Counter(stands_for.values())[number] for number in kept), 1)
+    )
+
+
+def _id_like_names(texts: Iterable[str]) -> frozenset[str]:
+    """Returns the names in texts that look as if they were made up."""
+    return frozenset(found.lower() for text in texts for found in _ID_LIKE.findall(text))
+
+
+def _columns_taken(plan: EnginePlan) -> dict[tuple[int, int], tuple[int, ...]]:
+    return {
         (edge.stage, edge.input): edge.columns
         for stage in plan.stages
         if isinstance(stage.output, RowsOutput)
         for edge in stage.output.edges
     }
+
+
+def _stand_ins(plan: EnginePlan, written: frozenset[str]) -> dict[int, int]:
+    """Returns for each stage the one whose rows it shares, perhaps itself."""
+    stands_for = {stage.number: stage.number for stage in plan.stages}
+    columns_taken = _columns_taken(plan)
     known: dict[Hashable, tuple[StagePlan, ...]] = {}
     for unit in _units(plan):
         if isinstance(unit[-1].output, RowsOutput):
             meaning = _Meaning(unit, columns_taken, stands_for, written).facts()
             for stage, other in zip(unit, known.setdefault(meaning, unit), strict=True):
                 stands_for[stage.number] = other.number
-    return _merged(plan, stands_for)
+    return stands_for
 
 
 def _units(plan: EnginePlan) -> Iterator[tuple[StagePlan, ...]]:
@@ -77,7 +125,7 @@ class _Meaning:
     Args:
         unit: The stages.
         columns_taken: For number of stage and input the positions of its columns in the rows that it takes.
-        stands_for: For each earlier stage the one whose rows it shares.
+        stands_for: For each earlier stage what is equal for equal ones.
         written: Names that users wrote.
     """
 
@@ -85,7 +133,7 @@ class _Meaning:
         self,
         unit: tuple[StagePlan, ...],
         columns_taken: Mapping[tuple[int, int], tuple[int, ...]],
-        stands_for: Mapping[int, int],
+        stands_for: Mapping[int, Hashable],
         written: frozenset[str],
     ) -> None:
         self._unit = unit
@@ -137,7 +185,7 @@ class _Meaning:
             return output.identity
         if isinstance(output, PartialsOutput):
             return output.key, [stage.number for stage in self._unit].index(output.stage)
-        return output
+        return output.with_before
 
 
 def _canonical(statement: str, columns: Mapping[str, list[str]], fixed: frozenset[str]) -> str:
