@@ -3,13 +3,15 @@
 import { h, show } from "./dom.js";
 import { ago, clock, count, duration, moment, plural, rate } from "./format.js";
 import { behind, draw, parts } from "./graph.js";
-import { follow, state, useToken, watchReads, watchSource } from "./live.js";
+import { follow, state, useToken, watch, watchSource } from "./live.js";
 
 const main = document.getElementById("main");
 const search = document.getElementById("search");
 const MANY = 40;
 
 const PAGES = [["", "Overview"], ["sources", "Sources"], ["pipelines", "Pipelines"], ["views", "Views"], ["reads", "Reads"]];
+
+const WANTED = { reads: ["snapshots", "leases"], pipelines: ["sharing"] };
 
 const path = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
 const to = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
@@ -18,7 +20,7 @@ const link = (kind, name) => h("a", { href: to(kind, name) }, name);
 function render() {
   const [page, ...rest] = path();
   const name = rest.join("/");
-  watchReads(page === "reads");
+  watch(...(WANTED[page] ?? []));
   watchSource(page === "sources" && name ? name : null);
   show(document.getElementById("pages"), PAGES.map(([each, title]) =>
     h("a", { href: `#/${each}`, "aria-current": each === page ? "page" : false }, title)));
@@ -111,7 +113,19 @@ function pipelines(found) {
     sorted.map((each) => row(each.name, link("pipelines", each.name), badge(each.state), behind(each),
       each.batch?.commit_lsn ?? "–", each.batch ? count(each.batch.batch_id) : "–",
       rate(ratesOf(each)?.events ?? null), rate(ratesOf(each)?.documents ?? null),
-      each.owner || "–", each.host))));
+      each.owner || "–", each.host))),
+    twice());
+}
+
+function twice() {
+  if (!state.sharing?.equal.length) return null;
+  return h("section", { key: "twice", "aria-label": "What is computed twice?" },
+    h("h2", null, "What is computed twice?"),
+    table(plural(state.sharing.equal.length, "stage"), ["by", "reads", "does", "in", "one would save"],
+      state.sharing.equal.map((each) => row(each.copies.map((copy) => `${copy.pipeline} ${copy.stage}`).join(" "),
+        each.key.join(", ") || "nothing", each.tables.join(", ") || "other stages", each.why,
+        each.copies.map((copy, index) => [index ? ", " : "", link("pipelines", copy.pipeline), ` stage ${copy.stage}`]),
+        each.saved_bytes === null ? "not known" : `${count(each.saved_bytes)} bytes`))));
 }
 
 const SILENT_MS = 15_000;

@@ -12,6 +12,8 @@ export const state = {
   /** What all pipelines of a source show together, and leases; only while that page is looked at. */
   snapshots: null,
   leases: null,
+  /** What pipelines compute twice; only while they are looked at. */
+  sharing: null,
   /** Change events and documents a second by pipeline. */
   rates: new Map(),
   /** Since when nobody answers; null: somebody does. */
@@ -24,7 +26,7 @@ export const state = {
 const counted = new Map();
 let wake = null;
 let watched = null;
-let readsAreWatched = false;
+let asked = [];
 
 /** Says of which source the doctor is asked; null: of none. */
 export function watchSource(name) {
@@ -34,12 +36,11 @@ export function watchSource(name) {
   }
 }
 
-/** Says whether snapshots and leases are looked at. */
-export function watchReads(are) {
-  if (readsAreWatched !== are) {
-    readsAreWatched = are;
-    wake?.();
-  }
+/** Says what is asked for besides, by its name in the state, which is its route. */
+export function watch(...names) {
+  const isNew = names.some((name) => !asked.includes(name));
+  asked = names;
+  if (isNew) wake?.();
 }
 
 export function useToken(token) {
@@ -67,7 +68,7 @@ async function look() {
   countRates(topology);
   state.topology = topology;
   state.delays = delays;
-  if (readsAreWatched) [state.snapshots, state.leases] = await Promise.all([ask("/snapshots"), ask("/leases")]);
+  for (const name of asked) state[name] = await ask(`/${name}`);
   if (watched !== null) state.reports.set(watched, await ask(`/sources/${encodeURIComponent(watched)}`));
 }
 
