@@ -14,10 +14,12 @@ LINES, ORDERS = (
 
 
 def pipeline(
-    name: str, *stages: Any, sizes: dict[str, int] | None = None, **others: Any
+    name: str, *stages: Any, sizes: dict[str, int] | None = None, of: str = "", **others: Any
 ) -> list[PipelineRecord]:
-    """A pipeline with these stages, and what they keep."""
-    run = replace(REGISTRATION, pipeline=name, base_name=name, run=name, stages=stages, views=(), **others)
+    """A pipeline with these stages, and what they keep; perhaps a revision of another one."""
+    run = replace(
+        REGISTRATION, pipeline=name, base_name=of or name, run=name, stages=stages, views=(), **others
+    )
     report = PipelineReport(
         pipeline=name, run=name, batch_id=1, timeline=1, commit_lsn=7, state_bytes=sizes or {}
     )
@@ -71,9 +73,6 @@ def test_stages_of_older_versions_are_equal_to_nothing_and_their_pipelines_are_n
 
 def test_an_earlier_revision_is_there_to_be_left() -> None:
     first = pipeline("a", LINES)
-    second = [
-        replace(record, pipeline="a.v2", run="2", **({"revision": 2, "base_name": "a"} if n == 0 else {}))
-        for n, record in enumerate(pipeline("a", LINES))
-    ]
+    second = pipeline("a.v2", LINES, revision=2, of="a")
     assert sharing(first, second).equal == ()
     assert copies(sharing(first, second, pipeline("b", LINES))) == [[("a.v2", 1), ("b", 1)]]
