@@ -141,7 +141,9 @@ def test_no_pipelines_are_one_line() -> None:
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> InMemoryPipelineLog:
     log, cuts = InMemoryPipelineLog(), InMemoryCutLog("inv")
-    cuts.append([CUT])
+    cuts.append(
+        [replace(CUT, lsn=0x480, barrier_lsn=0x400), replace(CUT, previous_lsn=0x480, barrier_lsn=0x500)]
+    )
     monkeypatch.setattr(pipelines, "KafkaPipelineLog", lambda *_, **__: log)
     monkeypatch.setattr(
         pipelines, "KafkaCutLog", lambda name, *_, **__: cuts if name == "inv" else InMemoryCutLog(name)
@@ -186,6 +188,50 @@ def test_a_pipeline_that_has_ended_is_forgotten_with_all_its_runs(
     assert [entry.record for entry in log.read()] == [REVENUE]
     assert main.run(["topology", "forget", "orders"]) == 1
     assert "no pipeline 'orders' is registered" in capsys.readouterr().err
+
+
+# --- snapshots, sharing
+
+
+def test_snapshots_says_what_all_pipelines_show_and_who_is_waited_for(
+    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.register(ORDERS)
+    log.report(REPORT)
+    log.register(replace(ORDERS, pipeline="stock", base_name="stock", run="s"))
+    log.report(replace(REPORT, pipeline="stock", run="s", commit_lsn=0x4FF))
+    assert main.run(["snapshots"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "source inv: newest barrier 0/500; all pipelines show 0/400 on timeline 1"
+    assert [" ".join(line.split()) for line in lines[1:]] == [
+        "pipeline state processed committed",
+        "orders running 0/500 0/500",
+        "stock running 0/400 0/400 the others wait for it",
+    ]
+    assert main.run(["snapshots", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["snapshot"] == "0/400"
+    assert main.run(["snapshots", "--source", "none"]) == 0
+    assert capsys.readouterr().out.startswith("no source has a barrier yet")
+
+
+def test_sharing_says_what_one_pipeline_would_save(
+    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stages = (replace(ORDERS.stages[0], identity="aa"),)
+    for name in ("orders", "stock"):
+        log.register(replace(ORDERS, pipeline=name, base_name=name, run=name, stages=stages))
+        log.report(replace(REPORT, pipeline=name, run=name, state_bytes={"1": 18_432}))
+    log.register(replace(REVENUE, stages=ORDERS.stages))
+    assert main.run(["explain", "--sharing"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "source inv: orders (stage 1), stock (stage 1) computes groups, by order_id"
+    assert lines[2] == "  keeps  orders 18,432 bytes, stock 18,432 bytes"
+    assert "save 18,432 bytes of state" in lines[3]
+    assert lines[-1].startswith("not compared: revenue")
+    assert main.run(["explain", "--sharing", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["equal"][0]["saved_bytes"] == 18_432
+    assert main.run(["explain"]) == 2
+    assert main.run(["explain", "--sharing", "pipelines/orders"]) == 2
 
 
 # --- status
