@@ -9,7 +9,6 @@ import click
 
 from slackwater.invocation import Invocation, needs_extra, start_command
 from slackwater.output import Output
-from slackwater.pipelines import topology_lines
 from slackwater.stopping import terminate_as_interrupt
 from slackwater_certify import Certificate
 from slackwater_protocol import SystemClock
@@ -88,9 +87,8 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
         output.end_progress()
         output.line(f"logs: {settings.logs}")
     output.table(report.rows())
-    if run.topology is not None:
-        for line in ["", *topology_lines(run.topology)]:
-            output.line(line)
+    for line in run.answers:
+        output.line(line)
     _print_examples(report.certificate, output)
     if json_file is not None:
         _write_json(json_file, report.as_json())

@@ -112,7 +112,7 @@ def _state_bytes(address: str, revision: int, folder: Path) -> dict[int, int]:
 def sharing_lines(found: Sharing) -> Iterator[str]:
     """Writes what several pipelines have in common, for people."""
     if not found.equal:
-        yield "no two pipelines have a stage in common"
+        yield "no two pipelines have a stage in common; revisions of one are not compared"
     for each in found.equal:
         yield from _equal_lines(each)
     for name in found.unknown:

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from slackwater.demo.consumer import ConsumerReport
 from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
+from slackwater.demo.questions import answers, newest_lsn, write_next_revision
 from slackwater.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater.errors import CommandInputError
 from slackwater.output import Output
-from slackwater.pipelines import read_topology
-from slackwater_control import Topology
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_devstack.processes import Lifetime
 from slackwater_markers import MarkersError, RedisMarkerStore
@@ -75,8 +74,8 @@ class Demo:
         """Whether leaving will stop nothing; set once the run is complete and was asked to keep."""
         self.control_plane = ""
         """Where the page is; known once the pipeline runs."""
-        self.topology: Topology | None = None
-        """How everything is related, as of the last commit; None before."""
+        self.answers: list[str] = []
+        """What the control plane says in the end, of the pipeline and the next revision of it."""
         self._topic = output_topic(settings.pipeline)
         self._specification = demo_specification(settings.pipeline, self._topic)
         self._output = output
@@ -118,7 +117,6 @@ class Demo:
         self._start_consumer()
         writers, started_ms, seconds = self._write(visible)
         consumed = self._await_last_commit(visible)
-        self.topology = read_topology(KafkaSettings(self.bootstrap), epoch_ms(self._clock.now()))
         self._output.progress("comparing every document, every commit and the final state")
         for observer in self._observers:
             observer.stop()
@@ -131,6 +129,7 @@ class Demo:
             since_ms=started_ms,
             on_progress=self._output.progress,
         )
+        self._revise()
         self.is_kept = self.settings.keep
         return DemoReport(
             seed=self.settings.seed,
@@ -170,16 +169,10 @@ class Demo:
 
     def _start_pipeline(self) -> tuple[Visibility, NaiveReader]:
         """Starts both programs and both readers; returns when the snapshot is visible in the output."""
-        logs, redis = self.settings.logs, self.stack.redis.url
-        servers = ["--bootstrap", self.bootstrap, "--redis-url", redis]
-        hermetic = ["--config", os.devnull]
-        checkpoint = str(self.settings.folder / "checkpoint")
-        run = ["run", str(self.settings.pipeline), *servers, "--checkpoint", checkpoint]
-        follow = ["sidecar", "--source", SOURCE, *servers, "--control", "127.0.0.1:0"]
-        sidecar, _ = (
-            self._start(Program(name, partial(slackwater_command, *hermetic, *command), logs))
-            for name, command in (("sidecar", follow), ("pipeline", run))
+        sidecar = self._start(
+            self._program("sidecar", "sidecar", "--source", SOURCE, "--control", "127.0.0.1:0")
         )
+        self._start(self._pipeline("pipeline", self.settings.pipeline))
         visible = Visibility(self.bootstrap, self._topic, self._clock)
         naive = NaiveReader(self.bootstrap, [data_topic(SOURCE, table) for table in TABLES])
         self._observers += [visible, naive]
@@ -205,6 +198,16 @@ class Demo:
         self._await(what, changes, timeout, lambda: read().changes.lsn, "the consumer of the topics")
         self._await(what, output, timeout, lambda: read().output.lsn, "the consumer of the output")
         return read()
+
+    def _pipeline(self, name: str, folder: Path) -> Program:
+        checkpoint = str(self.settings.folder / "checkpoint")
+        return self._program(name, "run", str(folder), "--checkpoint", checkpoint)
+
+    def _program(self, name: str, *command: str) -> Program:
+        """Returns a command that knows nothing but the servers of the stack."""
+        servers = ("--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url)
+        whole = ("--config", os.devnull, *command, *servers)
+        return Program(name, partial(slackwater_command, *whole), self.settings.logs)
 
     def _start(self, program: Program) -> Program:
         self._output.progress(f"starting: {' '.join(program.command[2:])}")
@@ -236,6 +239,19 @@ class Demo:
             finally:
                 writers.stop()
         return writers, started_ms, self._clock.monotonic() - started
+
+    def _revise(self) -> None:
+        """Builds the next revision beside the pipeline, and asks what there is to know of both."""
+        definition, kafka = load_pipeline(self.settings.pipeline), KafkaSettings(self.bootstrap)
+        topic = f"{self._topic}_v2"
+        folder = write_next_revision(self.settings.pipeline, self.settings.folder / "next_revision", topic)
+        name = load_pipeline(folder).name
+        self._start(self._pipeline("next-revision", folder))
+        self._output.progress("waiting until the next revision shows what the pipeline shows")
+        shown = newest_lsn(kafka, definition.name)
+        self._await("last commit", shown, START_TIMEOUT, lambda: newest_lsn(kafka, name), "the next revision")
+        self._output.progress("asking the control plane")
+        self.answers = list(answers(kafka, (definition.name, self._topic), (name, topic), self._clock))
 
     def _await_last_commit(self, visible: Visibility) -> ConsumerReport:
         """Commits one last change, waits until it is visible: by commit order, so is all before it.
