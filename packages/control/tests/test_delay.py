@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from slackwater_control import Culprit, Delays, HopKind, make_topology, measure_delays
 from slackwater_markers.testing import REGISTRATION, make_cut
-from slackwater_protocol import Cut, PipelineEntry, PipelineRecord, PipelineReport, RegisteredView, RunEnd
+from slackwater_protocol import (
+    Cut,
+    PipelineEntry,
+    PipelineRecord,
+    PipelineReport,
+    RegisteredView,
+    RunEnd,
+    StageWork,
+)
 
 NOW_MS = 1_000_000
 VIEW = RegisteredView(
@@ -78,7 +86,13 @@ def test_the_hops_of_a_chain_add_up_to_its_delay() -> None:
     ]
     assert (late.pipeline, late.view, late.source, late.delay_ms) == ("revenue", "revenue", "inv", 5_500)
     assert (early.pipeline, early.delay_ms) == ("orders", 500)
-    assert found.newest_commit_age_ms == {"inv": NOW_MS - 990_500}
+    (arrival,) = found.arrivals
+    assert (arrival.source, arrival.age_ms, arrival.connector_ms, arrival.sidecar_ms) == (
+        "inv",
+        NOW_MS - 990_500,
+        None,
+        None,
+    )
 
 
 times = st.integers(min_value=0, max_value=2 * NOW_MS)
@@ -104,7 +118,7 @@ def test_no_hop_is_negative_whatever_clocks_say_and_hops_add_up(
     assert [view.delay_ms or 0 for view in found.views] == sorted(
         (v.delay_ms or 0 for v in found.views), reverse=True
     )
-    assert all(age >= 0 for age in found.newest_commit_age_ms.values())
+    assert all(each.age_ms >= 0 for each in found.arrivals)
 
 
 def test_a_run_that_is_behind_and_silent_is_blamed_for_all_behind_it() -> None:
@@ -199,3 +213,75 @@ def test_pipelines_that_read_each_other_are_no_endless_way() -> None:
 def test_programs_get_the_same() -> None:
     found = delays(FIRST, shows("orders", 985_000), inv=990_000)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Delays) == found
+
+
+def arrived(commit_ms: int, ended_ms: int, written_ms: int) -> Delays:
+    """The newest cut of a database, with nothing behind it but a pipeline that shows it."""
+    entries = [
+        PipelineEntry(record, n, NOW_MS) for n, record in enumerate((FIRST, shows("orders", commit_ms)))
+    ]
+    cuts = {"inv": replace(cut("inv", commit_ms, 0x500), ended_ms=ended_ms)}
+    return measure_delays(make_topology(entries, cuts, NOW_MS, written_ms={"inv": written_ms}))
+
+
+def test_what_lies_before_the_newest_cut_is_measured() -> None:
+    found = arrived(NOW_MS - 900, NOW_MS - 600, NOW_MS - 500)
+    (arrival,) = found.arrivals
+    assert (arrival.age_ms, arrival.connector_ms, arrival.sidecar_ms) == (900, 300, 100)
+    assert found.culprits == ()
+
+
+@pytest.mark.parametrize(
+    ("ended", "written", "kind", "said"),
+    [
+        (2_000, 2_100, None, ""),
+        (2_001, 2_100, HopKind.CONNECTOR, "wrote the newest commit to Kafka 2.0 s after it was made"),
+        (100, 2_101, HopKind.SIDECAR, "made the newest cut 2.0 s after its last transaction was in Kafka"),
+    ],
+)
+def test_who_brings_the_newest_commit_late_is_blamed_for_all_that_is_made_of_it(
+    ended: int, written: int, kind: HopKind | None, said: str
+) -> None:
+    began = NOW_MS - 5_000
+    found = arrived(began, began + ended, began + written)
+    if kind is None:
+        assert found.culprits == ()
+        return
+    culprit = blamed(found)
+    assert (culprit.kind, culprit.name, culprit.views) == (kind, "inv", ("orders/orders",))
+    assert said in culprit.evidence
+
+
+def test_a_commit_that_came_late_is_nobodys_fault_for_ever() -> None:
+    assert arrived(NOW_MS - 20_000, NOW_MS - 15_000, NOW_MS - 10_000).culprits != ()
+    assert arrived(NOW_MS - 20_001, NOW_MS - 15_001, NOW_MS - 10_001).culprits == ()
+
+
+def test_clocks_that_disagree_make_no_time_less_than_nothing() -> None:
+    (arrival,) = arrived(NOW_MS - 500, NOW_MS - 900, NOW_MS - 1_000).arrivals
+    assert (arrival.connector_ms, arrival.sidecar_ms) == (0, 0)
+
+
+WORK = StageWork(stage=1, total_us=600_000, tasks=3, slowest_us=200_000, slowest_task=2)
+
+
+@pytest.mark.parametrize(
+    ("work", "said", "helps"),
+    [
+        ((), "3.00 s of them: evaluating the stages", "`slackwater explain` shows the stages"),
+        ((WORK,), "stage 1, by id, whose task 2 of 3 took 0.20 s", "more cores evaluate more buckets"),
+        (
+            (replace(WORK, slowest_us=400_001),),
+            "task 2 of 3 took 0.40 s and the others 0.10 s on average",
+            "a few keys have most of the changes",
+        ),
+        ((WORK, replace(WORK, stage=2, slowest_us=200_001)), "most of it stage 2", "more cores"),
+        ((replace(WORK, tasks=1),), "most of it stage 1, by id", "a larger batch is spread over more tasks"),
+    ],
+)
+def test_the_stage_and_the_task_that_a_slow_batch_waits_for_are_named(
+    work: tuple[StageWork, ...], said: str, helps: str
+) -> None:
+    culprit = blamed(delays(FIRST, shows("orders", 985_000, stage_work=work), inv=990_000))
+    assert said in culprit.evidence
+    assert helps in culprit.advice

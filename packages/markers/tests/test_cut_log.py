@@ -367,6 +367,9 @@ class Message:
     def error(self) -> None:
         return None
 
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000
+
 
 class AskedConsumer:
     """Three cuts, and what it was asked for."""

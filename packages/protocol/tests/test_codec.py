@@ -33,6 +33,7 @@ from slackwater_protocol import (
     RegisteredView,
     RunEnd,
     SkipDecision,
+    StageWork,
     TimelineDecision,
     TopicState,
     UnsupportedVersionError,
@@ -78,6 +79,7 @@ CUT = Cut(
     has_incremental_rows=True,
 )
 CUT_WITH_BARRIER = replace(CUT, barrier_lsn=22270100)
+CUT_WITH_END = replace(CUT_WITH_BARRIER, ended_ms=1795206861450)
 COMMIT = CommitRecord(
     pipeline="orders",
     source="inv",
@@ -205,9 +207,11 @@ REPORT = PipelineReport(
     run_documents=20,
     end=RunEnd(ended_ms=1795206862409, failure="QueryFailedError: why"),
 )
+WORK = StageWork(stage=2, total_us=900, tasks=3, slowest_us=700, slowest_task=1)
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
     "cut_with_barrier": (CUT_WITH_BARRIER, encode_cut, decode_cut),
+    "cut_with_end": (CUT_WITH_END, encode_cut, decode_cut),
     "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
     "commit_record_described": (DESCRIBED_COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
@@ -229,7 +233,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
         decode_pipeline_record,
     ),
     "pipeline_report_processed": (
-        replace(REPORT, processed_lsn=22270500, state_bytes={"1": 4096}),
+        replace(REPORT, processed_lsn=22270500, state_bytes={"1": 4096}, stage_work=(WORK,)),
         encode_pipeline_record,
         decode_pipeline_record,
     ),
@@ -250,6 +254,12 @@ def test_the_golden_vector_of_version_2_is_what_we_write_and_read(name: str) -> 
     golden = (VECTORS / f"{name}.v2.json").read_bytes().strip()
     assert encode(value) == golden
     assert decode(golden) == value
+
+
+def test_when_a_cut_ended_is_read_and_makes_it_no_other_cut() -> None:
+    found = decode_cut(encode_cut(CUT_WITH_END))
+    assert found.ended_ms == CUT_WITH_END.ended_ms
+    assert found == CUT_WITH_BARRIER
 
 
 @pytest.mark.parametrize("name", VERSION_1)

@@ -28,6 +28,7 @@ from slackwater_protocol import (
     RegisteredView,
     RunEnd,
     SkipDecision,
+    StageWork,
     TimelineDecision,
     TopicState,
     UnsupportedVersionError,
@@ -235,6 +236,17 @@ reports = st.builds(
     run_documents=offsets,
     processed_lsn=st.none() | lsns,
     state_bytes=counts,
+    stage_work=st.lists(
+        st.builds(
+            StageWork,
+            stage=st.integers(1, 99),
+            total_us=offsets,
+            tasks=offsets,
+            slowest_us=offsets,
+            slowest_task=offsets,
+        ),
+        max_size=2,
+    ).map(tuple),
     end=st.none() | st.builds(RunEnd, ended_ms=times, failure=texts),
 )
 

@@ -40,6 +40,7 @@ class Cuts:
         self.ready: list[CommittedTransaction] = []
         """Transactions on the frontier that are in no cut."""
         self._commit_ts_ms = 0 if start is None else start.commit_ts_ms
+        self._ended_ms = 0 if start is None else start.ended_ms
         self._event_count = 0 if start is None else start.event_count
         self._skipped: list[int] = []
         self._late: set[int] = set()
@@ -60,6 +61,7 @@ class Cuts:
         if end.counts or transaction.partitions:
             self.ready.append(CommittedTransaction(end.xid, end.commit_lsn, end.commit_ts_ms))
         self._count(events)
+        self._ended_ms = transaction.last_end_ms
         self._move(end.commit_lsn, end.commit_ts_ms)
 
     def add_snapshot(self, snapshot: InitialSnapshot, row_count: int) -> None:
@@ -140,6 +142,7 @@ class Cuts:
             late_snapshots=tuple(sorted(self._late)),
             has_incremental_rows=has_incremental_rows,
             barrier_lsn=self._barriers.newest_lsn,
+            ended_ms=self._ended_ms,
         )
         self.ready, self._skipped, self._late = [], [], set()
         self.cut_lsn = self.lsn

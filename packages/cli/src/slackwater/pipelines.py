@@ -16,7 +16,7 @@ from slackwater_control import (
     make_topology,
 )
 from slackwater_markers import CutLog, CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
-from slackwater_protocol import CommitPosition, Cut, KafkaSettings, PipelineEntry, from_epoch_ms
+from slackwater_protocol import CommitPosition, KafkaSettings, PipelineEntry, PublishedCut, from_epoch_ms
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) 
 
 def topology_of(
     entries: Sequence[PipelineEntry],
-    newest_cut: Callable[[str], Cut | None],
+    newest_cut: Callable[[str], PublishedCut | None],
     now_ms: int,
     sources: Sequence[str] = (),
 ) -> Topology:
@@ -62,19 +62,20 @@ def topology_of(
         sources: Sources to be shown although no pipeline may read them.
     """
     names = [node.name for node in make_topology(entries, {}, now_ms, sources).sources]
-    cuts = {name: cut for name in names if (cut := newest_cut(name)) is not None}
-    return make_topology(entries, cuts, now_ms, sources)
+    found = {name: cut for name in names if (cut := newest_cut(name)) is not None}
+    cuts = {name: published.cut for name, published in found.items()}
+    written_ms = {name: published.written_ms for name, published in found.items()}
+    return make_topology(entries, cuts, now_ms, sources, written_ms=written_ms)
 
 
-def _newest_cut(kafka: KafkaSettings, source: str) -> Cut | None:
+def _newest_cut(kafka: KafkaSettings, source: str) -> PublishedCut | None:
     log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options)
     try:
-        newest = log.newest()
+        return log.newest()
     except CutLogError:
         return None
     finally:
         log.close()
-    return None if newest is None else newest.cut
 
 
 _LOOK_BACK = 4_000

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from slackwater.control.access import Gate, RateLimit, Role, new_token
@@ -21,17 +22,21 @@ from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.errors import CommandInputError
 from slackwater_control import (
+    DelayCourse,
+    DelayHistory,
     LeaseStanding,
     LeaseState,
     SourceSnapshot,
     Topology,
     find_snapshots,
     make_topology,
+    measure_delays,
     topology_json,
 )
 from slackwater_markers import PipelineLogUnavailableError
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition, Lease, PipelineEntry, SystemClock
+from slackwater_protocol.metrics import CONTROL_METRICS
 
 NAME, SOURCE = REGISTRATION.pipeline, REGISTRATION.source
 FUNCTION = replace(REGISTRATION, pipeline=f"{NAME}/7f1c02aa", run="2")
@@ -100,6 +105,11 @@ class GivenPicture:
 
     def end_lease(self, lease_id: str) -> bool:
         return self.held.pop(lease_id, None) is not None
+
+    def delay_history(self, pipeline: str) -> DelayCourse:
+        history = DelayHistory()
+        history.add(measure_delays(TOPOLOGY))
+        return history.of(pipeline)
 
     def snapshots(self) -> tuple[SourceSnapshot, ...]:
         return find_snapshots(TOPOLOGY, {SOURCE: [CommitPosition(1, 0x500)]})
@@ -181,6 +191,24 @@ def test_the_answers_are_the_pictures(api: Api) -> None:
     assert [each["name"] for each in api.get(f"{ROOT}/sources").json()] == ["inv", "shop"]
     found = api.get(f"{ROOT}/sources/{SOURCE}")
     assert found.content == msgspec.json.encode(REPORT)
+
+
+def test_prometheus_gets_the_metrics_of_the_cluster_with_a_token(tokens: tuple[Path, dict[str, str]]) -> None:
+    api = Api(None)
+    answer = api.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    assert {name.removesuffix("_total") for name in (m.name for m in CONTROL_METRICS)} == families.keys()
+    states = {sample.labels["state"]: sample.value for sample in families["slackwater_pipelines"].samples}
+    assert states == {"running": 2, "left": 0, "failed": 0, "vanished": 0}
+    leases = {sample.labels["state"]: sample.value for sample in families["slackwater_leases"].samples}
+    assert leases["taken"] == 1
+    api.picture.error = PipelineLogUnavailableError("slackwater.pipelines", "read", "no answer")
+    assert api.get("/metrics").status_code == 503
+
+    guarded = Api(tokens[0])
+    assert guarded.get("/metrics").status_code == 401
+    assert guarded.get("/metrics", tokens[1]["viewer"]).status_code == 200
 
 
 def test_only_an_operator_ends_a_lease_and_only_one_that_is_there(

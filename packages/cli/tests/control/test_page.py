@@ -26,6 +26,7 @@ from slackwater.control.requests import DecisionAnswer, DecisionRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import SourceReport
 from slackwater_control import (
+    DelayCourse,
     LeaseStanding,
     SourceSnapshot,
     Topology,
@@ -181,6 +182,11 @@ class LivePicture:
 
     def end_lease(self, lease_id: str) -> bool:
         raise AssertionError("the page ends nothing")
+
+    def delay_history(self, pipeline: str) -> DelayCourse:
+        times = tuple(now_ms() - 30_000 * ago for ago in (3, 2, 1, 0))
+        values = (None, 400, 7_000, 1_200)
+        return DelayCourse(pipeline=pipeline, times_ms=times, views={HOSTILE: values, "none": (None,) * 4})
 
     def snapshots(self) -> tuple[SourceSnapshot, ...]:
         topology = self.topology()
@@ -383,6 +389,16 @@ def test_what_is_read_together_and_for_how_long_is_shown(open_page: Callable[...
     (row,) = page.find("section[data-snapshot] ~ div.wide tbody tr")
     for text in ("4f0c", "1/600", "orders has not answered", f"stock refuses: {refusal}", HOSTILE):
         assert text in row.text
+
+
+def test_how_late_a_pipeline_was_is_drawn_and_said_in_words(open_page: Callable[..., Page]) -> None:
+    page = open_page(chain(), "#/pipelines/orders")
+    page.sees(lambda: page.find(".course polyline"))
+    (drawn,) = page.find(".course svg")
+    assert f"{HOSTILE}: 1.2 s now, at most 7.0 s at " in drawn.get_attribute("aria-label")
+    assert len(page.find(".course polyline")[0].get_attribute("points").split()) == 3
+    page.open("#/pipelines/revenue")
+    page.sees(lambda: page.find(".course polyline"))
 
 
 def test_names_and_errors_are_text_whatever_they_hold(open_page: Callable[..., Page]) -> None:

@@ -1,6 +1,7 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
-from slackwater_control.delay import Culprit, Delays, Hop, HopKind, ViewDelay, measure_delays
+from slackwater_control.delay import Arrival, Culprit, Delays, Hop, HopKind, ViewDelay, measure_delays
+from slackwater_control.history import SAMPLES, DelayCourse, DelayHistory
 from slackwater_control.leases import LeaseStanding, LeaseState, is_over, lease_standings
 from slackwater_control.pipelines import (
     HELD_FOR,
@@ -28,9 +29,13 @@ from slackwater_control.topology import (
 
 __all__ = [
     "HELD_FOR",
+    "SAMPLES",
     "VANISHED_AFTER",
+    "Arrival",
     "BarrierStanding",
     "Culprit",
+    "DelayCourse",
+    "DelayHistory",
     "Delays",
     "EqualStages",
     "Hop",

@@ -1,23 +1,26 @@
 """How late each view is, from the commit in the database on, and whose fault that is.
 
-Everything is measured in commit times of the database: a hop's delay is by how much the newest commit behind
-it is older than the newest one before it. So clocks of different hosts do not matter, and the hops of a view
-add up to its delay. How old the newest cut of a database's source is stands beside them: whether its sidecar
-is late or nobody commits cannot be told from here.
+Behind the newest cut of a database everything is measured in its commit times: a hop's delay is by how
+much the newest commit behind it is older than the newest one before it. So clocks of different hosts do not
+matter, and the hops of a view add up to its delay. What lies before that cut, the connector and the sidecar,
+is measured for the cut's newest commit, by the clocks of three hosts: no such time is less than nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
 from slackwater_control.pipelines import PipelineState
-from slackwater_control.topology import PipelineNode, SourceNode, Topology
+from slackwater_control.topology import PipelineNode, SourceCut, SourceNode, Topology
+from slackwater_protocol import StageWork
 
 SILENT_AFTER = timedelta(seconds=3)
 """A run reports once a second while there is news; one that is behind and silent for so long is blamed."""
 STARTS_WITHIN = timedelta(seconds=10)
 """So long a run that has shown nothing is taken to be starting."""
+ARRIVED_WITHIN = timedelta(seconds=10)
+"""How late the newest commit came into its cut is somebody's fault for so long."""
 LATE_AFTER = timedelta(seconds=2)
 """Below, a delay is what batches take, and nobody's fault."""
 
@@ -28,7 +31,9 @@ class HopKind(StrEnum):
     PIPELINE = "pipeline"
     """From a cut of its source to what its views show."""
     SIDECAR = "sidecar"
-    """From what a pipeline's output shows to a cut of the source that it is."""
+    """From what a pipeline's output shows, or a connector has written, to a cut."""
+    CONNECTOR = "connector"
+    """From the commit in the database to the END of the transaction in Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,19 @@ class Hop:
     """Of the pipeline, or of the source."""
     delay_ms: int | None
     """None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """How the newest commit of a database has arrived in a cut."""
+
+    source: str
+    age_ms: int
+    """How old it is, by this machine's clock."""
+    connector_ms: int | None
+    """From the commit to its END in Kafka, by the clocks of database and connector; None: not known."""
+    sidecar_ms: int | None
+    """From there to the cut, by the clocks of connector and sidecar; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +96,8 @@ class Delays:
 
     made_ms: int
     """The time of the picture, milliseconds since the epoch."""
-    newest_commit_age_ms: Mapping[str, int]
-    """Of each database's source with a cut: how old its newest commit is, by this machine's clock."""
+    arrivals: tuple[Arrival, ...]
+    """Of each database's source with a cut."""
     views: tuple[ViewDelay, ...]
     """The latest first; those of which nothing is known at the end."""
     culprits: tuple[Culprit, ...]
@@ -92,13 +110,23 @@ def measure_delays(topology: Topology) -> Delays:
     views = sorted(graph.views(), key=lambda view: (view.delay_ms is None, -(view.delay_ms or 0)))
     return Delays(
         made_ms=topology.made_ms,
-        newest_commit_age_ms={
-            source.name: max(0, topology.made_ms - source.cut.commit_ts_ms)
+        arrivals=tuple(
+            _arrival(source.name, source.cut, topology.made_ms)
             for source in topology.sources
             if source.cut is not None and not source.written_by
-        },
+        ),
         views=tuple(views),
         culprits=tuple(sorted(graph.culprits(views), key=_urgency)),
+    )
+
+
+def _arrival(source: str, cut: SourceCut, made_ms: int) -> Arrival:
+    ended_ms, written_ms = cut.ended_ms, cut.written_ms
+    return Arrival(
+        source=source,
+        age_ms=max(0, made_ms - cut.commit_ts_ms),
+        connector_ms=None if ended_ms is None else max(0, ended_ms - cut.commit_ts_ms),
+        sidecar_ms=None if ended_ms is None or written_ms is None else max(0, written_ms - ended_ms),
     )
 
 
@@ -131,6 +159,7 @@ class _Graph:
         """Blames each hop that stands still or is late for all views behind it."""
         behind: dict[tuple[HopKind, str], list[str]] = {}
         hops: dict[tuple[HopKind, str], Hop] = {}
+        yield from self._late_arrivals(views)
         for view in views:
             for hop in view.hops:
                 behind.setdefault((hop.kind, hop.name), []).append(f"{view.pipeline}/{view.view}")
@@ -152,6 +181,32 @@ class _Graph:
                     advice=advice,
                     views=tuple(late),
                 )
+
+    def _late_arrivals(self, views: list[ViewDelay]) -> Iterator[Culprit]:
+        """Blames what lies before a database's newest cut."""
+        for source in self._sources.values():
+            if source.cut is None or source.written_by or self._is_over(source.cut):
+                continue
+            made_of = tuple(f"{view.pipeline}/{view.view}" for view in views if view.source == source.name)
+            arrival = _arrival(source.name, source.cut, self._made_ms)
+            for kind, delay_ms in (
+                (HopKind.CONNECTOR, arrival.connector_ms),
+                (HopKind.SIDECAR, arrival.sidecar_ms),
+            ):
+                if delay_ms is not None and delay_ms > _ms(LATE_AFTER):
+                    evidence, advice = _ARRIVES_LATE[kind]
+                    yield Culprit(
+                        kind=kind,
+                        name=source.name,
+                        delay_ms=delay_ms,
+                        evidence=evidence.format(source=source.name, seconds=f"{delay_ms / 1000:,.1f}"),
+                        advice=advice.format(source=source.name),
+                        views=made_of,
+                    )
+
+    def _is_over(self, cut: SourceCut) -> bool:
+        """Says whether a cut is so old that what was late with it may be late no more: nobody commits."""
+        return cut.written_ms is None or self._made_ms - cut.written_ms > _ms(ARRIVED_WITHIN)
 
     def _way_to(self, pipeline: PipelineNode, above: frozenset[str]) -> tuple[str, tuple[Hop, ...]]:
         """Returns the database's source, and the hops up to a pipeline; a cycle is cut anywhere."""
@@ -234,6 +289,19 @@ def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
     return max(0, writer.batch.commit_ts_ms - source.cut.commit_ts_ms)
 
 
+_ARRIVES_LATE = {
+    HopKind.CONNECTOR: (
+        "the connector of source {source} wrote the newest commit to Kafka {seconds} s after it was made, by "
+        "the clocks of database and connector",
+        "look at its lag and its tasks: a large transaction, a snapshot, or a slow broker may hold it up",
+    ),
+    HopKind.SIDECAR: (
+        "the sidecar of source {source} made the newest cut {seconds} s after its last transaction was in "
+        "Kafka",
+        "`slackwater doctor --source {source}` says what it waits for",
+    ),
+}
+"""Evidence and advice."""
 _PARTS = {
     "plan": ("planning, which waits for Kafka and Redis", "look at the brokers and Redis"),
     "read": (
@@ -250,6 +318,8 @@ _PARTS = {
     "commit": ("committing the output", "look at the brokers, or the database, of the outputs"),
 }
 """What a part of a batch does, and what makes it faster."""
+_SKEWED = 2
+"""A task that takes so many times as long as the others has more than its share."""
 _LOOK = "`slackwater topology` shows what it does"
 
 
@@ -261,7 +331,29 @@ def _longest_part(pipeline: PipelineNode) -> tuple[str, str]:
     name, most = max(parts.items(), key=lambda part: part[1])
     does, helps = _PARTS.get(name, (name, _LOOK))
     took = f"took {sum(parts.values()) / 1e6:.2f} s, {most / 1e6:.2f} s of them: {does}"
+    if name == "evaluate" and pipeline.batch is not None and pipeline.batch.stage_work:
+        stage, helps = _slowest_stage(pipeline, pipeline.batch.stage_work)
+        took += stage
     return f"; its newest batch {took}", helps
+
+
+def _slowest_stage(pipeline: PipelineNode, work: Sequence[StageWork]) -> tuple[str, str]:
+    """Names the stage, and the task of it, that a batch waits for longest, and says what helps."""
+    slowest = max(work, key=lambda each: each.slowest_us)
+    known = {stage.number: stage for stage in pipeline.stages}
+    by = f", by {', '.join(known[slowest.stage].key)}" if slowest.stage in known else ""
+    text = f", most of it stage {slowest.stage}{by}"
+    if slowest.tasks < 2:
+        return text, "`slackwater explain` shows the stage; a larger batch is spread over more tasks"
+    text += f", whose task {slowest.slowest_task} of {slowest.tasks} took {slowest.slowest_us / 1e6:.2f} s"
+    rest_us = (slowest.total_us - slowest.slowest_us) / (slowest.tasks - 1)
+    if slowest.slowest_us > _SKEWED * rest_us:
+        text += f" and the others {rest_us / 1e6:.2f} s on average"
+        return text, (
+            "a few keys have most of the changes: `slackwater state --contents` shows the largest keys; more "
+            "cores do not help while one key is in one task"
+        )
+    return text, "more cores evaluate more buckets at once (run.parallelism)"
 
 
 def _ms(duration: timedelta) -> int:

@@ -16,8 +16,11 @@ from slackwater_protocol import (
     PipelineReport,
     RegisteredStage,
     RegisteredView,
+    StageWork,
     format_position,
 )
+
+NOT_KNOWN: Mapping[str, int] = {}
 
 
 class Progress(StrEnum):
@@ -42,6 +45,10 @@ class SourceCut:
     """As PostgreSQL writes it."""
     commit_ts_ms: int
     """Commit time of the newest transaction, milliseconds since the epoch."""
+    ended_ms: int | None
+    """When the connector wrote that transaction's END, milliseconds since the epoch; None: not known."""
+    written_ms: int | None
+    """When the sidecar has written the cut, milliseconds since the epoch; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,8 @@ class VisibleBatch:
     """The time at which it was visible, milliseconds since the epoch; None as before."""
     parts_us: Mapping[str, int]
     """Microseconds by part, one after the other."""
+    stage_work: tuple[StageWork, ...]
+    """What each stage has cost; empty: not known."""
     events: int
     documents: int
 
@@ -178,7 +187,12 @@ class Topology:
 
 
 def make_topology(
-    entries: Iterable[PipelineEntry], cuts: Mapping[str, Cut], now_ms: int, sources: Iterable[str] = ()
+    entries: Iterable[PipelineEntry],
+    cuts: Mapping[str, Cut],
+    now_ms: int,
+    sources: Iterable[str] = (),
+    *,
+    written_ms: Mapping[str, int] = NOT_KNOWN,
 ) -> Topology:
     """Computes the picture.
 
@@ -187,19 +201,23 @@ def make_topology(
         cuts: The newest cut of each source, as far as it is known.
         now_ms: The time, milliseconds since the epoch.
         sources: Sources to be shown although no pipeline may read them.
+        written_ms: When each of the cuts was written, milliseconds since the epoch, as far as it is known.
     """
     known = known_pipelines(entries, now_ms)
     registrations = [each.registration for each in known]
     return Topology(
         made_ms=now_ms,
-        sources=_sources(registrations, cuts, [*sources, *cuts]),
+        sources=_sources(registrations, cuts, written_ms, [*sources, *cuts]),
         pipelines=tuple(_pipeline(each, cuts.get(each.registration.source), now_ms) for each in known),
         links=tuple(_links(registrations)),
     )
 
 
 def _sources(
-    registrations: Sequence[PipelineRegistration], cuts: Mapping[str, Cut], others: Iterable[str]
+    registrations: Sequence[PipelineRegistration],
+    cuts: Mapping[str, Cut],
+    written_ms: Mapping[str, int],
+    others: Iterable[str],
 ) -> tuple[SourceNode, ...]:
     tables: dict[str, dict[str, str]] = {name: {} for name in others}
     read_by: dict[str, list[str]] = {}
@@ -214,7 +232,7 @@ def _sources(
     nodes = {
         name: SourceNode(
             name=name,
-            cut=_cut(cuts.get(name)),
+            cut=_cut(cuts.get(name), written_ms.get(name)),
             tables=dict(sorted(tables[name].items())),
             read_by=tuple(read_by.get(name, ())),
             written_by=tuple(written_by.get(name, ())),
@@ -240,11 +258,15 @@ def _in_order(nodes: Mapping[str, SourceNode], source_of: Mapping[str, str]) -> 
     return done.values()
 
 
-def _cut(cut: Cut | None) -> SourceCut | None:
+def _cut(cut: Cut | None, written_ms: int | None) -> SourceCut | None:
     if cut is None:
         return None
     return SourceCut(
-        timeline=cut.timeline, commit_lsn=format_position(cut.lsn), commit_ts_ms=cut.commit_ts_ms
+        timeline=cut.timeline,
+        commit_lsn=format_position(cut.lsn),
+        commit_ts_ms=cut.commit_ts_ms,
+        ended_ms=cut.ended_ms or None,
+        written_ms=written_ms or None,
     )
 
 
@@ -325,6 +347,7 @@ def _batch(report: PipelineReport) -> VisibleBatch:
         commit_ts_ms=report.commit_ts_ms,
         visible_ms=report.visible_ms,
         parts_us=report.parts_us,
+        stage_work=report.stage_work,
         events=report.events,
         documents=report.documents,
     )

@@ -3,6 +3,7 @@
 A small batch goes through all stages in one task; of a large one each task has some buckets of one level.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +30,8 @@ class TaskResult:
     """Documents, and payloads for stages that the task does not have."""
     writes: list[LogWrite] = field(default_factory=list)
     """The changes of logs, by stage and bucket; they have no place yet."""
+    seconds: dict[int, float] = field(default_factory=dict, compare=False)
+    """How long each stage took, by its number."""
 
 
 class PipelineTask:
@@ -90,10 +93,12 @@ class PipelineTask:
             take(row)
         while waiting:
             stage = min(waiting)  # whatever sends to a stage has a lower number
+            started = time.monotonic()
             rows, writes = self._processor(stage).process_all(
                 waiting.pop(stage), partial(_find_log, state, blobs, stage), partial(find_index, stage)
             )
             result.writes += writes
+            result.seconds[stage] = time.monotonic() - started
             for row in rows:
                 take(row)
         return result

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from slackwater_markers.errors import CutLogDamagedError, CutLogReplacedError
@@ -26,6 +26,8 @@ class LoggedRecord:
     record: LogRecord
     log_offset: int
     """Its offset in the cut log."""
+    written_ms: int = field(default=0, compare=False)
+    """Its timestamp, milliseconds since the epoch; 0: not known."""
 
 
 class CutLog(Protocol):
@@ -122,7 +124,7 @@ class CutLog(Protocol):
 
 def cuts_of(records: Sequence[LoggedRecord]) -> list[PublishedCut]:
     """Returns the cuts among records."""
-    return [PublishedCut(r.record, r.log_offset) for r in records if isinstance(r.record, Cut)]
+    return [PublishedCut(r.record, r.log_offset, r.written_ms) for r in records if isinstance(r.record, Cut)]
 
 
 def beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
@@ -148,8 +150,13 @@ class RecordDecoder:
         self.passed: frozenset[int] = frozenset()
         """Offsets of damaged records that operators let pass, as far as they were looked for."""
 
-    def decode(self, value: bytes | None, log_offset: int) -> LoggedRecord | None:
+    def decode(self, value: bytes | None, log_offset: int, written_ms: int = 0) -> LoggedRecord | None:
         """Returns a record; None when it is passed over.
+
+        Args:
+            value: Of the record.
+            log_offset: Its offset.
+            written_ms: Its timestamp; 0: not known.
 
         Raises:
             CutLogDamagedError: it cannot be read.
@@ -168,7 +175,7 @@ class RecordDecoder:
         if record.source != self._source:
             self._log_passed(log_offset, f"it is of source {record.source!r}")
             return None
-        return LoggedRecord(record, log_offset)
+        return LoggedRecord(record, log_offset, written_ms)
 
     def _log_passed(self, log_offset: int, reason: str) -> None:
         if log_offset > self._told_up_to:

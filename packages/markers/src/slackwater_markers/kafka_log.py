@@ -283,7 +283,7 @@ class KafkaCutLog:
                     offset, value = message.offset() or 0, message.value() or b""
                     position = max(position, offset if message.error() else offset + 1)
                     if message.error() is None and offset < to_offset and wanted(value):
-                        record = self._decoder.decode(value, offset)
+                        record = self._decoder.decode(value, offset, message.timestamp()[1])
                         result += [record] if record else []
         finally:
             consumer.unassign()

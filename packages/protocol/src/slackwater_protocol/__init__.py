@@ -76,6 +76,7 @@ from slackwater_protocol.registrations import (
     RegisteredStage,
     RegisteredView,
     RunEnd,
+    StageWork,
 )
 from slackwater_protocol.servers import (
     NO_SERVERS,
@@ -131,6 +132,7 @@ __all__ = [
     "SkipDecision",
     "SlackwaterError",
     "SourceTopics",
+    "StageWork",
     "SystemClock",
     "TimelineDecision",
     "TopicState",

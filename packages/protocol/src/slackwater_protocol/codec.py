@@ -61,6 +61,7 @@ def encode_cut(cut: Cut) -> bytes:
             "late_snapshots": cut.late_snapshots,
             "incremental": cut.has_incremental_rows,
             **({"barrier": cut.barrier_lsn} if cut.barrier_lsn else {}),
+            **({"ended": cut.ended_ms} if cut.ended_ms else {}),
         }
     )
 
@@ -357,6 +358,7 @@ def _cut(d: Fields) -> Cut:
         late_snapshots=tuple(d.numbers_or_none("late_snapshots")),
         has_incremental_rows=d.flag("incremental"),
         barrier_lsn=d.number("barrier") if d.has("barrier") else 0,
+        ended_ms=d.moment("ended") if d.has("ended") else 0,
     )
 
 

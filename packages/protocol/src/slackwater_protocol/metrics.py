@@ -1,7 +1,7 @@
-"""The closed list of metrics: what a sidecar exposes at ``/metrics``, no more and no less.
+"""The closed lists of metrics: what a sidecar and a control plane expose at ``/metrics``, no more, no less.
 
-Names carry their unit, in base units. Labels are bounded: sources, states, kinds; never a transaction, an
-offset or a text.
+Names carry their unit, in base units. Labels are bounded: sources, pipelines, views, states, kinds; never a
+transaction, an offset or a text.
 """
 
 from collections.abc import Iterator
@@ -139,6 +139,68 @@ SIDECAR_METRICS: tuple[Metric, ...] = (
     CUT_BYTES,
 )
 """Everything a sidecar exposes."""
+
+
+PIPELINES = Metric(
+    name="slackwater_pipelines",
+    kind=MetricKind.GAUGE,
+    help="Pipelines of the cluster that are in this state.",
+    labels=("state",),
+)
+VIEW_DELAY = Metric(
+    name="slackwater_view_delay_seconds",
+    kind=MetricKind.GAUGE,
+    help="Newest cut of the database minus newest commit of the view, commit times; absent if not known.",
+    labels=("source", "pipeline", "view"),
+)
+HOP_DELAY = Metric(
+    name="slackwater_hop_delay_seconds",
+    kind=MetricKind.GAUGE,
+    help="What one pipeline, sidecar or connector adds to the delay; absent if not known.",
+    labels=("kind", "name"),
+)
+CULPRITS = Metric(
+    name="slackwater_culprits",
+    kind=MetricKind.GAUGE,
+    help="Pipelines, sidecars or connectors that make views late.",
+    labels=("kind",),
+)
+PIPELINE_EVENTS = Metric(
+    name="slackwater_pipeline_events_total",
+    kind=MetricKind.COUNTER,
+    help="Change events in all visible batches of the pipeline's newest run.",
+    labels=("pipeline",),
+)
+PIPELINE_DOCUMENTS = Metric(
+    name="slackwater_pipeline_documents_total",
+    kind=MetricKind.COUNTER,
+    help="Documents that the pipeline's newest run has written, deletes included.",
+    labels=("pipeline",),
+)
+STATE_BYTES = Metric(
+    name="slackwater_state_bytes",
+    kind=MetricKind.GAUGE,
+    help="What the stages of a pipeline keep, before compression; absent if not known.",
+    labels=("pipeline",),
+)
+LEASES = Metric(
+    name="slackwater_leases",
+    kind=MetricKind.GAUGE,
+    help="Leases of readers that are in this state.",
+    labels=("state",),
+)
+
+CONTROL_METRICS: tuple[Metric, ...] = (
+    PIPELINES,
+    VIEW_DELAY,
+    HOP_DELAY,
+    CULPRITS,
+    PIPELINE_EVENTS,
+    PIPELINE_DOCUMENTS,
+    STATE_BYTES,
+    LEASES,
+)
+"""Everything a control plane exposes."""
 
 
 def series_of(metric: Metric) -> Iterator[str]:

@@ -12,6 +12,7 @@ from slackwater_protocol.registrations import (
     RegisteredStage,
     RegisteredView,
     RunEnd,
+    StageWork,
 )
 
 _KINDS = {PipelineRegistration: "registration", PipelineReport: "report"}
@@ -30,8 +31,8 @@ def _without_unknown(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in _ADDED or value not in _UNKNOWN}
 
 
-_ADDED = ("identity", "processed_lsn", "state_bytes")
-_UNKNOWN: tuple[Any, ...] = ("", None, {})
+_ADDED = ("identity", "processed_lsn", "stage_work", "state_bytes")
+_UNKNOWN: tuple[Any, ...] = ("", None, {}, ())
 
 
 def pipeline_record_key(record: PipelineRecord) -> bytes:
@@ -117,8 +118,19 @@ def _report(d: Fields) -> PipelineReport:
         run_events=d.number("run_events"),
         run_documents=d.number("run_documents"),
         end=None if (end := d.object_or_none("end")) is None else _end(end),
+        stage_work=tuple(map(_work, d.objects("stage_work"))) if d.has("stage_work") else (),
         state_bytes=d.counts("state_bytes") if d.has("state_bytes") else {},
         processed_lsn=d.number("processed_lsn") if d.has("processed_lsn") else None,
+    )
+
+
+def _work(d: Fields) -> StageWork:
+    return StageWork(
+        stage=d.number("stage", least=1),
+        total_us=d.number("total_us"),
+        tasks=d.number("tasks"),
+        slowest_us=d.number("slowest_us"),
+        slowest_task=d.number("slowest_task"),
     )
 
 

@@ -78,6 +78,9 @@ class Cut:
     barrier_lsn: int = 0
     """The newest barrier that is known with this cut, at most ``lsn``; a cut ends at each. 0: none is known,
     as in records of older versions."""
+    ended_ms: int = field(default=0, compare=False)
+    """The record timestamp of its newest transaction's END, milliseconds since the epoch: when the connector
+    has written it. 0: not known, as in records of older versions. It says nothing of what the cut holds."""
 
     @property
     def position(self) -> CommitPosition:
@@ -92,6 +95,8 @@ class PublishedCut:
     cut: Cut
     log_offset: int
     """Offset of the cut's record in the cut log."""
+    written_ms: int = field(default=0, compare=False)
+    """The timestamp of that record, milliseconds since the epoch; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,21 @@ class PipelineRegistration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageWork:
+    """What a stage has cost in a batch."""
+
+    stage: int
+    total_us: int
+    """Microseconds of all its tasks together."""
+    tasks: int
+    """That had anything to do."""
+    slowest_us: int
+    """Microseconds of the slowest of them."""
+    slowest_task: int
+    """Its number, from 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
     """A run has ended."""
 
@@ -122,6 +137,8 @@ class PipelineReport:
     """Documents of all batches of the run."""
     end: RunEnd | None = None
     """None: the run goes on."""
+    stage_work: tuple[StageWork, ...] = ()
+    """What each stage has cost in the batch; empty: not known."""
     state_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes that each stage keeps, by its number, before compression; empty: not known."""
     processed_lsn: int | None = None

@@ -57,11 +57,17 @@ def delay_lines(delays: Delays) -> list[str]:
         rows.append(
             (f"{view.pipeline}/{view.view}", _seconds(view.delay_ms), f"source {view.source}: {hops}")
         )
-    ages = [
-        f"newest commit of source {name}: {_seconds(age)} ago; old if nobody commits, or it is not followed"
-        for name, age in delays.newest_commit_age_ms.items()
+    arrivals = [("newest commit", "age", "connector", "sidecar")]
+    arrivals += [
+        (
+            f"source {each.source}",
+            _seconds(each.age_ms),
+            _seconds(each.connector_ms),
+            _seconds(each.sidecar_ms),
+        )
+        for each in delays.arrivals
     ]
-    return [*lines, *aligned(rows), "", *ages]
+    return [*lines, *aligned(rows), "", *(aligned(arrivals) if delays.arrivals else ())]
 
 
 def _culprit_lines(delays: Delays) -> Iterator[str]:

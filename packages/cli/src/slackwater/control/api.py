@@ -24,10 +24,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slackwater.control.access import Client, Gate, RateLimit, Role, is_loopback
+from slackwater.control.metrics import write_metrics
 from slackwater.control.requests import DecisionAnswer, DecisionRequest, LeaseRequest
 from slackwater.doctor.report import SourceReport
 from slackwater.errors import CommandInputError
 from slackwater_control import (
+    DelayCourse,
     Delays,
     LeaseStanding,
     PipelineNode,
@@ -46,6 +48,7 @@ ROOT = "/api/v1"
 LARGEST_BODY = 64 << 10
 """Bytes of a request: decisions are short."""
 _JSON = "application/json"
+_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -83,6 +86,10 @@ class Picture(Protocol):
 
     def snapshots(self) -> tuple[SourceSnapshot, ...]:
         """Returns at which commit the pipelines of each source can be read together."""
+        ...
+
+    def delay_history(self, pipeline: str) -> DelayCourse:
+        """Returns how late the views of a pipeline were in the last hours."""
         ...
 
     def end_lease(self, lease_id: str) -> bool:
@@ -152,6 +159,12 @@ ROUTES = (
         summary="How late each view is, by hop, and whose fault it is",
         answer=Delays,
         name="delays",
+    ),
+    Answered(
+        path="/delays/history/{pipeline:path}",
+        summary="How late the views of a pipeline were in the last hours, as far as this process has seen it",
+        answer=DelayCourse,
+        name="delay_history",
     ),
     Answered(
         path="/sharing",
@@ -224,6 +237,10 @@ class Routes:
         """Returns how late each view of the picture is."""
         return measure_delays(self._picture.topology())
 
+    def delay_history(self, _: Client, pipeline: str) -> DelayCourse:
+        """Returns how late the views of a pipeline were."""
+        return self._picture.delay_history(pipeline)
+
     def sharing(self, _: Client) -> Sharing:
         """Returns what pipelines of the picture compute twice."""
         return find_equal_stages(self._picture.topology())
@@ -271,6 +288,18 @@ def make_app(picture: Picture, gate: Gate, limit: RateLimit, *, has_tls: bool = 
     async def describe(request: Request) -> Response:
         return _response(HTTPStatus.OK, described, request)
 
+    async def expose(request: Request) -> Response:
+        """Answers Prometheus, which sends a token as anybody else."""
+        client = gate.admit(request.headers.get("authorization", ""), _address(request))
+        refused = _refused(client, Role.VIEWER, has_tokens=gate.has_tokens)
+        if refused is not None:
+            return refused
+        try:
+            body = await run_in_threadpool(lambda: write_metrics(picture.topology(), picture.leases()))
+        except ExplainedError as error:
+            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
+        return _response(HTTPStatus.OK, body, request, _PROMETHEUS)
+
     app = Starlette(
         routes=[
             *(
@@ -278,6 +307,7 @@ def make_app(picture: Picture, gate: Gate, limit: RateLimit, *, has_tls: bool = 
                 for each in ROUTES
             ),
             Route(f"{ROOT}/openapi.json", describe),
+            Route("/metrics", expose),
             Route("/{path:path}", _page),
         ],
         exception_handlers={HTTPException: _http_problem, Exception: _fault},

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
 
@@ -15,15 +15,18 @@ from slackwater.errors import CommandInputError
 from slackwater.pipelines import BarrierReader, topology_of
 from slackwater_client import end_lease
 from slackwater_control import (
+    DelayCourse,
+    DelayHistory,
     LeaseStanding,
     LeaseState,
     SourceSnapshot,
     Topology,
     find_snapshots,
     lease_standings,
+    measure_delays,
 )
-from slackwater_markers import CutLog, CutLogError, LeaseLog, PipelineLog
-from slackwater_protocol import Clock, Cut, MalformedRecordError, epoch_ms, parse_position
+from slackwater_markers import CutLog, CutLogError, LeaseLog, MarkersError, PipelineLog
+from slackwater_protocol import Clock, MalformedRecordError, PublishedCut, epoch_ms, parse_position
 
 T = TypeVar("T")
 
@@ -107,6 +110,7 @@ class ClusterPicture:
         self._clock = clock
         self._cut_logs: dict[str, CutLog] = {}
         self._leases = Fresh(self._read_leases, PICTURE_AGE, clock)
+        self._history = DelayHistory()
         self._barriers: dict[str, BarrierReader] = {}
         self._snapshots = Fresh(self._find_snapshots, PICTURE_AGE, clock)
         self._topology = Fresh(self._read_topology, PICTURE_AGE, clock)
@@ -158,6 +162,18 @@ class ClusterPicture:
         """
         return self._snapshots.get()
 
+    def delay_history(self, pipeline: str) -> DelayCourse:
+        """Returns how late the views of a pipeline were, as far as :meth:`remember_delays` was called."""
+        with self._turn:
+            return self._history.of(pipeline)
+
+    def remember_delays(self) -> None:
+        """Takes a sample of all delays; if Kafka does not answer there is none."""
+        with suppress(MarkersError):
+            delays = measure_delays(self.topology())
+            with self._turn:
+                self._history.add(delays)
+
     def _find_snapshots(self) -> tuple[SourceSnapshot, ...]:
         topology = self.topology()
         found = {}
@@ -180,14 +196,13 @@ class ClusterPicture:
             self._pipelines.read(), self._newest_cut, epoch_ms(self._clock.now()), self._followed
         )
 
-    def _newest_cut(self, source: str) -> Cut | None:
+    def _newest_cut(self, source: str) -> PublishedCut | None:
         if source not in self._cut_logs:
             self._cut_logs[source] = self._open_cut_log(source)
         try:
-            newest = self._cut_logs[source].newest()
+            return self._cut_logs[source].newest()
         except CutLogError:
             return None
-        return None if newest is None else newest.cut
 
     def _examined(self, source: str) -> "_ExaminedSource":
         with self._turn:

@@ -26,6 +26,8 @@ from slackwater_protocol import SystemClock
 if TYPE_CHECKING:  # sidecars import this module, and only its process needs a web server
     import uvicorn
 
+    from slackwater.control.picture import ClusterPicture
+
 _log = logging.getLogger(__name__)
 
 _BURST_SECONDS = 5
@@ -146,6 +148,10 @@ def _listening(control: ControlSection) -> socket.socket:
         ) from error
 
 
+_SAMPLE_SECONDS = 30.0
+"""From one sample of delays to the next: those that are kept are of six hours then."""
+
+
 def _end(process: BaseProcess) -> None:
     process.join(_END_SECONDS)
     if process.is_alive():
@@ -199,9 +205,17 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     server = uvicorn.Server(config)
     # Not in the main thread, where it would take signals for itself.
     threading.Thread(target=_run, args=(server, listening), name="http", daemon=True).start()
+    threading.Thread(target=_remember, args=(picture,), name="delays", daemon=True).start()
     with suppress(EOFError, OSError):
         parent.recv()  # ends when the other end of the pipe is closed, as it is when its holder is killed
     os._exit(0)
+
+
+def _remember(picture: "ClusterPicture") -> None:
+    """Takes a sample of all delays now and then, whether anybody looks or not."""
+    while True:
+        picture.remember_delays()
+        threading.Event().wait(_SAMPLE_SECONDS)
 
 
 def _run(server: "uvicorn.Server", listening: socket.socket) -> None:

@@ -10,7 +10,7 @@ import struct
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO, Final, TypeVar
@@ -24,6 +24,7 @@ from pyspark.util import _load_from_socket
 from slackwater_cdc.records.batch import BatchTask, PlannedBatch
 from slackwater_engine.payloads import PackedPayload
 from slackwater_engine.state.log import LogUpdate, LogWrite
+from slackwater_protocol import StageWork
 from slackwater_spark.pipeline.batch_task import (
     KnownState,
     TaskProgram,
@@ -59,6 +60,12 @@ class BatchResult:
     """The longest that a task has read."""
     evaluate_seconds: float = 0.0
     """The longest that a task has evaluated, level by level."""
+    stage_seconds: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    """By stage the seconds and number of each task that had anything to do for it."""
+
+    def stage_work(self) -> tuple[StageWork, ...]:
+        """Returns what each stage has cost."""
+        return tuple(_work(stage, self.stage_seconds[stage]) for stage in sorted(self.stage_seconds))
 
 
 class BatchJobs:
@@ -194,7 +201,13 @@ def _run_level(
     rows: Iterator[tuple[int, TaskRow]],
 ) -> Iterator[tuple[int, TaskRow]]:
     found = run_level(program, state, stages, batch_id, (row for _, row in rows))
-    return _addressed(found, number, parallelism)
+    return _addressed(_numbered(found, number), number, parallelism)
+
+
+def _numbered(rows: Iterable[TaskRow], number: int) -> Iterator[TaskRow]:
+    """Says which task it is that took so long, unless an earlier level has said so."""
+    for row in rows:
+        yield replace(row, task=number) if isinstance(row, TaskSeconds) and row.task < 0 else row
 
 
 def _addressed(rows: Iterable[TaskRow], number: int, parallelism: int) -> Iterator[tuple[int, TaskRow]]:
@@ -225,6 +238,19 @@ def _sorted_out(rows: Iterable[TaskRow]) -> BatchResult:
             case TaskSeconds():
                 result.read_seconds = max(result.read_seconds, row.read)
                 result.evaluate_seconds = max(result.evaluate_seconds, row.evaluate)
+                for stage, seconds in row.stages.items():
+                    result.stage_seconds.setdefault(stage, []).append((seconds, row.task))
             case _:
                 result.rows.append(row)
     return result
+
+
+def _work(stage: int, seconds: list[tuple[float, int]]) -> StageWork:
+    slowest, task = max(seconds)
+    return StageWork(
+        stage=stage,
+        total_us=round(sum(each for each, _ in seconds) * 1_000_000),
+        tasks=len(seconds),
+        slowest_us=round(slowest * 1_000_000),
+        slowest_task=task,
+    )

@@ -127,6 +127,7 @@ class BatchLoop:
                 documents=report.documents,
                 deletes=report.deletes,
                 was_covered=report.was_covered,
+                stage_work=result.stage_work(),
                 state_bytes=keeper.state.stage_bytes(),
                 seconds=_seconds(
                     plan=planned_at - began,

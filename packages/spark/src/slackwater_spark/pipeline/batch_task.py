@@ -90,6 +90,10 @@ class TaskSeconds:
 
     read: float
     evaluate: float
+    stages: Mapping[int, float] = field(default_factory=dict)
+    """Parts of the latter, by number of the stage."""
+    task: int = 0
+    """The number of the task among those of its level, from 0; -1: not said yet."""
 
 
 TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds
@@ -110,7 +114,7 @@ def run_whole(program: bytes, state: KnownState, task: BatchTask) -> list[TaskRo
         payloads = worker.read(task)
         read = time.monotonic()
         result = worker.process(payloads, state)
-        seconds = TaskSeconds(read - started, time.monotonic() - read)
+        seconds = TaskSeconds(read - started, time.monotonic() - read, result.seconds)
         return [*result.rows, *result.writes, seconds]
 
 
@@ -147,7 +151,7 @@ def run_level(
             yield from result.writes
         else:
             yield from worker.write_segment(batch_id, result.writes)
-        yield TaskSeconds(0.0, time.monotonic() - started)
+        yield TaskSeconds(0.0, time.monotonic() - started, result.seconds, task=-1)
 
 
 class _Worker:

@@ -17,6 +17,7 @@ from slackwater_protocol import (
     PipelineReport,
     ProgressRecord,
     RunEnd,
+    StageWork,
     epoch_ms,
     from_epoch_ms,
 )
@@ -61,6 +62,8 @@ class BatchProgress:
     """By part, one after the other: ``plan`` (choosing and dividing the batch), ``read`` and ``evaluate``
     (the slowest task of each kind), ``schedule`` (whatever else Spark does meanwhile), ``state`` (writing
     it), ``produce`` and ``commit`` (the sink)."""
+    stage_work: tuple[StageWork, ...] = ()
+    """What each stage has cost."""
     state_bytes: Mapping[int, int] = field(default_factory=dict)
     """Bytes that each stage keeps after the batch, by its number, before compression."""
 
@@ -167,6 +170,7 @@ class RunReporter:
                 commit_ts_ms=epoch_ms(batch.committed_at),
                 visible_ms=epoch_ms(batch.visible_at),
                 parts_us={part: round(seconds * 1_000_000) for part, seconds in batch.seconds.items()},
+                stage_work=batch.stage_work,
                 state_bytes={str(stage): size for stage, size in batch.state_bytes.items()},
                 events=batch.events,
                 documents=batch.documents,

@@ -11,7 +11,11 @@ const MANY = 40;
 
 const PAGES = [["", "Overview"], ["sources", "Sources"], ["pipelines", "Pipelines"], ["views", "Views"], ["reads", "Reads"]];
 
-const WANTED = { reads: ["snapshots", "leases"], pipelines: ["sharing"] };
+function wanted(page, name) {
+  if (page === "reads") return [["snapshots", "/snapshots"], ["leases", "/leases"]];
+  if (page !== "pipelines") return [];
+  return name ? [["history", `/delays/history/${encodeURIComponent(name)}`]] : [["sharing", "/sharing"]];
+}
 
 const path = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
 const to = (kind, name) => `#/${kind}/${encodeURIComponent(name)}`;
@@ -20,7 +24,7 @@ const link = (kind, name) => h("a", { href: to(kind, name) }, name);
 function render() {
   const [page, ...rest] = path();
   const name = rest.join("/");
-  watch(...(WANTED[page] ?? []));
+  watch(wanted(page, name));
   watchSource(page === "sources" && name ? name : null);
   show(document.getElementById("pages"), PAGES.map(([each, title]) =>
     h("a", { href: `#/${each}`, "aria-current": each === page ? "page" : false }, title)));
@@ -207,10 +211,31 @@ function pipeline(name) {
         return row(each.name, each.name, `${each.kind} ${each.output}${each.format ? ` (${each.format})` : ""}`,
           duration(delay?.delay_ms), delay ? hops(delay) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
       })),
+    state.history?.pipeline === name && course(state.history),
     h("h2", null, "Stages"),
     table(plural(found.stages.length, "stage"), ["stage", "level", "by", "takes", "does"],
       found.stages.map((each) => row(each.number, String(each.number), each.level, each.key.join(", ") || "nothing",
         [...each.tables, ...each.stages.map((number) => `stage ${number}`)].join(", "), each.why))));
+}
+
+/** How late the views of a pipeline were: a line each, and the same in words. */
+function course({ times_ms: times, views: all }) {
+  const shown = Object.entries(all).filter(([, values]) => values.some((value) => value !== null));
+  if (times.length < 2 || shown.length === 0) return null;
+  const [first, last] = [times[0], times.at(-1)];
+  const most = Math.max(1000, ...shown.flatMap(([, values]) => values));
+  const at = (index, value) => `${(600 * (times[index] - first) / (last - first)).toFixed(1)},${(78 - 76 * value / most).toFixed(1)}`;
+  return h("section", { key: "course", "aria-label": "How late it was" },
+    h("h2", null, `How late it was since ${clock(first)}`),
+    shown.slice(0, 12).map(([view, values]) => {
+      const known = values.flatMap((value, index) => (value === null ? [] : [[index, value]]));
+      const worst = known.reduce((one, other) => (other[1] > one[1] ? other : one));
+      const words = `${view}: ${duration(known.at(-1)[1])} now, at most ${duration(worst[1])} at ${clock(times[worst[0]])}`;
+      return h("figure", { key: view, class: "course" },
+        h("svg", { viewBox: "0 0 600 80", preserveAspectRatio: "none", role: "img", "aria-label": words },
+          h("polyline", { points: known.map(([index, value]) => at(index, value)).join(" ") })),
+        h("figcaption", null, words));
+    }));
 }
 
 function bars(partsUs) {

@@ -14,6 +14,8 @@ export const state = {
   leases: null,
   /** What pipelines compute twice; only while they are looked at. */
   sharing: null,
+  /** How late the views of the pipeline that is looked at were. */
+  history: null,
   /** Change events and documents a second by pipeline. */
   rates: new Map(),
   /** Since when nobody answers; null: somebody does. */
@@ -36,10 +38,10 @@ export function watchSource(name) {
   }
 }
 
-/** Says what is asked for besides, by its name in the state, which is its route. */
-export function watch(...names) {
-  const isNew = names.some((name) => !asked.includes(name));
-  asked = names;
+/** Says what is asked for besides: names in the state, each with its route. */
+export function watch(wanted) {
+  const isNew = wanted.some(([, route]) => !asked.some(([, other]) => other === route));
+  asked = wanted;
   if (isNew) wake?.();
 }
 
@@ -68,7 +70,7 @@ async function look() {
   countRates(topology);
   state.topology = topology;
   state.delays = delays;
-  for (const name of asked) state[name] = await ask(`/${name}`);
+  for (const [name, route] of asked) state[name] = await ask(route);
   if (watched !== null) state.reports.set(watched, await ask(`/sources/${encodeURIComponent(watched)}`));
 }
 

@@ -1,0 +1,83 @@
+"""The metrics of a cluster for Prometheus, worked out of the same values that the API answers."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from slackwater_control import (
+    Delays,
+    HopKind,
+    LeaseStanding,
+    LeaseState,
+    PipelineState,
+    Topology,
+    measure_delays,
+)
+from slackwater_protocol import metrics
+from slackwater_protocol.metrics import Metric, MetricKind
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""Values of the labels, and the value."""
+
+
+def write_metrics(topology: Topology, leases: Sequence[LeaseStanding]) -> bytes:
+    """Writes the metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Cluster(topology, measure_delays(topology), leases))
+    return generate_latest(registry)
+
+
+class _Cluster(Collector):
+    def __init__(self, topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> None:
+        self._samples: Mapping[Metric, Samples] = {
+            metrics.PIPELINES: _counted(PipelineState, (each.state for each in topology.pipelines)),
+            metrics.VIEW_DELAY: [
+                ((view.source, view.pipeline, view.view), view.delay_ms / 1000)
+                for view in delays.views
+                if view.delay_ms is not None
+            ],
+            metrics.HOP_DELAY: list(_hops(delays)),
+            metrics.CULPRITS: _counted(HopKind, (each.kind for each in delays.culprits)),
+            metrics.PIPELINE_EVENTS: [((each.name,), each.run_events) for each in topology.pipelines],
+            metrics.PIPELINE_DOCUMENTS: [((each.name,), each.run_documents) for each in topology.pipelines],
+            metrics.STATE_BYTES: [
+                ((each.name,), sum(each.state_bytes.values()))
+                for each in topology.pipelines
+                if each.state_bytes
+            ],
+            metrics.LEASES: _counted(LeaseState, (each.state for each in leases)),
+        }
+
+    def collect(self) -> Iterator[Family]:
+        """Yields one family for each metric of the list, in its order."""
+        for metric in metrics.CONTROL_METRICS:
+            kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
+            family = kind(metric.name, metric.help, labels=metric.labels)
+            for labels, value in self._samples[metric]:
+                family.add_metric(labels, value)
+            yield family
+
+
+def _hops(delays: Delays) -> Iterator[tuple[tuple[str, str], float]]:
+    known: dict[tuple[str, str], float] = {}
+    for arrival in delays.arrivals:
+        for kind, delay_ms in (
+            (HopKind.CONNECTOR, arrival.connector_ms),
+            (HopKind.SIDECAR, arrival.sidecar_ms),
+        ):
+            if delay_ms is not None:
+                known[str(kind), arrival.source] = delay_ms / 1000
+    for view in delays.views:
+        for hop in view.hops:
+            if hop.delay_ms is not None:
+                known[str(hop.kind), hop.name] = hop.delay_ms / 1000
+    yield from known.items()
+
+
+def _counted(kinds: Iterable[str], found: Iterable[str]) -> Samples:
+    counts = Counter(found)
+    return [((str(kind),), float(counts[kind])) for kind in kinds]
