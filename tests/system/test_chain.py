@@ -19,7 +19,7 @@ import pytest
 from slackwater.pipelines import read_topology
 from slackwater_cdc.envelope import End, decode_transaction
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_control import Culprit, HopKind, measure_delays
+from slackwater_control import Culprit, Delays, HopKind, measure_delays
 from slackwater_devstack import DevStack
 from slackwater_protocol import CommitRecord, KafkaSettings, SystemClock, decode_commit_record, epoch_ms
 from slackwater_protocol.keys import commit_topic, transaction_topic
@@ -172,9 +172,11 @@ class Chain:
         assert self._product.wait_until(lambda: not self.culprits(), SECONDS), self.culprits()
 
     def culprits(self) -> list[Culprit]:
+        return list(self.delays().culprits)
+
+    def delays(self) -> Delays:
         now_ms = epoch_ms(SystemClock().now())
-        topology = read_topology(KafkaSettings(self.stack.kafka.bootstrap), now_ms, SOURCE)
-        return list(measure_delays(topology).culprits)
+        return measure_delays(read_topology(KafkaSettings(self.stack.kafka.bootstrap), now_ms, SOURCE))
 
     def commits(self, link: Link) -> list[CommitRecord]:
         messages = read_to_end(self.stack.kafka.bootstrap, commit_topic(link.topic))
@@ -261,6 +263,10 @@ def test_whoever_stands_still_in_a_chain_is_blamed_for_all_that_comes_behind(cha
     chain.wait_until_visible(1)
     chain.wait_until_visible(write_last(chain.dsn, TABLES[0]))
     chain.wait_until_nobody_is_late()
+    (arrival,) = chain.delays().arrivals
+    assert arrival.source == SOURCE
+    assert arrival.connector_ms is not None, "the cut says when its END was in Kafka"
+    assert arrival.sidecar_ms is not None, "the cut log says when the cut was written"
     first, second, third = (link.name for link in chain.links)
     for name, kind, waiting in (
         (first, HopKind.PIPELINE, {first, second, third}),

@@ -217,9 +217,8 @@ def test_programs_get_the_same() -> None:
 
 def arrived(commit_ms: int, ended_ms: int, written_ms: int) -> Delays:
     """The newest cut of a database, with nothing behind it but a pipeline that shows it."""
-    entries = [
-        PipelineEntry(record, n, NOW_MS) for n, record in enumerate((FIRST, shows("orders", commit_ms)))
-    ]
+    records: list[PipelineRecord] = [FIRST, shows("orders", commit_ms)]
+    entries = [PipelineEntry(record, offset, NOW_MS) for offset, record in enumerate(records)]
     cuts = {"inv": replace(cut("inv", commit_ms, 0x500), ended_ms=ended_ms)}
     return measure_delays(make_topology(entries, cuts, NOW_MS, written_ms={"inv": written_ms}))
 
