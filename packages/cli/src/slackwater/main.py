@@ -23,6 +23,7 @@ COMMANDS = {
     "sidecar": "Find the moments at which all topics of a source agree, and publish them.",
     "run": "Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.",
     "certify": "Check every output of a stream processor against the database it came from.",
+    "test": "Run the tests of a pipeline's views, without servers.",
     "explain": "Show by which stages the pipeline in DIR computes its views, and why.",
     "schema": "Write the tables that a pipeline reads, or compare them with the database.",
     "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PipelineUnavailableError,
     )
     from slackwater_spark.pipeline import BatchProgress, RunSettings, ViewOutput
+    from slackwater_spark.testing.view_test import ViewTest
 
 __all__ = [
     "BatchProgress",
@@ -44,6 +45,7 @@ __all__ = [
     "Transaction",
     "ViewBatch",
     "ViewOutput",
+    "ViewTest",
     "changes",
     "check_session",
     "for_each_commit_batch",
@@ -70,6 +72,7 @@ _NAMES = {
         "PipelineUnavailableError",
     ),
     "pipeline": ("BatchProgress", "RunSettings", "ViewOutput"),
+    "testing.view_test": ("ViewTest",),
 }
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others
     __getattr__ = lazy_names(__name__, _NAMES)

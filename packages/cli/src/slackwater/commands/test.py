@@ -1,0 +1,79 @@
+"""``slackwater test``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slackwater.errors import CommandInputError
+from slackwater.invocation import start_command
+from slackwater.output import Output
+
+if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
+    from slackwater_spark.testing.cases import ViewCase
+
+
+@click.command()
+@click.argument(
+    "folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False, path_type=Path)
+)
+@click.pass_context
+def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
+    """Run the tests of a pipeline's views, without servers.
+
+    The tests are the files DIR/tests/*.yaml (or .yml, .json): transactions of plain rows, and the documents
+    that the views show after them. The engine is that of `slackwater run`; rows and state are in memory.
+
+    \b
+    A file has tests by name, and a test has transactions:
+      an invoice counts:
+        - insert:
+            public.invoice:
+              - {id: 1, customer: ada, amount: 10.50}
+          expect:
+            revenue:
+              - {customer: ada, amount: 10.50}
+        - update: {public.invoice: [{id: 1, amount: 12}]}     # the primary key names the row
+          delete: {public.invoice: [{id: 2}]}
+          sql: "INSERT INTO ..."                               # or the name of a .sql file
+
+    Exit code 0 if all tests pass, 1 otherwise. `pytest DIR` runs the same files, beside tests in Python.
+
+    \b
+    Example:
+      slackwater test pipelines/orders
+
+    Read on in docs/packages.md.
+    """
+    start_command(ctx)
+    output, passed, failed = Output(), 0, 0
+    for folder in folders:
+        for case, problem in _run(folder):
+            passed, failed = passed + (not problem), failed + bool(problem)
+            output.line(f"{'FAILED' if problem else 'ok':<6}  {case.place}  {case.name}")
+            for line in problem.splitlines():
+                output.line(f"        {line}")
+    output.line(f"{passed} passed, {failed} failed")
+    ctx.exit(1 if failed else 0)
+
+
+def _run(folder: Path) -> "Iterator[tuple[ViewCase, str]]":
+    """Yields each test and what is wrong, if something is."""
+    from slackwater_protocol import SlackwaterError
+    from slackwater_spark import ViewTest
+    from slackwater_spark.testing.cases import read_cases
+    from slackwater_spark.testing.locations import case_files
+
+    test = ViewTest(folder)
+    files = case_files(folder)
+    if not files:
+        hint = "docs/packages.md shows how a test is written"
+        raise CommandInputError(f"{folder / 'tests'} has no test: no file .yaml, .yml or .json", hint)
+    for case in (case for path in files for case in read_cases(path)):
+        problem = ""
+        try:
+            case.run(test)
+        except (AssertionError, SlackwaterError) as error:
+            problem = str(error)
+        yield case, problem

@@ -1,0 +1,235 @@
+"""The test of a pipeline's views, by transactions of plain rows."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from slackwater_engine.local import ChangeEvent, LocalEngine
+from slackwater_spark.errors import PipelineConfigError, PipelineInputError
+from slackwater_spark.pipeline.definition import PipelineDefinition, view_inputs
+from slackwater_spark.pipeline.folder import load_pipeline
+from slackwater_spark.testing.differences import PlainDocument, differences
+from slackwater_spark.testing.sql_rows import run_sql
+from slackwater_spark.testing.table_rows import Event, PlainRow, TableRows
+from slackwater_sql.catalog import Catalog, similar
+from slackwater_sql.plan import PublishedView
+
+
+class ViewTest:
+    """Runs a pipeline's views on rows that a test writes, without servers and without Spark.
+
+    A transaction is what is done up to :meth:`commit`. What documents say after it is what they would say in
+    the output: the engine is that of `slackwater run`. The state is in memory. Not for several threads.
+
+    Args:
+        pipeline: Its folder, or its definition: ``Pipeline(...).definition``.
+
+    Raises:
+        PipelineConfigError: file and key of what cannot be used.
+        SqlError: a schema or view file is not supported; with its place.
+    """
+
+    def __init__(self, pipeline: str | Path | PipelineDefinition) -> None:
+        if isinstance(pipeline, str | Path):
+            pipeline = load_pipeline(Path(pipeline))
+        self._definition = pipeline
+        sql = self._definition.sql
+        if sql is None:
+            raise PipelineConfigError(f"pipeline {self._definition.name!r} is not made of views in SQL")
+        self._catalog: Catalog = sql.catalog
+        plan = self._definition.plan
+        self._views: Mapping[str, tuple[int, PublishedView]] = {
+            view.name: (number, view) for number, view in enumerate(plan.views)
+        }
+        self._unpublished = set(sql.view_names) - set(self._views)
+        self._engine = LocalEngine(plan, buckets=1, evaluators=self._definition.evaluators)
+        self.reset()
+
+    def reset(self) -> Self:
+        """Forgets all rows, as if the test had just been made, in a fraction of the time."""
+        self._engine.reset()
+        read = {table.full_name: self._read_columns(table.full_name) for table in self._catalog.tables}
+        self._tables = {
+            table.full_name: TableRows(table, read[table.full_name]) for table in self._catalog.tables
+        }
+        self._open: list[tuple[TableRows, Event]] = []
+        self._documents: dict[str, dict[bytes, bytes]] = {name: {} for name in self._views}
+        self._position = 0
+        self._commits = 0
+        return self
+
+    @property
+    def commits(self) -> int:
+        """The number of transactions that were committed."""
+        return self._commits
+
+    def insert(self, table: str, *rows: PlainRow) -> Self:
+        """Adds rows to a table, within the open transaction.
+
+        Args:
+            table: ``schema.table``, or its name alone where that is clear.
+            rows: Values by column: numbers, text, dates, `Decimal` and so on; text may stand for all but
+                numbers. Columns that are left out are NULL; those that no view reads may always be left out.
+
+        Raises:
+            PipelineInputError: table, column and value that cannot be, or the primary key that is taken.
+        """
+        found = self._table(table)
+        for row in rows:
+            self._add(found, found.insert(row))
+        return self
+
+    def update(self, table: str, *rows: PlainRow, where: PlainRow | None = None) -> Self:
+        """Changes rows of a table, within the open transaction.
+
+        Args:
+            table: As for :meth:`insert`.
+            rows: The values that change, together with the primary key of the row.
+            where: Changes all rows that have these values instead; the primary key may change then.
+
+        Raises:
+            PipelineInputError: as :meth:`insert` does, or there is no such row.
+        """
+        found = self._table(table)
+        for row in rows:
+            self._add(found, found.update(row, where))
+        return self
+
+    def delete(self, table: str, *rows: PlainRow) -> Self:
+        """Removes the rows that have these values, e.g. this primary key, within the open transaction.
+
+        Raises:
+            PipelineInputError: as :meth:`insert` does, or there is no such row.
+        """
+        found = self._table(table)
+        for row in rows:
+            self._add(found, found.delete(row))
+        return self
+
+    def truncate(self, *tables: str) -> Self:
+        """Removes all rows of tables, within the open transaction.
+
+        Raises:
+            PipelineInputError: there is no such table.
+        """
+        for table in tables:
+            found = self._table(table)
+            self._add(found, found.truncate())
+        return self
+
+    def sql(self, text: str) -> Self:
+        """Runs INSERT, UPDATE and DELETE statements in DuckDB's SQL; ``COMMIT`` ends a transaction.
+
+        Raises:
+            PipelineInputError: a statement is another one, or fails.
+        """
+        for step in run_sql(text, tuple(self._tables.values())):
+            if step is None:
+                self.commit()
+            else:
+                self._open += step
+        return self
+
+    def commit(self) -> Self:
+        """Ends the transaction: the views now show it.
+
+        Raises:
+            EvaluationError: the SQL of a view fails on the rows.
+        """
+        events: list[ChangeEvent] = []
+        commit_lsn = self._position + len(self._open) + 1
+        for table, (op, before, after) in self._open:
+            self._position += 1
+            events.append((table.table.full_name, op, commit_lsn, before, after, self._position))
+        self._position = commit_lsn
+        self._commits += 1
+        self._open.clear()
+        changed = self._engine.run(events, first_lsn=commit_lsn)
+        for name, (number, _) in self._views.items():
+            documents = self._documents[name]
+            for _, key, document in changed.get(number, ()):
+                if document is None:
+                    documents.pop(key, None)
+                else:
+                    documents[key] = document
+        return self
+
+    def documents(self, view: str) -> list[dict[str, Any]]:
+        """Returns the documents of a view after the last transaction, ordered by their keys.
+
+        Values are those of the output's JSON: a decimal, date or time is text.
+
+        Raises:
+            PipelineInputError: there is no such view, or a transaction is open.
+        """
+        self._view(view)
+        if self._open:
+            count = len(self._open)
+            changes = "1 change is" if count == 1 else f"{count} changes are"
+            raise PipelineInputError(f"{changes} not committed yet", "call commit() first")
+        keyed = [(_order(json.loads(key)), json.loads(d)) for key, d in self._documents[view].items()]
+        return [document for _, document in sorted(keyed, key=lambda each: each[0])]
+
+    def expect(self, view: str, documents: Sequence[PlainDocument]) -> Self:
+        """Checks that these are all documents of a view after the last transaction, in any order.
+
+        Args:
+            view: Its name.
+            documents: A number may stand for the text of a decimal: ``12.5`` for ``"12.50"``.
+
+        Raises:
+            AssertionError: they differ; the message says in what, by key and column.
+            PipelineInputError: as :meth:`documents` does, or a column that is expected does not exist.
+        """
+        found = self.documents(view)
+        lines = differences(self._view(view), documents, found)
+        if lines:
+            after = "transaction 1" if self._commits == 1 else f"{self._commits} transactions"
+            raise AssertionError("\n".join([f"view {view} differs after {after}:", *lines]))
+        return self
+
+    def _add(self, table: TableRows, events: Sequence[Event]) -> None:
+        self._open += [(table, event) for event in events]
+
+    def _table(self, name: str) -> TableRows:
+        schema, _, table = name.rpartition(".")
+        found = [each for each in self._catalog.find(schema, table) if not schema or each.schema == schema]
+        if len(found) == 1:
+            return self._tables[found[0].full_name]
+        if found:
+            raise PipelineInputError(f"table {name} is in several schemas", "write schema.table")
+        meant = self._catalog.similar_names(schema, table)
+        declared = ", ".join(self._tables)
+        hint = f"did you mean {' or '.join(meant)}?" if meant else f"declared are {declared}"
+        raise PipelineInputError(f"no table {name} is declared", hint)
+
+    def _view(self, name: str) -> PublishedView:
+        if name in self._views:
+            return self._views[name][1]
+        if name in self._unpublished:
+            hint = "test the views that read it, or publish it"
+            raise PipelineInputError(f"view {name} is not published (publish = false)", hint)
+        meant = similar(name, tuple(self._views))
+        hint = f"did you mean {' or '.join(meant)}?" if meant else f"there are {', '.join(self._views)}"
+        raise PipelineInputError(f"there is no view {name}", hint)
+
+    def _read_columns(self, table: str) -> frozenset[str]:
+        plan = self._definition.plan
+        inputs = (each for view in plan.views for each in view_inputs(plan, view))
+        return frozenset(n for each in inputs if each.table.full_name == table for n in each.column_names)
+
+
+def _order(value: Any) -> Any:
+    """Returns something by which values of any JSON can be ordered: numbers before texts, by size."""
+    match value:
+        case None:
+            return (0,)
+        case bool() | int() | float():
+            return (1, value)
+        case str():
+            return (2, value)
+        case list():
+            return (3, [_order(each) for each in value])
+        case _:
+            return (4, [(name, _order(each)) for name, each in value.items()])
