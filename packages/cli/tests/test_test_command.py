@@ -33,7 +33,9 @@ def test_a_test_that_fails_says_in_what(orders: Path, capsys: pytest.CaptureFixt
     assert main.run(["test", str(orders)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "FAILED  orders/tests/orders.yaml:3  an order and its lines become visible together"
-    assert lines[1] == "        orders/tests/orders.yaml:11: view orders_with_lines differs after transaction 1:"
+    assert (
+        lines[1] == "        orders/tests/orders.yaml:11: view orders_with_lines differs after transaction 1:"
+    )
     assert lines[3].startswith('            lines: expected [{"id": 11, ')
     assert lines[-1] == "1 passed, 1 failed"
 

@@ -19,6 +19,7 @@ import click
 
 COMMANDS = {
     "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
+    "new": "Write a pipeline to begin with into DIR: a view, its tests, and all that makes a package of it.",
     "demo": "Run the whole product on this machine for a minute and check every result.",
     "sidecar": "Find the moments at which all topics of a source agree, and publish them.",
     "run": "Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.",

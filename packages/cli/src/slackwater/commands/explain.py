@@ -12,13 +12,14 @@ from slackwater.conversion import kafka_settings
 from slackwater.errors import CommandConfigError
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output
+from slackwater.pipeline_folders import pipeline_folder
 from slackwater.pipelines import read_topology
 from slackwater_control import EqualStages, Sharing, find_equal_stages
 from slackwater_protocol import SystemClock, epoch_ms
 
 
 @click.command()
-@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.argument("pipeline", metavar="[DIR]", required=False)
 @click.option("--sql", "with_sql", is_flag=True, help="Show the statements that stages evaluate, too.")
 @setting(
     "run.checkpoint",
@@ -35,7 +36,7 @@ from slackwater_protocol import SystemClock, epoch_ms
 @click.pass_context
 def explain(
     ctx: click.Context,
-    folder: Path | None,
+    pipeline: str | None,
     with_sql: bool,
     sharing: bool,
     source: str | None,
@@ -60,10 +61,10 @@ def explain(
     docs/views.md says what a view may contain, docs/state.md what the stages keep, docs/sharing.md what is
     computed once.
     """
-    if (folder is None) != sharing:
+    if (pipeline is None) != sharing:
         raise click.UsageError("give the folder of a pipeline, or --sharing")
     output = Output()
-    if folder is None:
+    if pipeline is None:
         kafka = kafka_settings(start_command(ctx), "where pipelines register")
         found = find_equal_stages(read_topology(kafka, epoch_ms(SystemClock().now()), source))
         if as_json:
@@ -78,7 +79,7 @@ def explain(
 
     if source is not None:
         raise click.UsageError("--source goes with --sharing")
-    checkpoint = start_command(ctx).run.checkpoint
+    checkpoint, folder = start_command(ctx).run.checkpoint, pipeline_folder(pipeline)
     definition = load_pipeline(folder)
     sizes = None if checkpoint is None else _state_bytes(checkpoint, definition.revision, folder)
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)

@@ -10,6 +10,7 @@ import click
 from slackwater.conversion import servers
 from slackwater.invocation import required, setting, start_command
 from slackwater.output import Output
+from slackwater.pipeline_folders import pipeline_folder
 from slackwater.settings import Settings
 from slackwater.stopping import stop_on_signals
 from slackwater_protocol import format_position, user_cache
@@ -23,7 +24,7 @@ SHOWN_SECONDS = 0.001
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of source and output.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
 @setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where the state is kept: a folder, or s3://…")
@@ -43,7 +44,7 @@ SHOWN_SECONDS = 0.001
     help="Go on with outputs that lost documents or were changed; see docs/runbooks/output-changed.md.",
 )
 @click.pass_context
-def run(ctx: click.Context, folder: Path) -> None:
+def run(ctx: click.Context, pipeline: str) -> None:
     """Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.
 
     \b
@@ -51,6 +52,8 @@ def run(ctx: click.Context, folder: Path) -> None:
       pipeline.toml    name, source, output topics or tables, what is emitted
       schema.sql       CREATE TABLE statements of the tables (`slackwater schema pull` writes them)
       views/*.sql      a view each: SELECT TRANSACTIONALLY ...
+
+    Instead of a folder DIR may be NAME or NAME==VERSION of a pipeline that is installed as a package.
 
     Runs until it gets SIGTERM or Ctrl-C, or, with --available-now, until everything is processed that was
     there at the start. Started again with the same checkpoint it goes on where it was. A pipeline runs
@@ -61,6 +64,7 @@ def run(ctx: click.Context, folder: Path) -> None:
       slackwater run pipelines/orders --bootstrap localhost:9092 --redis-url redis://localhost:6379 \\
           --checkpoint /var/lib/slackwater/orders
       slackwater run pipelines/orders --available-now        the rest from slackwater.toml
+      slackwater run revenue==1.2.0                          a package, in exactly this version
 
     Passwords and TLS are settings under kafka. and redis., the database of outputs of kind postgres is
     postgres.output_url, the folder of those of kind delta delta.location, the catalogue of those of kind
@@ -70,6 +74,7 @@ def run(ctx: click.Context, folder: Path) -> None:
     from slackwater_spark.pipeline import run_folder
 
     settings, output = _run_settings(start_command(ctx)), Output()
+    folder = pipeline_folder(pipeline)
     with stop_on_signals(f"the run of {folder}") as stop:
         try:
             run_folder(

@@ -11,6 +11,7 @@ from slackwater.databases import POSTGRES_URL, Database, connected
 from slackwater.errors import CommandInputError
 from slackwater.invocation import start_command
 from slackwater.output import Output, aligned
+from slackwater.pipeline_folders import pipeline_folder
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.errors import MissingTablesError
 from slackwater_sql.plan import EnginePlan, InputPlan
@@ -74,10 +75,10 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
 
 
 @schema.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("pipeline", metavar="DIR")
 @_OUTPUT_FILE
 @click.pass_context
-def outputs(ctx: click.Context, folder: Path, output: Path | None) -> None:
+def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
     """Write CREATE TABLE statements of the outputs of the pipeline in DIR, for pipelines that read them.
 
     An output with format = "debezium" is a table to its readers. The result is what they declare in their
@@ -92,6 +93,7 @@ def outputs(ctx: click.Context, folder: Path, output: Path | None) -> None:
     from slackwater_spark.pipeline.sinks import output_tables
 
     start_command(ctx)
+    folder = pipeline_folder(pipeline)
     tables = output_tables(load_pipeline(folder))
     if not tables:
         raise CommandInputError(
@@ -109,10 +111,10 @@ def _write(text: str, tables: int, output: Path | None) -> None:
 
 
 @schema.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("pipeline", metavar="DIR")
 @POSTGRES_URL
 @click.pass_context
-def check(ctx: click.Context, folder: Path) -> None:
+def check(ctx: click.Context, pipeline: str) -> None:
     """Compare the tables that the pipeline in DIR declares with those of the database.
 
     Reads the catalogue only. Says what differs and which views use it: columns that no view uses may come, go
@@ -128,7 +130,7 @@ def check(ctx: click.Context, folder: Path) -> None:
     # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import load_pipeline, read_sql
 
-    output = Output()
+    output, folder = Output(), pipeline_folder(pipeline)
     definition = load_pipeline(folder)
     with _database(ctx) as connection:
         database = pulled_catalog(connection, definition.tables)

@@ -1,0 +1,44 @@
+"""``slackwater new``."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from slackwater.errors import CommandInputError
+from slackwater.invocation import setting, start_command
+from slackwater.new_pipeline import pipeline_files
+from slackwater.output import Output
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", metavar="NAME", help="The pipeline's name.  [default: that of the folder]")
+@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.  [default: inv]")
+@click.pass_context
+def new(ctx: click.Context, folder: Path, name: str | None) -> None:
+    """Write a pipeline to begin with into DIR: a view, its tests, and all that makes a package of it.
+
+    The pipeline works as it is. Put your own tables into schema.sql (`slackwater schema pull` writes them)
+    and your own views into views/; `slackwater test DIR` tells at any time whether they do what tests/ says.
+
+    DIR is also a Python project: built as a wheel it can be installed like any package, and is then run by
+    name and version. Needs no server. Nothing is written over: DIR must be new or empty.
+
+    \b
+    Example:
+      slackwater new revenue
+      slackwater test revenue
+
+    Read on in docs/packages.md.
+    """
+    settings, output = start_command(ctx), Output()
+    if folder.is_dir() and any(folder.iterdir()):
+        raise CommandInputError(f"{folder} is not empty", "name a folder that does not exist yet")
+    files = pipeline_files(name or folder.resolve().name, settings.source or "inv", version("slackwater"))
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+        output.line(f"{folder / path}")
+    output.line()
+    output.line(f"next: slackwater test {folder}")

@@ -1,0 +1,185 @@
+"""The files of a new pipeline's folder: small, complete, and a wheel if it is built."""
+
+import re
+from collections.abc import Mapping
+from string import Template
+
+from slackwater.errors import CommandInputError
+from slackwater.pipeline_folders import ENTRY_POINTS
+
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+_NAMESPACE = "slackwater_pipelines"
+"""The folder of a wheel below which each pipeline has its own: names of modules stay clear of others."""
+
+
+def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
+    """Returns the text of each file, by its path in the folder.
+
+    Args:
+        name: Of the pipeline and of its distribution.
+        source: The connector's ``topic.prefix``.
+        version: Of Slackwater, the oldest one that the package is for.
+
+    Raises:
+        CommandInputError: the name is not one that a distribution may have.
+    """
+    if not _NAME.fullmatch(name):
+        hint = (
+            "expected lower case letters and digits, with '-' or '_' between them; --name gives another one"
+        )
+        raise CommandInputError(f"a pipeline cannot be called {name!r}", hint)
+    module = name.replace("-", "_")
+    values = {
+        "name": name,
+        "module": module,
+        "package": f"{_NAMESPACE}/{module}",
+        "entry": f"{_NAMESPACE}.{module}",
+        "group": ENTRY_POINTS,
+        "source": source,
+        "version": version,
+    }
+    return {path: Template(text).substitute(values) for path, text in _FILES.items()}
+
+
+_FILES = {
+    "pipeline.toml": """\
+name = "$name"
+source = "$source"        # the connector's topic.prefix
+emit = "latest"       # or "transactions": one state per source transaction
+
+[outputs.revenue]
+topic = "$name.revenue"
+""",
+    "schema.sql": """\
+-- The tables that the views read.
+-- Your own: slackwater schema pull --postgres-url URL --table S.T --output schema.sql
+
+CREATE TABLE public.invoice (
+    id bigint PRIMARY KEY,
+    customer text NOT NULL,
+    amount numeric(12, 2) NOT NULL,
+    paid boolean NOT NULL
+);
+""",
+    "views/revenue.sql": """\
+-- What each customer has paid, and what is open.
+SELECT TRANSACTIONALLY
+    customer,
+    count(*) AS invoices,
+    coalesce(sum(amount) FILTER (WHERE paid), 0) AS paid,
+    coalesce(sum(amount) FILTER (WHERE NOT paid), 0) AS open
+FROM public.invoice
+GROUP BY customer
+""",
+    "tests/revenue.yaml": """\
+# Run by `slackwater test .` and by `pytest`.
+
+an invoice is open until it is paid:
+  - insert:
+      public.invoice:
+        - {id: 1, customer: ada, amount: 10.50, paid: false}
+        - {id: 2, customer: ada, amount: 4.00, paid: false}
+    expect:
+      revenue:
+        - {customer: ada, invoices: 2, paid: 0, open: 14.50}
+  - update: {public.invoice: [{id: 1, paid: true}]}
+    expect:
+      revenue:
+        - {customer: ada, invoices: 2, paid: 10.50, open: 4.00}
+
+a customer without invoices is no customer:
+  - insert: {public.invoice: [{id: 1, customer: bob, amount: 1, paid: true}]}
+  - delete: {public.invoice: [{id: 1}]}
+    expect: {revenue: []}
+""",
+    "tests/test_revenue.py": '''\
+"""What is easier to say in Python."""
+
+from pathlib import Path
+
+from slackwater_spark import ViewTest
+
+
+def test_nothing_is_lost_when_invoices_are_paid_one_after_the_other() -> None:
+    """What is paid and what is open always add up to the same."""
+    test = ViewTest(Path(__file__).parents[1])
+    for number in range(1, 11):
+        invoice = {"id": number, "customer": "ada", "amount": number, "paid": False}
+        test.insert("public.invoice", invoice)
+    test.commit()
+    for number in range(1, 11):
+        test.update("public.invoice", {"id": number, "paid": True}).commit()
+        [ada] = test.documents("revenue")
+        assert float(ada["paid"]) + float(ada["open"]) == 55
+''',
+    "README.md": """\
+# $name
+
+Views over the source `$source`, kept up to date by Slackwater.
+
+- `pipeline.toml`: name, source, what is emitted, output topics
+- `schema.sql`: the tables as they are in the database
+- `views/`: a view each
+- `tests/`: rows, and what the views show of them
+
+```
+slackwater test .           # the views on the rows of the tests, without servers
+slackwater explain .        # by which stages they are computed
+slackwater schema check .   # are the tables still what is declared?
+slackwater run . --checkpoint DIR
+```
+
+`python -m build` makes a wheel. Where that is installed, `slackwater run $name==0.1.0` runs this version.
+""",
+    "pyproject.toml": """\
+[project]
+name = "$name"
+version = "0.1.0"
+description = "Views over the source $source."
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["slackwater>=$version"]
+
+# By this name `slackwater run $name` finds the pipeline where it is installed.
+[project.entry-points."$group"]
+$name = "$entry"
+
+[dependency-groups]
+dev = ["build", "pytest", "ruff"]
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[tool.hatch.build.targets.wheel]
+only-include = ["pipeline.toml", "schema.sql", "views"]
+
+[tool.hatch.build.targets.wheel.sources]
+"" = "$package"
+""",
+    ".github/workflows/test.yml": """\
+name: test
+on: [push, pull_request]
+permissions:
+  contents: read
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.11"
+      - run: pip install "slackwater>=$version" build pytest ruff
+      - run: ruff format --check . && ruff check .
+      - run: slackwater explain .
+      - run: pytest
+      - run: python -m build --wheel
+""",
+    ".gitignore": """\
+__pycache__/
+.pytest_cache/
+.ruff_cache/
+dist/
+""",
+}
