@@ -1,12 +1,16 @@
 """``slackwater dev``: the local stack, and a look into topics."""
 
 from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from slackwater.conversion import kafka_settings
+from slackwater.dev_settings import write_settings
 from slackwater.invocation import needs_extra, setting, start_command
+from slackwater.loading import DEFAULT_FILE
 from slackwater.output import Output
 from slackwater.topics import read_to_end, record_line
 
@@ -49,6 +53,9 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
 
     Returns when all servers are ready and the connector runs. Tables must exist; with --no-connect the
     servers start without connector: create the tables, then call `up` again.
+
+    Writes slackwater.toml into the current folder, in which all commands find the servers. One that you have
+    written yourself stays as it is.
     """
     with needs_extra("dev"):
         import slackwater_devstack as devstack
@@ -66,6 +73,12 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
     finally:
         output.end_progress()
     output.table(_rows(status))
+    output.line()
+    values = _values(status)
+    for line in _next_lines(
+        values, is_written=write_settings(Path(DEFAULT_FILE), values), connects=not no_connect
+    ):
+        output.line(line)
 
 
 @dev.command("status")
@@ -118,6 +131,27 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
     messages = read_to_end(kafka.bootstrap, [topic], kafka.options)
     for message in messages if last is None else deque(messages, last):
         output.line(record_line(message))
+
+
+def _values(status: "StackStatus") -> dict[str, str]:
+    """Returns the settings with which commands find the servers, by path."""
+    paths = {"kafka": "kafka.bootstrap", "redis": "redis.url", "postgres": "postgres.url"}
+    found = {path: server.address for name, path in paths.items() if (server := status.server(name))}
+    return {"source": status.prefix, **found, "dev.folder": str(status.folder.resolve())}
+
+
+def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> Iterator[str]:
+    """Says what commands know now, and which one comes next."""
+    if is_written:
+        yield f"{DEFAULT_FILE} is written: commands that are started in this folder use these servers"
+    else:
+        yield f"{DEFAULT_FILE} is your own and stays as it is; for these servers it needs:"
+        yield from (f"  {path} = {value}" for path, value in values.items())
+    if connects:
+        yield "next: slackwater sidecar                  in a terminal of its own"
+        yield "then: slackwater run DIR --checkpoint .slackwater/checkpoint"
+    else:
+        yield f"next: create the tables (psql {values.get('postgres.url', 'URL')}), then slackwater dev up"
 
 
 def _rows(status: "StackStatus") -> list[tuple[str, ...]]:

@@ -1,0 +1,79 @@
+"""``slackwater dev up``: the settings that it leaves, and the command that it names."""
+
+from pathlib import Path
+
+import pytest
+
+import slackwater_devstack
+from slackwater import main
+from slackwater.dev_settings import FIRST_LINE
+from slackwater.loading import load_settings
+from slackwater_devstack import DevStackSettings, RunState, ServerStatus, StackStatus
+
+ADDRESSES = {
+    "postgres": "postgresql://postgres@127.0.0.1:5/inventory",
+    "kafka": "127.0.0.1:6",
+    "redis": "redis://127.0.0.1:7/0",
+    "connect": "http://127.0.0.1:8",
+}
+
+
+@pytest.fixture(autouse=True)
+def _stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stack that only says where it is."""
+    monkeypatch.chdir(tmp_path)
+
+    def up(settings: DevStackSettings, _progress: object) -> StackStatus:
+        servers = tuple(
+            ServerStatus(
+                name=name,
+                state=RunState.RUNNING,
+                address=address,
+                version="1",
+                pid=1,
+                log_path=Path("log"),
+            )
+            for name, address in ADDRESSES.items()
+            if settings.connect or name != "connect"
+        )
+        return StackStatus(folder=settings.folder, prefix=settings.prefix, servers=servers)
+
+    monkeypatch.setattr(slackwater_devstack, "up", up)
+
+
+def test_all_commands_find_the_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["dev", "up", "--source", "erp", "--folder", "stack"]) == 0
+    out = capsys.readouterr().out
+    assert "slackwater.toml is written: commands that are started in this folder use these servers" in out
+    assert "next: slackwater sidecar" in out
+    settings = load_settings({}, {}).settings
+    assert (settings.source, settings.kafka.bootstrap) == ("erp", ADDRESSES["kafka"])
+    assert settings.redis.url is not None
+    assert settings.redis.url.get_secret_value() == ADDRESSES["redis"]
+    assert settings.postgres.url is not None
+    assert settings.postgres.url.get_secret_value() == ADDRESSES["postgres"]
+    assert settings.dev.folder == tmp_path / "stack"
+
+
+def test_the_next_start_writes_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main.run(["dev", "up"]) == 0
+    monkeypatch.setitem(ADDRESSES, "kafka", "127.0.0.1:9")
+    assert main.run(["dev", "up"]) == 0
+    assert load_settings({}, {}).settings.kafka.bootstrap == "127.0.0.1:9"
+
+
+def test_a_file_of_somebody_else_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    own = 'source = "own"\n'
+    Path("slackwater.toml").write_text(own)
+    assert main.run(["dev", "up"]) == 0
+    assert Path("slackwater.toml").read_text() == own
+    out = capsys.readouterr().out
+    assert "slackwater.toml is your own and stays as it is; for these servers it needs:" in out
+    assert "  kafka.bootstrap = 127.0.0.1:6" in out
+
+
+def test_without_a_connector_the_tables_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["dev", "up", "--no-connect"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"next: create the tables (psql {ADDRESSES['postgres']}), then slackwater dev up"
+    assert Path("slackwater.toml").read_text().startswith(FIRST_LINE)
