@@ -239,3 +239,21 @@ def test_indexes_of_other_machines_or_without_a_place_are_left_to_spark(tmp_path
     blocked = tmp_path / "file"
     blocked.touch()
     assert default_index_root("local[2]", {"XDG_CACHE_HOME": str(blocked)}) is None
+
+
+def test_a_dry_run_without_a_broker_still_says_all_that_it_knows(
+    folder: Path, runs: list[tuple[PipelineDefinition, RunSettings]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--bootstrap", "127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1", "--checkpoint", "c"]
+    assert main.run(["run", str(folder), *flags, "--dry-run"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[0]
+        == f"ok       checkpoint: {Path.cwd() / 'c'} is new: the run starts at the beginning of the topics"
+    )
+    assert lines[1].startswith("problem  redis: ")
+    assert any(
+        line.startswith("problem  brokers: 127.0.0.1:1 does not answer within 5 s: ") for line in lines
+    )
+    assert lines[-1] == "3 problems"
+    assert runs == []

@@ -349,6 +349,8 @@ class RunSection(_Section):
     """CPU seconds after which a SQL statement of a view is ended, and the pipeline with it."""
     longest_lease: Duration = timedelta(days=1)
     """Leases by which readers would hold states of the views for longer are refused; seconds."""
+    allow_missing_tables: bool = False
+    """Tables without a topic count as empty; else a run is refused, since their name may be wrong."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; what is missing stays missing."""
     index_root: Path | None = None

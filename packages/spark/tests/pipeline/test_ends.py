@@ -23,6 +23,7 @@ from slackwater_protocol import (
     SystemClock,
 )
 from slackwater_spark.errors import (
+    PipelineConfigError,
     PipelineStateError,
     PipelineUnavailableError,
     QueryFailedError,
@@ -206,6 +207,14 @@ def test_a_table_without_a_topic_is_told_before_it_is_waited_for(
     with caplog.at_level(logging.WARNING):
         run.go()
     assert "table inventory.orders counts as empty" in caplog.text
+
+
+def test_a_table_without_a_topic_is_refused_unless_it_is_allowed(run: Run) -> None:
+    run.settings = replace(run.settings, allow_missing_tables=False)
+    problem = r"table inventory.order_lines: there is no topic inv.inventory.order_lines \(and for 1 more\)"
+    with pytest.raises(PipelineConfigError, match=problem):
+        run.go()
+    assert "open" not in run.sink.happened
 
 
 def test_progress_of_an_earlier_version_is_refused_with_the_way_out(run: Run) -> None:

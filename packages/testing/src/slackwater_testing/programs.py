@@ -236,7 +236,7 @@ class Product:
         """
         settings = None if local is None else write_run_settings(self.folder / "pipeline.toml", local)
         config = () if settings is None else ("--config", str(settings))
-        checkpoint = ("--checkpoint", str(self.folder / "checkpoint"))
+        checkpoint = ("--checkpoint", str(self.folder / "checkpoint"), "--allow-missing-tables")
         run = (*config, "run", str(pipeline), *self._servers, *checkpoint, *options)
         return self.start("pipeline", self._command(*run))
 

@@ -1,7 +1,7 @@
 """``slackwater run``."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from slackwater_sql.limits import StatementLimits
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
+    from slackwater_spark.pipeline.dry_run import Finding
 
 SHOWN_SECONDS = 0.001
 """A part of a batch that took less is not in its line."""
@@ -43,8 +44,15 @@ SHOWN_SECONDS = 0.001
     is_flag=True,
     help="Go on with outputs that lost documents or were changed; see docs/runbooks/output-changed.md.",
 )
+@setting(
+    "run.allow_missing_tables",
+    "--allow-missing-tables",
+    is_flag=True,
+    help="Declared tables that have no topic count as empty; else they are refused.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what a run would find, and end: nothing is written.")
 @click.pass_context
-def run(ctx: click.Context, pipeline: str) -> None:
+def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
     """Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.
 
     \b
@@ -75,6 +83,8 @@ def run(ctx: click.Context, pipeline: str) -> None:
 
     settings, output = _run_settings(start_command(ctx)), Output()
     folder = pipeline_folder(pipeline)
+    if dry_run:
+        ctx.exit(_examine(folder, settings, output))
     with stop_on_signals(f"the run of {folder}") as stop:
         try:
             run_folder(
@@ -87,6 +97,27 @@ def run(ctx: click.Context, pipeline: str) -> None:
         finally:
             output.end_progress()
     ctx.exit(stop.exit_code)
+
+
+def _examine(folder: Path, settings: "RunSettings", output: Output) -> int:
+    """Lists what a run would find; returns the exit code."""
+    from slackwater_spark.pipeline import load_pipeline
+    from slackwater_spark.pipeline.dry_run import Verdict, examine_run
+
+    problems = 0
+    for found in examine_run(load_pipeline(folder), settings):
+        problems += found.verdict is Verdict.PROBLEM
+        for line in finding_lines(found):
+            output.line(line)
+    output.line(f"{problems} problems" if problems else "a run can begin")
+    return 1 if problems else 0
+
+
+def finding_lines(found: "Finding") -> Iterator[str]:
+    """Writes a finding, and below it what to do."""
+    yield f"{found.verdict:<8} {found.subject}: {found.text}"
+    if found.hint:
+        yield f"{'':<8}   {found.hint}"
 
 
 def batch_line(batch: "BatchProgress") -> str:
@@ -130,6 +161,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
         longest_lease=run.longest_lease,
+        allow_missing_tables=run.allow_missing_tables,
         accept_changed_output=run.accept_changed_output,
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,

@@ -108,11 +108,12 @@ class RunReporter:
         )
         return cls(log, registration, clock)
 
-    def check(self, query_id: str | None) -> None:
-        """Refuses the run if its name is taken; writes nothing, but makes the topic if it is not there.
+    def check(self, query_id: str | None, *, makes_topic: bool = True) -> None:
+        """Refuses the run if its name is taken; writes nothing.
 
         Args:
             query_id: Of the checkpoint; None: there is none yet.
+            makes_topic: Whether the topic of pipelines is made if it is not there.
 
         Raises:
             PipelineStateError: another checkpoint holds the name.
@@ -120,7 +121,8 @@ class RunReporter:
         self._registration = with_checkpoint(self._registration, query_id or "")
         with self._tolerated("its name is not compared with those of others"):
             self._refuse_if_taken(self._log.read())
-            self._log.ensure()
+            if makes_topic:
+                self._log.ensure()
 
     def register(self, query_id: str) -> None:
         """Registers the run and begins to report.

@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
@@ -13,7 +13,12 @@ from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.settings import Scope, StageSettings, default_buckets
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, QueryFailedError
+from slackwater_spark.errors import (
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    QueryFailedError,
+)
 from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
@@ -140,7 +145,7 @@ class PipelineRun:
             self._announce_wait_for_sink("its progress")
             with self._stopped_in_order():
                 self._sink.check(query_id)
-            self._warn_of_missing_topics()
+            self._check_tables()
             unless_checked.pop_all()
 
     def run(self, context: SparkContext) -> None:
@@ -195,21 +200,18 @@ class PipelineRun:
             self._definition = replace(self._definition, buckets=buckets)
         self._fingerprint = PipelineFingerprint.take(self._definition, self._settings.timeline)
 
-    def _warn_of_missing_topics(self) -> None:
-        """Warns of tables without a topic, which count as empty: right if nobody has written to them yet."""
+    def _check_tables(self) -> None:
+        """Refuses tables without a topic, or warns of them, if they are to count as empty."""
         known = existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT)
         topics = SourceTopics(self._definition.source, self._definition.topics)
-        for table, others in tables_without_topic(self._definition.tables, topics, known):
-            partitions = f" Are these its partitions: {', '.join(others)}?" if others else ""
-            _log.warning(
-                "table %s counts as empty: there is no topic %s. Right if it has no rows yet, since the "
-                "connector makes the topic with the first one. Else look at the connector's "
-                "table.include.list and its publication; a partitioned table needs "
-                "publish_via_partition_root.%s",
-                table,
-                topics.data(table),
-                partitions,
-            )
+        missing = dict(tables_without_topic(self._definition.tables, topics, known))
+        for table, others in missing.items():
+            text, hint = missing_table(topics.data(table), others)
+            if self._settings.allow_missing_tables:
+                _log.warning("table %s counts as empty: %s. %s", table, text, hint)
+            else:
+                more = f" (and for {len(missing) - 1} more)" if len(missing) > 1 else ""
+                raise PipelineConfigError(f"table {table}: {text}{more}", hint)
 
     def _run(self, context: SparkContext) -> None:
         with ExitStack() as ending:
@@ -358,6 +360,22 @@ def tables_without_topic(
         if topic not in known:
             others = set(known).difference(named.values())
             yield table, tuple(sorted(other for other in others if other.startswith(topic)))
+
+
+def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
+    """Says that a table has no topic, and what to do.
+
+    Args:
+        topic: The one that it would have.
+        others: Topics that its partitions may have.
+    """
+    hint = (
+        "a table without rows has none, since the connector makes the topic with the first row: then allow "
+        "it with --allow-missing-tables. Else look at the connector's table.include.list and its "
+        "publication; a partitioned table needs publish_via_partition_root"
+    )
+    partitions = f". Are these its partitions: {', '.join(others)}?" if others else ""
+    return f"there is no topic {topic}", hint + partitions
 
 
 @contextmanager

@@ -44,6 +44,8 @@ class RunSettings:
     """How long, at least, topics of ``latest`` that have to be created keep documents that were replaced."""
     longest_lease: timedelta = timedelta(days=1)
     """Leases of readers that go on for longer are refused."""
+    allow_missing_tables: bool = True
+    """Tables without a topic count as empty, with a warning; else the run is refused."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; else they are refused."""
     spark_log: Path | None = None

@@ -340,7 +340,7 @@ class System:
             self._add_program(name, partial(list, [str(self.control(name).path), *command]))
         servers = ["--bootstrap", self.stack.kafka.bootstrap_over("pipeline"), "--redis-url", redis]
         run = ["--config", str(config), "run", str(pipeline), *servers]
-        run += ["--checkpoint", str(folder / "checkpoint")]
+        run += ["--checkpoint", str(folder / "checkpoint"), "--allow-missing-tables"]
         self._add_program("pipeline", lambda: self._pipeline_arguments(run))
 
     def _pipeline_arguments(self, run: list[str]) -> list[str]:

@@ -1,0 +1,112 @@
+"""``slackwater run --dry-run`` over real servers: everything is found, at once, and nothing is written."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
+
+from slackwater import main
+from slackwater_devstack import KafkaBroker, RedisServer
+from slackwater_markers import KafkaCutLog
+from slackwater_markers.testing import make_cut
+
+pytestmark = pytest.mark.integration
+SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A pipeline of a source of its own, and the servers."""
+
+    source: str
+    folder: Path
+    bootstrap: str
+    arguments: list[str]
+
+    def make_topics(self, *names: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for done in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
+            done.result(SECONDS)
+
+    def publish_cut(self) -> None:
+        log = KafkaCutLog(self.source, self.bootstrap)
+        log.ensure_topic()
+        log.append([make_cut(self.source, 0x600, 1)])
+        log.close()
+
+    def topics(self) -> set[str]:
+        """All but the broker's own."""
+        known = AdminClient({"bootstrap.servers": self.bootstrap}).list_topics(timeout=SECONDS)
+        return {name for name in known.topics if not name.startswith("__")}
+
+
+@pytest.fixture
+def world(kafka_broker: KafkaBroker, redis_server: RedisServer, tmp_path: Path) -> World:
+    source = f"s{uuid.uuid4().hex[:8]}"
+    folder = tmp_path / "late"
+    assert main.run(["new", str(folder), "--source", source, "--name", source]) == 0
+    servers = ["--bootstrap", kafka_broker.bootstrap, "--redis-url", redis_server.url]
+    checkpoint = ["--checkpoint", str(tmp_path / "checkpoint")]
+    return World(
+        source, folder, kafka_broker.bootstrap, ["run", str(folder), *servers, *checkpoint, "--dry-run"]
+    )
+
+
+Findings = Callable[[], dict[str, str]]
+
+
+@pytest.fixture
+def findings(capsys: pytest.CaptureFixture[str]) -> Findings:
+    """Verdict and text of what was printed, by what it is about."""
+
+    def read() -> dict[str, str]:
+        lines = [line for line in capsys.readouterr().out.splitlines() if ": " in line]
+        named = [line.split(maxsplit=1) for line in lines if not line.startswith(" ")]
+        return {rest.partition(": ")[0]: f"{verdict} {rest.partition(': ')[2]}" for verdict, rest in named}
+
+    return read
+
+
+def test_all_that_is_missing_is_listed_at_once(world: World, findings: Findings) -> None:
+    findings()
+    before = world.topics()
+    assert main.run(world.arguments) == 1
+    found = findings()
+    assert found["brokers"] == "ok 1 broker answers"
+    assert found["redis"] == f"warning it answers, and knows no sidecar of source {world.source}"
+    assert found[f"source {world.source}"] == "problem no sidecar has published a cut"
+    assert found["table public.invoice"] == f"problem there is no topic {world.source}.public.invoice"
+    assert found["checkpoint"].startswith("ok ")
+    assert found["outputs"].startswith(f"ok {world.source}.revenue in Kafka at ")
+    assert found["rights"].startswith("ok all topics may be read and written; the run makes ")
+    assert world.topics() == before
+    assert not (world.folder.parent / "checkpoint").exists()
+
+
+def test_a_run_that_can_begin_is_told_so(world: World, findings: Findings) -> None:
+    world.make_topics(f"{world.source}.public.invoice")
+    world.publish_cut()
+    assert main.run(world.arguments) == 0
+    found = findings()
+    assert found[f"source {world.source}"] == "ok newest cut 0/600 on timeline 1"
+    assert found["table public.invoice"] == f"ok topic {world.source}.public.invoice"
+    assert {text.split()[0] for text in found.values()} == {"ok", "warning"}
+
+
+def test_a_table_that_may_be_missing_is_a_warning(world: World, findings: Findings) -> None:
+    world.publish_cut()
+    assert main.run([*world.arguments, "--allow-missing-tables"]) == 0
+    assert findings()["table public.invoice"].startswith("warning there is no topic")
+
+
+def test_a_checkpoint_of_another_pipeline_is_found(world: World, findings: Findings) -> None:
+    world.make_topics(f"{world.source}.public.invoice")
+    world.publish_cut()
+    checkpoint = world.folder.parent / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "slackwater.json").write_text('{"query_id": "q", "buckets": 4, "pipeline": "other"}')
+    assert main.run(world.arguments) == 1
+    assert findings()["checkpoint"].startswith("problem ")

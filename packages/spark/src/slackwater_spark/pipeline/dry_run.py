@@ -1,0 +1,276 @@
+"""What a run of a pipeline would find, without running it: servers, topics, rights, tables, checkpoint."""
+
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined,unused-ignore]
+
+from slackwater_markers import KafkaCutLog, RedisMarkerStore
+from slackwater_protocol import (
+    RedisSettings,
+    SlackwaterError,
+    SourceTopics,
+    SystemClock,
+    format_position,
+)
+from slackwater_protocol.keys import commit_topic, cut_log_topic, progress_topic
+from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
+from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.pipeline.progress import RunReporter
+from slackwater_spark.pipeline.registration import make_registration
+from slackwater_spark.pipeline.runner import missing_table, tables_without_topic
+from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater_spark.pipeline.sinks import make_sink
+from slackwater_spark.sink import SinkKind
+from slackwater_spark.sink.waiting import Waiting
+
+ANSWER: Final = timedelta(seconds=5)
+"""So long each server has to answer."""
+
+
+_LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
+
+
+class Verdict(StrEnum):
+    """What a finding means for a run."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A run begins, and something is perhaps not as it was meant."""
+    PROBLEM = "problem"
+    """A run would fail, or would wait in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that was examined.
+
+    Attributes:
+        subject: What, e.g. ``brokers`` or ``table public.invoice``.
+        verdict: What it means.
+        text: How it is.
+        hint: What to do; empty if nothing is.
+    """
+
+    subject: str
+    verdict: Verdict
+    text: str
+    hint: str = ""
+
+
+def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
+    """Yields all that a run would find, as it is found; nothing is written. Each server has five seconds.
+
+    Rights are those that the brokers tell of. Whether they allow the pipeline's transactional id is known
+    only to the first transaction.
+
+    Args:
+        definition: The pipeline.
+        settings: As of the run.
+    """
+    checkpoint = Checkpoint(revision_checkpoint(settings.checkpoint, definition.revision))
+    query_id = None
+    with _found("checkpoint") as found:
+        identity = checkpoint.identity()
+        query_id = identity.query_id if identity else None
+        found.append(_checkpoint(checkpoint, identity, definition, settings.timeline))
+    yield from found
+    yield from _redis(settings.servers.redis, definition.source)
+    admin = AdminClient({**settings.servers.kafka.client_config}, logger=_LOG)
+    try:
+        known = admin.list_topics(timeout=ANSWER.total_seconds())
+    except KafkaException as error:
+        text = (
+            f"{settings.servers.kafka.bootstrap} does not answer within {ANSWER.seconds} s: {_words(error)}"
+        )
+        yield Finding("brokers", Verdict.PROBLEM, text, "check address, security settings and network")
+        yield Finding("the rest", Verdict.PROBLEM, "not examined: source, tables, outputs, name, rights")
+        return
+    count = len(known.brokers)
+    answers = "1 broker answers" if count == 1 else f"{count} brokers answer"
+    yield Finding("brokers", Verdict.OK, answers)
+    topics = frozenset(known.topics)
+    yield from _source(definition.source, settings, topics)
+    yield from _tables(definition, topics, is_allowed=settings.allow_missing_tables)
+    yield from _outputs(definition, settings, query_id)
+    yield from _name(definition, settings, checkpoint, query_id)
+    yield from _rights(admin, definition, topics)
+
+
+def _checkpoint(
+    checkpoint: Checkpoint, identity: CheckpointIdentity | None, definition: PipelineDefinition, timeline: int
+) -> Finding:
+    buckets = definition.buckets or (identity.buckets if identity else 1)
+    checkpoint.check(PipelineFingerprint.take(replace(definition, buckets=buckets), timeline))
+    folder = checkpoint.local_folder
+    if folder is not None and not os.access(_nearest(folder), os.W_OK):
+        text = f"{folder} cannot be written"
+        return Finding("checkpoint", Verdict.PROBLEM, text, "let the user of the run write there")
+    what = "fits the pipeline" if identity else "is new: the run starts at the beginning of the topics"
+    return Finding("checkpoint", Verdict.OK, f"{checkpoint.address} {what}")
+
+
+def _nearest(folder: Path) -> Path:
+    """Returns the folder, or the nearest one above it that is there."""
+    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
+
+
+def _redis(redis: RedisSettings | None, source: str) -> Iterator[Finding]:
+    if redis is None:
+        yield Finding("redis", Verdict.OK, "not given: cuts are read from the cut log in Kafka")
+        return
+    with _found("redis") as found:
+        store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWER)
+        with closing(store):
+            status = store.status(source)
+        if status is None:
+            text = f"it answers, and knows no sidecar of source {source}"
+            hint = f"is it the Redis of `slackwater sidecar --source {source}`?"
+            found.append(Finding("redis", Verdict.WARNING, text, hint))
+        else:
+            found.append(Finding("redis", Verdict.OK, "it answers"))
+    yield from found
+
+
+def _source(source: str, settings: RunSettings, topics: Collection[str]) -> Iterator[Finding]:
+    kafka = settings.servers.kafka
+    with _found(f"source {source}") as found:
+        newest = None
+        if cut_log_topic(source) in topics:
+            log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWER)
+            with closing(log):
+                newest = log.newest()
+        if newest is None:
+            text, hint = "no sidecar has published a cut", f"start `slackwater sidecar --source {source}`"
+            found.append(Finding(f"source {source}", Verdict.PROBLEM, text, hint))
+        else:
+            text = f"newest cut {format_position(newest.cut.lsn)} on timeline {newest.cut.timeline}"
+            found.append(Finding(f"source {source}", Verdict.OK, text))
+    yield from found
+
+
+def _tables(definition: PipelineDefinition, known: Collection[str], *, is_allowed: bool) -> Iterator[Finding]:
+    topics = SourceTopics(definition.source, definition.topics)
+    missing = dict(tables_without_topic(definition.tables, topics, known))
+    for table in definition.tables:
+        if table in missing:
+            verdict = Verdict.WARNING if is_allowed else Verdict.PROBLEM
+            text, hint = missing_table(topics.data(table), missing[table])
+            yield Finding(f"table {table}", verdict, text, hint)
+        else:
+            yield Finding(f"table {table}", Verdict.OK, f"topic {topics.data(table)}")
+
+
+def _outputs(
+    definition: PipelineDefinition, settings: RunSettings, query_id: str | None
+) -> Iterator[Finding]:
+    stop = threading.Event()
+    enough = threading.Timer(ANSWER.total_seconds(), stop.set)
+    with _found("outputs") as found:
+        sink = make_sink(definition, settings, waiting=Waiting(stop))
+        enough.start()
+        try:
+            sink.check(query_id)
+        finally:
+            enough.cancel()
+            sink.close()
+        names = ", ".join(output.name for output in definition.outputs)
+        found.append(Finding("outputs", Verdict.OK, f"{names} in {sink.place}"))
+    yield from found
+
+
+def _name(
+    definition: PipelineDefinition, settings: RunSettings, checkpoint: Checkpoint, query_id: str | None
+) -> Iterator[Finding]:
+    registration = make_registration(
+        definition,
+        timeline=settings.timeline,
+        checkpoint=checkpoint.address,
+        calls_function=False,
+        clock=SystemClock(),
+    )
+    with _found("name") as found:
+        with closing(RunReporter.connect(registration, settings, SystemClock())) as reporter:
+            reporter.check(query_id, makes_topic=False)
+        found.append(Finding("name", Verdict.OK, f"no other checkpoint has the name {definition.name}"))
+    yield from found
+
+
+def _rights(admin: AdminClient, definition: PipelineDefinition, known: Collection[str]) -> Iterator[Finding]:
+    """Compares what the brokers allow with what a run does to each topic."""
+    topics = SourceTopics(definition.source, definition.topics)
+    read = (cut_log_topic(definition.source), *map(topics.data, definition.tables))
+    outputs = [output.name for output in definition.outputs if output.kind is SinkKind.KAFKA]
+    written = [name for output in outputs for name in (output, commit_topic(output))]
+    if outputs:
+        written.append(progress_topic(definition.name))
+    needed: dict[str, tuple[AclOperation, ...]] = dict.fromkeys(read, (AclOperation.READ,))
+    needed |= dict.fromkeys(written, (AclOperation.READ, AclOperation.WRITE))
+    with _found("rights") as found:
+        lacking = _lacking(admin, {name: what for name, what in needed.items() if name in known})
+        absent = [name for name in written if name not in known]
+        if absent and AclOperation.CREATE not in _of_cluster(admin):
+            lacking.append(f"CREATE {', '.join(absent)}")
+        if lacking:
+            text = f"the brokers do not allow: {'; '.join(lacking)}"
+            found.append(Finding("rights", Verdict.PROBLEM, text, "add ACLs for the user of the run"))
+        else:
+            made = f"; the run makes {', '.join(absent)}" if absent else ""
+            found.append(Finding("rights", Verdict.OK, f"all topics may be read and written{made}"))
+    yield from found
+
+
+def _lacking(admin: AdminClient, needed: dict[str, tuple[AclOperation, ...]]) -> list[str]:
+    if not needed:
+        return []
+    answers = admin.describe_topics(
+        TopicCollection(list(needed)),
+        include_authorized_operations=True,
+        request_timeout=ANSWER.total_seconds(),
+    )
+    lacking = []
+    for name, answer in answers.items():
+        try:
+            allowed = answer.result().authorized_operations
+        except KafkaException as error:
+            lacking.append(f"DESCRIBE {name} ({_words(error)})")
+            continue
+        if allowed is not None:
+            lacking += [f"{each.name} {name}" for each in needed[name] if each not in allowed]
+    return lacking
+
+
+def _of_cluster(admin: AdminClient) -> Collection[AclOperation]:
+    """Returns what the cluster allows; brokers that do not tell are taken to allow it."""
+    answer = admin.describe_cluster(
+        include_authorized_operations=True, request_timeout=ANSWER.total_seconds()
+    )
+    allowed: Collection[AclOperation] | None = answer.result().authorized_operations
+    return (AclOperation.CREATE,) if allowed is None else allowed
+
+
+@contextmanager
+def _found(subject: str) -> Iterator[list[Finding]]:
+    """Collects findings; what is raised within the block is one of them, and ends it."""
+    found: list[Finding] = []
+    try:
+        yield found
+    except KafkaException as error:
+        found.append(Finding(subject, Verdict.PROBLEM, _words(error)))
+    except (SlackwaterError, OSError) as error:
+        hint = getattr(error, "hint", "")
+        found.append(Finding(subject, Verdict.PROBLEM, getattr(error, "problem", "") or str(error), hint))
+
+
+def _words(error: KafkaException) -> str:
+    return str(error.args[0].str())
