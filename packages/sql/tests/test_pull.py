@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slackwater_sql.errors import MissingTablesError
-from slackwater_sql.postgres import parse_catalog, published_apart, pull_schema
+from slackwater_sql.postgres import find_tables, parse_catalog, published_apart, pull_schema
 
 if TYPE_CHECKING:
     import psycopg
@@ -102,3 +102,22 @@ def test_a_partitioned_table_is_published_under_its_own_name_or_said_to_be_not(
 def test_missing_tables_are_named(connection: "psycopg.Connection") -> None:
     with pytest.raises(MissingTablesError, match=r"no table inv\.nothing, public\.orders"):
         pull_schema(connection, ["inv.nothing", "orders", "inv.kinds"])
+
+
+@pytest.mark.integration
+def test_the_tables_of_a_schema_or_of_all_are_found(connection: "psycopg.Connection") -> None:
+    connection.execute(
+        """
+        CREATE SCHEMA found;
+        CREATE TABLE found.b (id int PRIMARY KEY) PARTITION BY RANGE (id);
+        CREATE TABLE found.b_1 PARTITION OF found.b FOR VALUES FROM (0) TO (10);
+        CREATE TABLE found.a (id int);
+        CREATE UNLOGGED TABLE found.unlogged (id int);
+        CREATE VIEW found.view AS SELECT 1 AS one;
+        """
+    )
+    assert find_tables(connection, ["found"]) == ("found.a", "found.b")
+    everything = find_tables(connection)
+    assert {"found.a", "found.b", "inv.kinds", "inv.Odd Name", "public.keyless"} <= set(everything)
+    assert not [name for name in everything if name.startswith(("pg_", "information_schema"))]
+    assert find_tables(connection, ["none"]) == ()

@@ -19,6 +19,7 @@ from slackwater_sql.postgres import (
     GENERATED,
     PARTITIONS_APART,
     CatalogueConnection,
+    find_tables,
     parse_catalog,
     published_apart,
     pull_schema,
@@ -50,28 +51,44 @@ def schema() -> None:
 
 @schema.command()
 @POSTGRES_URL
-@click.option(
-    "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Table; repeat."
-)
+@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Table; repeat.")
+@click.option("--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeat.")
+@click.option("--all", "is_all", is_flag=True, help="All tables of the database.")
 @_OUTPUT_FILE
 @click.pass_context
-def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> None:
+def pull(
+    ctx: click.Context,
+    tables: tuple[str, ...],
+    schemas: tuple[str, ...],
+    is_all: bool,
+    output: Path | None,
+) -> None:
     """Write CREATE TABLE statements from a database's catalogue.
 
     Reads the catalogue only. The result is what a pipeline needs: columns with their types, primary keys and
-    replica identities.
+    replica identities. A pipeline may declare more tables than it reads.
 
     \b
-    Example:
+    Examples:
       slackwater schema pull --postgres-url postgresql://app@localhost/inventory \\
           --table inventory.orders --table inventory.order_lines --output pipelines/orders/schema.sql
+      slackwater schema pull --schema inventory --output pipelines/orders/schema.sql
+      slackwater schema pull --all
 
     Better than in a flag, a URL with a password stands in SLACKWATER_POSTGRES_URL or in slackwater.toml
     (url under [postgres]).
     """
+    if not (tables or schemas or is_all):
+        raise click.UsageError("say which tables: --table SCHEMA.TABLE, --schema NAME or --all")
     with _database(ctx) as connection:
-        text = pull_schema(connection, tables)
-    _write(text, len(tables), output)
+        found = find_tables(connection, None if is_all else schemas) if is_all or schemas else ()
+        wanted = tuple(dict.fromkeys((*tables, *found)))
+        empty = [name for name in schemas if not any(table.startswith(f"{name}.") for table in found)]
+        if empty or not wanted:
+            where = f"in schema {empty[0]}" if empty else "in the database"
+            raise CommandInputError(f"there is no table {where}", "--all names the tables of all schemas")
+        text = pull_schema(connection, wanted)
+    _write(text, len(wanted), output)
 
 
 @schema.command()

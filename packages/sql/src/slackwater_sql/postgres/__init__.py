@@ -7,6 +7,7 @@ its connector writes them, and a writer of such declarations from a live databas
 from slackwater_sql.postgres.catalogue import (
     PARTITIONS_APART,
     CatalogueConnection,
+    find_tables,
     published_apart,
     pull_schema,
     table_statement,
@@ -18,6 +19,7 @@ __all__ = [
     "GENERATED",
     "PARTITIONS_APART",
     "CatalogueConnection",
+    "find_tables",
     "parse_catalog",
     "published_apart",
     "pull_schema",

@@ -80,6 +80,17 @@ ORDER BY 1, e.enumsortorder
 """
 
 
+# Partitions are tables of the database, but their rows are those of their table.
+_FIND = """
+SELECT n.nspname || '.' || c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+    AND n.nspname NOT LIKE 'pg\\_%%' AND n.nspname <> 'information_schema'
+    AND (%s OR n.nspname = ANY(%s))
+ORDER BY 1
+"""
+
+
 PARTITIONS_APART = (
     "its changes are published under the names of its partitions, so that views find it empty; "
     "publish them under its own name (publish_via_partition_root = true of the publication, or the "
@@ -135,6 +146,19 @@ def pull_schema(
     notes = [f"-- Table {name} is partitioned: {PARTITIONS_APART}.\n" for name in apart]
     created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
     return "\n".join([_HEADER, *notes, *enums, *created])
+
+
+def find_tables(connection: CatalogueConnection, schemas: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Names the tables of a database as `schema.table`, in order; a partitioned one counts as one.
+
+    Reads only; blocks. Temporary and unlogged tables are left out: their changes are not in the log.
+
+    Args:
+        connection: An open connection.
+        schemas: Only the tables of these; None: all but the database's own.
+    """
+    rows = connection.execute(_FIND, [schemas is None, list(schemas or ())]).fetchall()
+    return tuple(name for (name,) in rows)
 
 
 def table_statement(
