@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_cdc.connector import replication_name
 from slackwater_devstack import ConnectMode, DevStackConfigError, DevStackSettings
 from slackwater_devstack.connect import (
     DatabaseAddress,
     connector_properties,
     position_properties,
-    replication_name,
     worker_properties,
 )
 from slackwater_devstack.java import render_properties

@@ -41,6 +41,7 @@ COMMANDS = {
     "delay": "Show how late each view is, hop by hop, and whose fault it is.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
+    "connector": "Print, check or apply all that a database and Kafka Connect need for a source.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",
     "token": "Make a token for the control plane, for whoever or whatever NAME is.",
     "archive-classes": "Make pipelines on this machine start in half the CPU time.",

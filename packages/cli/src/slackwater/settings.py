@@ -260,6 +260,19 @@ class ControlSection(_Section):
     """So many requests of one address are answered, and five times as many at once."""
 
 
+class ConnectSection(_Section):
+    """Says how to reach Kafka Connect, and as whom a connector reads the database."""
+
+    url: str | None = None
+    """http://host:port of Kafka Connect's REST interface."""
+    database_user: str = "slackwater"
+    """The connector's user in the source database."""
+    database_password: SecretStr | None = None
+    """Its password there."""
+    database_host: str | None = None
+    """host[:port] under which Kafka Connect finds the source database; default: that of postgres.url."""
+
+
 class PostgresSection(_Section):
     """Says how to reach the source database, and the one that pipelines publish tables to."""
 
@@ -392,6 +405,7 @@ class Settings(_Section):
     timeline: int = Field(default=1, ge=1)
     """Raise it when the database's LSNs start over (failover, restore)."""
     kafka: KafkaSection = KafkaSection()
+    connect: ConnectSection = ConnectSection()
     redis: RedisSection = RedisSection()
     postgres: PostgresSection = PostgresSection()
     delta: DeltaSection = DeltaSection()

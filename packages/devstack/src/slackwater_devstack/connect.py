@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
+from slackwater_cdc.connector import reading_properties, topic_properties
 from slackwater_devstack.errors import not_running
 from slackwater_devstack.java import (
     JavaProgram,
@@ -279,56 +280,24 @@ def connector_properties(
 
     No tables: every table of the publication.
     """
-    prefix = settings.prefix
     exactly_once = settings.connect_mode is ConnectMode.EXACTLY_ONCE
-    single = (f"{prefix}.transaction", f"{prefix}.notifications", f"__debezium-heartbeat.{prefix}")
     only = {"table.include.list": ",".join(re.escape(table) for table in tables)} if tables else {}
     return {
-        "name": prefix,
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "tasks.max": "1",
+        "name": settings.prefix,
         "database.hostname": LOOPBACK,
         "database.port": str(address.port),
         "database.user": address.user,
         "database.password": "unused",
         "database.dbname": address.database,
-        "plugin.name": "pgoutput",
-        "slot.name": replication_name(prefix),
-        "publication.name": publication_name(prefix),
-        "publication.autocreate.mode": "disabled",
+        **reading_properties(settings.prefix, int(_milliseconds(settings.heartbeat_interval))),
         **only,
         **({"exactly.once.support": "required"} if exactly_once else {}),
-        "topic.prefix": prefix,
-        "snapshot.mode": "initial",
-        "provide.transaction.metadata": "true",
-        "tombstones.on.delete": "true",
-        # Debezium leaves TRUNCATE out unless told otherwise: views would keep rows that the database has not.
-        "skipped.operations": "none",
-        "decimal.handling.mode": "string",
-        "heartbeat.interval.ms": _milliseconds(settings.heartbeat_interval),
         # Debezium waits this long for a batch to fill; its default of half a second would be most of the lag.
         "poll.interval.ms": "20",
-        "notification.enabled.channels": "sink",
-        "notification.sink.topic.name": f"{prefix}.notifications",
         "statistics.metrics.enabled": "false",
-        "topic.creation.default.partitions": str(settings.partitions),
-        "topic.creation.default.replication.factor": "1",
-        "topic.creation.groups": "single",
-        "topic.creation.single.include": ",".join(re.escape(topic) for topic in single),
-        "topic.creation.single.partitions": "1",
-        "topic.creation.single.replication.factor": "1",
+        **topic_properties(settings.prefix, settings.partitions, 1),
         **settings.connector_overrides,
     }
-
-
-def publication_name(prefix: str) -> str:
-    """The publication that the connector of this prefix reads."""
-    return f"slackwater_{replication_name(prefix)}"[:63]
-
-
-def replication_name(prefix: str) -> str:
-    """The prefix as the name of a replication slot or publication, which allow fewer characters."""
-    return re.sub(r"[^a-z0-9_]", "_", prefix.lower())[:63]
 
 
 def _milliseconds(duration: timedelta) -> str:

@@ -11,12 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from slackwater_cdc.connector import publication_name, replication_name
 from slackwater_devstack.connect import (
     ConnectWorker,
     DatabaseAddress,
     connector_properties,
-    publication_name,
-    replication_name,
 )
 from slackwater_devstack.errors import DevStackStateError, failed_start, not_running, wrong_setting
 from slackwater_devstack.java import Progress

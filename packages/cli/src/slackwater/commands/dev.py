@@ -135,7 +135,12 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
 
 def _values(status: "StackStatus") -> dict[str, str]:
     """Returns the settings with which commands find the servers, by path."""
-    paths = {"kafka": "kafka.bootstrap", "redis": "redis.url", "postgres": "postgres.url"}
+    paths = {
+        "kafka": "kafka.bootstrap",
+        "redis": "redis.url",
+        "postgres": "postgres.url",
+        "connect": "connect.url",
+    }
     found = {path: server.address for name, path in paths.items() if (server := status.server(name))}
     return {"source": status.prefix, **found, "dev.folder": str(status.folder.resolve())}
 

@@ -1,13 +1,14 @@
 """``slackwater run``."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from slackwater.conversion import servers
+from slackwater.findings import show_findings
 from slackwater.invocation import required, setting, start_command
 from slackwater.output import Output
 from slackwater.pipeline_folders import pipeline_folder
@@ -18,7 +19,6 @@ from slackwater_sql.limits import StatementLimits
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
-    from slackwater_spark.pipeline.dry_run import Finding
 
 SHOWN_SECONDS = 0.001
 """A part of a batch that took less is not in its line."""
@@ -102,22 +102,9 @@ def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
 def _examine(folder: Path, settings: "RunSettings", output: Output) -> int:
     """Lists what a run would find; returns the exit code."""
     from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.pipeline.dry_run import Verdict, examine_run
+    from slackwater_spark.pipeline.dry_run import examine_run
 
-    problems = 0
-    for found in examine_run(load_pipeline(folder), settings):
-        problems += found.verdict is Verdict.PROBLEM
-        for line in finding_lines(found):
-            output.line(line)
-    output.line(f"{problems} problems" if problems else "a run can begin")
-    return 1 if problems else 0
-
-
-def finding_lines(found: "Finding") -> Iterator[str]:
-    """Writes a finding, and below it what to do."""
-    yield f"{found.verdict:<8} {found.subject}: {found.text}"
-    if found.hint:
-        yield f"{'':<8}   {found.hint}"
+    return show_findings(examine_run(load_pipeline(folder), settings), output, "a run can begin")
 
 
 def batch_line(batch: "BatchProgress") -> str:

@@ -5,9 +5,8 @@ import os
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from slackwater_protocol import (
 from slackwater_protocol.keys import commit_topic, cut_log_topic, progress_topic
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.findings import Finding, Verdict
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.progress import RunReporter
 from slackwater_spark.pipeline.registration import make_registration
@@ -39,33 +39,6 @@ ANSWER: Final = timedelta(seconds=5)
 
 
 _LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
-
-
-class Verdict(StrEnum):
-    """What a finding means for a run."""
-
-    OK = "ok"
-    WARNING = "warning"
-    """A run begins, and something is perhaps not as it was meant."""
-    PROBLEM = "problem"
-    """A run would fail, or would wait in vain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that was examined.
-
-    Attributes:
-        subject: What, e.g. ``brokers`` or ``table public.invoice``.
-        verdict: What it means.
-        text: How it is.
-        hint: What to do; empty if nothing is.
-    """
-
-    subject: str
-    verdict: Verdict
-    text: str
-    hint: str = ""
 
 
 def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:

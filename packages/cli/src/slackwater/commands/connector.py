@@ -1,0 +1,211 @@
+"""``slackwater connector``."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+from psycopg.conninfo import conninfo_to_dict
+
+from slackwater.connect_rest import ConnectRest
+from slackwater.connector import (
+    HIDDEN,
+    ConnectorPlan,
+    all_statements,
+    database_findings,
+    missing_statements,
+    property_findings,
+    read_facts,
+)
+from slackwater.databases import POSTGRES_URL, Database, connected
+from slackwater.errors import CommandInputError
+from slackwater.findings import show_findings
+from slackwater.invocation import required, setting, start_command
+from slackwater.output import Output
+from slackwater.settings import Settings
+from slackwater_spark.pipeline.findings import Finding, Verdict
+from slackwater_sql.postgres import find_tables
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_PORT = "5432"
+_OPTIONS = (
+    setting("source", "--source", metavar="NAME", help="The connector's topic.prefix, and its name."),
+    POSTGRES_URL,
+    click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Captured table; repeat."),
+    click.option(
+        "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeat."
+    ),
+    setting(
+        "connect.database_user", "--user", metavar="NAME", help="Of the connector.  [default: slackwater]"
+    ),
+    click.option(
+        "--partitions",
+        type=click.IntRange(min=1),
+        default=4,
+        show_default=True,
+        help="Of each table's topic.",
+    ),
+)
+_CONNECT_URL = setting(
+    "connect.url", "--connect-url", metavar="URL", help="http://host:port of Kafka Connect."
+)
+
+
+def _planned(command: Command) -> Command:
+    """Gives a command the options that say which connector is meant."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def connector() -> None:
+    """Print, check or apply all that a database and Kafka Connect need for a source.
+
+    That is a user with the right to replicate and to read, a publication that publishes partitioned tables
+    under their own names, and the configuration of a Debezium connector with transaction metadata, heartbeats
+    and notifications, whose values the declared types of tables understand.
+
+    \b
+    Examples:
+      slackwater connector print --source inv --schema inventory --postgres-url postgresql://admin@db/inventory
+      slackwater connector check --source inv --schema inventory --connect-url http://connect:8083
+      slackwater connector apply --source inv --schema inventory --connect-url http://connect:8083
+
+    The password of the connector's user is connect.database_password, see `slackwater config`. Read on in
+    docs/connector.md.
+    """
+
+
+@connector.command("print")
+@_planned
+@click.pass_context
+def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
+    """Print the statements for the database and the configuration for Kafka Connect.
+
+    Reads the catalogue only, for the tables of --schema. Passwords are not printed.
+
+    \b
+    Example:
+      slackwater connector print --source inv --table inventory.orders --postgres-url postgresql://admin@db/inventory
+    """
+    settings = start_command(ctx)
+    with _database(settings) as connection:
+        plan = _plan(connection, settings, tables, schemas, partitions)
+        click.echo("-- In the database, as its owner or a superuser; wal_level has to be logical:\n")
+        for statement in all_statements(plan):
+            click.echo(f"{statement.as_string(connection)};")
+    click.echo(f"\n-- For Kafka Connect: PUT /connectors/{plan.source}/config\n")
+    click.echo(json.dumps(plan.properties(HIDDEN), indent=2))
+
+
+@connector.command()
+@_planned
+@_CONNECT_URL
+@click.pass_context
+def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
+    """List what the database and the connector lack; with --connect-url the connector that runs, too.
+
+    Reads only. Exit code 1 if there is a problem.
+
+    \b
+    Example:
+      slackwater connector check --source inv --schema inventory --connect-url http://connect:8083
+    """
+    settings, output = start_command(ctx), Output()
+    with _database(settings) as connection:
+        plan = _plan(connection, settings, tables, schemas, partitions)
+        findings = list(database_findings(plan, read_facts(connection, plan)))
+    if settings.connect.url is not None:
+        findings += _connect_findings(ConnectRest(settings.connect.url), plan, settings)
+    ctx.exit(show_findings(findings, output, "the source can be read"))
+
+
+@connector.command()
+@_planned
+@_CONNECT_URL
+@click.pass_context
+def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
+    """Give the database what it lacks, and Kafka Connect the configuration.
+
+    What is there already stays as it is: nothing is dropped, and no right is taken away. Says what it does.
+    Without --connect-url only the database is changed. The user of --postgres-url has to own the tables and
+    may have to be a superuser.
+
+    \b
+    Example:
+      slackwater connector apply --source inv --schema inventory --connect-url http://connect:8083
+    """
+    settings, output = start_command(ctx), Output()
+    secret = settings.connect.database_password
+    password = secret.get_secret_value() if secret else None
+    with _database(settings) as connection:
+        plan = _plan(connection, settings, tables, schemas, partitions)
+        facts = read_facts(connection, plan)
+        if not facts.has_user:
+            required(
+                password, "connect.database_password", "--connect-database-password", "of the user to make"
+            )
+        shown = list(missing_statements(plan, facts, None))
+        for statement, masked in zip(missing_statements(plan, facts, password), shown, strict=True):
+            output.line(f"{masked.as_string(connection)};")
+            connection.execute(statement)
+        connection.commit()
+        left = list(database_findings(plan, read_facts(connection, plan)))
+    if settings.connect.url is not None:
+        ConnectRest(settings.connect.url).configure(plan.source, plan.properties(password or ""))
+        output.line(f"PUT {settings.connect.url}/connectors/{plan.source}/config")
+    ctx.exit(show_findings(left, output, f"next: slackwater sidecar --source {plan.source}"))
+
+
+def _connect_findings(rest: ConnectRest, plan: ConnectorPlan, settings: Settings) -> Iterator[Finding]:
+    properties = rest.properties(plan.source)
+    if properties is None:
+        text = f"Kafka Connect has no connector {plan.source}"
+        yield Finding("connector", Verdict.PROBLEM, text, "`slackwater connector apply` makes it")
+        secret = settings.connect.database_password
+        properties = plan.properties(secret.get_secret_value() if secret else "")
+    else:
+        yield from property_findings(properties)
+    for name, error in rest.errors(properties):
+        yield Finding(name, Verdict.PROBLEM, error)
+
+
+def _database(settings: Settings) -> Any:
+    return connected(settings, "whose tables the connector reads", "reading the catalogue")
+
+
+def _plan(
+    connection: Database,
+    settings: Settings,
+    tables: tuple[str, ...],
+    schemas: tuple[str, ...],
+    partitions: int,
+) -> ConnectorPlan:
+    """Makes the plan of what was given.
+
+    Raises:
+        CommandInputError: no table, or one that the database has not.
+    """
+    source = required(settings.source, "source", "--source", "which source it is to be")
+    if not (tables or schemas):
+        raise click.UsageError("say which tables: --table SCHEMA.TABLE or --schema NAME")
+    there = find_tables(connection)
+    wanted = [*tables, *(name for name in there if name.partition(".")[0] in schemas)]
+    missing = [name for name in tables if name not in there]
+    if missing or not wanted:
+        what = f"table {missing[0]}" if missing else f"table in schema {', '.join(schemas)}"
+        raise CommandInputError(f"the database has no {what}", "write schema.table, as the database has it")
+    address = conninfo_to_dict(connection.info.dsn)
+    host, _, port = (settings.connect.database_host or "").partition(":")
+    return ConnectorPlan(
+        source=source,
+        host=host or str(address.get("host") or connection.info.host),
+        port=int(port or str(address.get("port") or _PORT)),
+        database=connection.info.dbname,
+        user=settings.connect.database_user,
+        tables=tuple(dict.fromkeys(wanted)),
+        partitions=partitions,
+        replication_factor=settings.kafka.replication_factor,
+    )

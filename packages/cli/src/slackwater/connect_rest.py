@@ -1,0 +1,80 @@
+"""Kafka Connect's REST interface, as far as a connector's configuration needs it."""
+
+import json
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from slackwater.errors import CommandConfigError, CommandInputError, unreachable
+
+_SECONDS = 30
+_NOT_FOUND = 404
+
+
+class ConnectRest:
+    """One Kafka Connect cluster.
+
+    Args:
+        url: ``http://host:port`` of its REST interface.
+
+    Raises:
+        CommandConfigError: the address is none of HTTP.
+    """
+
+    def __init__(self, url: str) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise CommandConfigError("setting connect.url: expected http://host:port or https://host:port")
+        self._url = url.rstrip("/")
+
+    def properties(self, name: str) -> dict[str, str] | None:
+        """Returns a connector's configuration; None: there is no connector of this name.
+
+        Raises:
+            CommandUnavailableError: Kafka Connect does not answer.
+        """
+        found = self._ask("GET", f"/connectors/{quote(name)}/config", may_be_absent=True)
+        return None if found is None else {str(key): str(value) for key, value in found.items()}
+
+    def errors(self, properties: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Returns what the connector itself says of its configuration: property and error.
+
+        Raises:
+            CommandUnavailableError: Kafka Connect does not answer.
+            CommandInputError: it does not know such a connector.
+        """
+        plugin = properties["connector.class"].rpartition(".")[2]
+        path = f"/connector-plugins/{quote(plugin)}/config/validate"
+        answer = self._ask("PUT", path, {"name": "validation", **properties}) or {}
+        values = [each["value"] for each in answer.get("configs", ())]
+        return [(value["name"], error) for value in values for error in value["errors"]]
+
+    def configure(self, name: str, properties: Mapping[str, str]) -> None:
+        """Makes a connector, or gives it another configuration.
+
+        Raises:
+            CommandUnavailableError: Kafka Connect does not answer.
+            CommandInputError: it refuses the configuration.
+        """
+        self._ask("PUT", f"/connectors/{quote(name)}/config", properties)
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, str] | None = None, *, may_be_absent: bool = False
+    ) -> dict[str, Any] | None:
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(  # noqa: S310 - the scheme was checked
+            self._url + path, data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - likewise
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except HTTPError as error:
+            if error.code == _NOT_FOUND and may_be_absent:
+                return None
+            said = error.read().decode(errors="replace")
+            raise CommandInputError(f"Kafka Connect refuses {method} {path}: {said}") from error
+        except (URLError, HTTPException, OSError, ValueError) as error:
+            raise unreachable("Kafka Connect", f"{method} {path}", str(error)) from error
