@@ -1,12 +1,16 @@
 """What ``slackwater status`` says."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
-from slackwater.commands.status import status_lines
-from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore
+from slackwater import main
+from slackwater.commands.status import source_status, status_lines
+from slackwater_control import PipelineState
+from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, PublishedCut, epoch_ms
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -92,3 +96,56 @@ def test_a_sidecar_that_gave_up_is_not_called_silent(store: InMemoryMarkerStore)
     store.set_status("inv", replace(running(60, "offsets are gone"), state=FrontierState.FAILED))
     assert "failed: offsets are gone" in text(store)
     assert "silent" not in text(store)
+
+
+def test_programs_get_the_same_and_a_verdict(store: InMemoryMarkerStore) -> None:
+    found = source_status(store, "inv", 1, NOW_MS, [])
+    assert (found.is_well, found.state, found.frontier, found.lag_ms) == (True, "running", "1/FF", 400)
+    assert (found.event_count, found.open_transactions, found.pipelines) == (12345, (), ())
+
+
+def test_a_source_of_which_nothing_is_known_is_not_well() -> None:
+    found = source_status(InMemoryMarkerStore(), "inv", 1, NOW_MS, None)
+    assert (found.is_well, found.state, found.frontier, found.pipelines) == (False, None, None, None)
+
+
+@pytest.mark.parametrize("state", [state for state in FrontierState if state is not FrontierState.RUNNING])
+def test_a_source_that_does_not_move_is_not_well(store: InMemoryMarkerStore, state: FrontierState) -> None:
+    store.set_status("inv", replace(running(), state=state))
+    assert not source_status(store, "inv", 1, NOW_MS, []).is_well
+
+
+def test_a_silent_sidecar_is_not_well(store: InMemoryMarkerStore) -> None:
+    store.set_status("inv", running(seconds_ago=600))
+    assert not source_status(store, "inv", 1, NOW_MS, []).is_well
+
+
+@pytest.mark.parametrize(
+    ("state", "is_well"), [("running", True), ("left", True), ("failed", False), ("vanished", False)]
+)
+def test_a_pipeline_that_failed_or_vanished_is_trouble(
+    store: InMemoryMarkerStore, state: str, is_well: bool
+) -> None:
+    pipeline = SimpleNamespace(state=PipelineState(state))
+    assert source_status(store, "inv", 1, NOW_MS, [pipeline]).is_well is is_well  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("is_known", "code"), [(True, 0), (False, 1)])
+def test_the_exit_code_says_it_too(
+    store: InMemoryMarkerStore,
+    is_known: bool,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = store if is_known else InMemoryMarkerStore()
+    if is_known:
+        kept.set_status("inv", replace(running(), wall_ms=epoch_ms(datetime.now(UTC))))  # noqa: TID251
+    monkeypatch.setattr(kept, "close", lambda: None, raising=False)
+    monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: kept)
+    arguments = ["status", "--source", "inv", "--redis-url", "redis://h:1"]
+    assert main.run([*arguments, "--json"]) == code
+    said = json.loads(capsys.readouterr().out)
+    assert (said["source"], said["is_well"], said["pipelines"]) == ("inv", is_known, None)
+    assert main.run(arguments) == code
+    assert "pipelines: not shown, since --bootstrap is not given" in capsys.readouterr().out

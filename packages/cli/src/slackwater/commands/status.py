@@ -1,9 +1,11 @@
 """``slackwater status``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import click
+import msgspec
 
 from slackwater.conversion import kafka_settings, redis_settings
 from slackwater.doctor.facts import is_silent
@@ -11,7 +13,8 @@ from slackwater.invocation import required, setting, start_command
 from slackwater.output import Output, ago, aligned
 from slackwater.pipelines import pipeline_table, read_topology
 from slackwater.settings import Settings
-from slackwater_markers import MarkersError, MarkerStore, RedisMarkerStore
+from slackwater_control import PipelineNode, PipelineState
+from slackwater_markers import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
 
 
@@ -20,8 +23,9 @@ from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, for
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers; without, no pipelines.")
 @setting("timeline", "--timeline", type=int, help="Of the source's LSNs.  [default: 1]")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
-def status(ctx: click.Context) -> None:
+def status(ctx: click.Context, as_json: bool) -> None:
     """Show a source: frontier, state, lag, open transactions, pipelines.
 
     Of the source it shows what the sidecar says in Redis; `slackwater doctor` compares that with the cut log.
@@ -29,9 +33,12 @@ def status(ctx: click.Context) -> None:
     have been read per table, and since when. Pipelines are shown as they told Kafka of themselves;
     `slackwater topology` says more of them.
 
+    Exit code: 0 if the frontier moves and no pipeline of the source has failed or vanished; 1 otherwise.
+
     \b
-    Example:
+    Examples:
       slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
+      slackwater status --source inv --json | jq .lag_ms
 
     docs/glossary.md explains the words, docs/sidecar.md how the frontier moves.
     """
@@ -40,25 +47,95 @@ def status(ctx: click.Context) -> None:
     redis = redis_settings(settings, "where the sidecar publishes")
     store = RedisMarkerStore.connect(redis.url, password=redis.password)
     now, output = SystemClock().now(), Output()
+    pipelines, problem = _pipelines(settings, source, now)
     try:
-        for line in status_lines(store, source, settings.timeline, now):
-            output.line(line)
+        found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines)
+        lines = [] if as_json else status_lines(store, source, settings.timeline, now)
     finally:
         store.close()
-    output.line()
-    for line in _pipelines(settings, source, now):
-        output.line(line)
+    if as_json:
+        output.line(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        shown = [problem] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
+        for line in (*lines, "", *shown):
+            output.line(line)
+    ctx.exit(0 if found.is_well else 1)
 
 
-def _pipelines(settings: Settings, source: str, now: datetime) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """What is known of a source, for programs."""
+
+    source: str
+    timeline: int
+    is_well: bool
+    """The frontier moves, and no pipeline has failed or vanished, as far as is known."""
+    state: str | None
+    """As the sidecar says; None: none has said anything."""
+    detail: str
+    """What a person needs beyond the state; empty when all is well."""
+    sidecar: str | None
+    heard_ms: int | None
+    """The sidecar's newest word, milliseconds since the epoch."""
+    frontier: str | None
+    """Commit LSN of the newest cut, as PostgreSQL writes it; None: there is none."""
+    lag_ms: int | None
+    """By how much the newest cut's commit is older than now."""
+    event_count: int | None
+    open_transactions: tuple[OpenTransaction, ...]
+    pipelines: tuple[PipelineNode, ...] | None
+    """Those that read the source; None: not known."""
+
+
+def source_status(
+    store: MarkerStore,
+    source: str,
+    timeline: int,
+    now_ms: int,
+    pipelines: Sequence[PipelineNode] | None,
+) -> SourceStatus:
+    """Returns what Redis has of the source, beside its pipelines; see :func:`status_lines`.
+
+    Raises:
+        MarkerStoreUnavailableError: the store is away.
+    """
+    said, timeline = _status(store, source, timeline)
+    newest = store.newest(source, timeline)
+    moves = said is not None and said.state is FrontierState.RUNNING and not is_silent(said, now_ms)
+    trouble = (PipelineState.FAILED, PipelineState.VANISHED)
+    return SourceStatus(
+        source=source,
+        timeline=timeline,
+        is_well=moves and not any(each.state in trouble for each in pipelines or ()),
+        state=str(said.state) if said else None,
+        detail=said.detail if said else "",
+        sidecar=said.sidecar if said else None,
+        heard_ms=said.wall_ms if said else None,
+        frontier=format_position(newest.cut.lsn) if newest else None,
+        lag_ms=max(0, now_ms - newest.cut.commit_ts_ms) if newest else None,
+        event_count=newest.cut.event_count if newest else None,
+        open_transactions=tuple(store.open(source)),
+        pipelines=None if pipelines is None else tuple(pipelines),
+    )
+
+
+def _status(store: MarkerStore, source: str, timeline: int) -> tuple[FrontierStatus | None, int]:
+    """Returns what the sidecar has said, and the timeline that counts."""
+    said = store.status(source)
+    if said is not None and said.timeline is not None:
+        timeline = max(timeline, said.timeline)
+    return said, timeline
+
+
+def _pipelines(settings: Settings, source: str, now: datetime) -> tuple[Sequence[PipelineNode] | None, str]:
+    """Returns the pipelines of the source, or why they are not known."""
     if settings.kafka.bootstrap is None:
-        return ["pipelines: not shown, since --bootstrap is not given"]
-    now_ms = epoch_ms(now)
+        return None, "pipelines: not shown, since --bootstrap is not given"
     try:
-        topology = read_topology(kafka_settings(settings, "where pipelines register"), now_ms, source)
+        topology = read_topology(kafka_settings(settings, "where pipelines register"), epoch_ms(now), source)
     except MarkersError as error:
-        return [f"pipelines: not known: {error}"]
-    return pipeline_table([each for each in topology.pipelines if each.source == source], now_ms)
+        return None, f"pipelines: not known: {error}"
+    return [each for each in topology.pipelines if each.source == source], ""
 
 
 def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
@@ -73,9 +150,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
     Raises:
         MarkerStoreUnavailableError: the store is away.
     """
-    status = store.status(source)
-    if status is not None and status.timeline is not None:
-        timeline = max(timeline, status.timeline)
+    status, timeline = _status(store, source, timeline)
     newest = store.newest(source, timeline)
     if status is None and newest is None:
         return [
