@@ -217,3 +217,18 @@ def test_what_cannot_be_read_is_named(world: World, capsys: pytest.CaptureFixtur
     assert "no pipeline 'nobody' has written to this lake" in err
     _, err = asked(world, capsys, "wait", "--pipeline", "nobody", "--lsn", 1, code=1)
     assert "nobody" in err
+
+
+def test_a_view_is_followed_commit_by_commit(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = world.pipeline("kafka")
+    pipeline.publish({1: 10, 2: 20})
+    pipeline.publish({1: None, 3: 30})
+    topic = f"{pipeline.folder.name}.one"
+    out, _ = asked(world, capsys, "tail", topic, "--from-beginning", "--commits", 2, "--json")
+    commits = [json.loads(line) for line in out.splitlines()]
+    shown = [{each["key"]["id"]: each["document"] for each in commit["documents"]} for commit in commits]
+    assert shown == [
+        {1: {"id": 1, "value": 10}, 2: {"id": 2, "value": 20}},
+        {1: None, 3: {"id": 3, "value": 30}},
+    ]
+    assert [commit["lsn"] for commit in commits] == ["0/64", "0/C8"]

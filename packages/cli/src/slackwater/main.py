@@ -32,6 +32,7 @@ COMMANDS = {
     "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
     "snapshots": "Show at which commit pipelines of a source can be read together, and who is waited for.",
     "lease": "Show, renew and end leases: views that stay readable at one commit for a reader.",
+    "tail": "Show what commits change in a view, as they become visible.",
     "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
     "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
     "messaging": "Check that the messages of a service are in their topics.",

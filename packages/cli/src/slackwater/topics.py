@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from slackwater.errors import CommandUnavailableError
+from slackwater.errors import CommandUnavailableError, unreachable
 from slackwater_markers.kafka_retry import KafkaRetry, watermark_offsets
+from slackwater_protocol import KafkaSettings
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,22 @@ def read_to_end(
                     del ends[place.topic, place.partition]
     except KafkaException as error:
         raise _unreadable(", ".join(topics), str(error)) from error
+    finally:
+        consumer.close()
+
+
+def known_topics(kafka: KafkaSettings) -> frozenset[str]:
+    """Returns the names of all topics that the brokers tell of.
+
+    Raises:
+        CommandUnavailableError: they do not answer.
+    """
+    consumer = open_consumer(kafka.bootstrap, kafka.options)
+    try:
+        retry = KafkaRetry("listing the topics", REQUEST_SECONDS)
+        return frozenset(retry.call(lambda seconds: consumer.list_topics(timeout=seconds).topics))
+    except KafkaException as error:
+        raise unreachable(f"Kafka at {kafka.bootstrap}", "which topics are there?", str(error)) from error
     finally:
         consumer.close()
 
