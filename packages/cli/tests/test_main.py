@@ -233,3 +233,15 @@ def test_without_a_signal_the_exit_code_is_zero() -> None:
     with stop_on_signals("it") as stop:
         assert stop.exit_code == 0
         assert isinstance(stop.event, threading.Event)
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("slackwater sc", "schema"), ("slackwater run --check", "--checkpoint")]
+)
+def test_the_shell_completes_commands_and_options(words: str, completed: str) -> None:
+    code = "from slackwater.main import main; main()"
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    environment = os.environ | {"_SLACKWATER_COMPLETE": "bash_complete"} | asked
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [f"plain,{completed}"], done.stderr

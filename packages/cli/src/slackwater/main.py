@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.",
     "certify": "Check every output of a stream processor against the database it came from.",
     "test": "Run the tests of a pipeline's views, without servers.",
+    "preview": "Show what the views in DIR say of a running source, and publish nothing.",
     "explain": "Show by which stages the pipeline in DIR computes its views, and why.",
     "schema": "Write the tables that a pipeline reads, or compare them with the database.",
     "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",

@@ -1,0 +1,137 @@
+"""``slackwater preview``."""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+
+import click
+
+from slackwater.conversion import kafka_settings
+from slackwater.invocation import setting, start_command
+from slackwater.output import Output
+from slackwater.pipeline_folders import pipeline_folder
+from slackwater.stopping import stop_on_signals
+from slackwater_cdc.envelope import decode_change
+from slackwater_client import ChangeTopics, Commit, ConsumerSettings, Transaction, TransactionalConsumer
+from slackwater_engine.local import ChangeEvent, LocalEngine
+from slackwater_engine.payloads import Document
+from slackwater_protocol import format_position, from_epoch_ms
+
+_LOOK = timedelta(seconds=1)
+_NOW = timedelta(0)
+MOST_EVENTS = 50_000
+"""So many change events of a backlog are computed at once."""
+
+
+@click.command()
+@click.argument("pipeline", metavar="DIR")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the source.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Documents that are shown at once.",
+)
+@click.option("--commits", type=click.IntRange(min=1), metavar="N", help="End after so many transactions.")
+@click.pass_context
+def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -> None:
+    """Show what the views in DIR say of a running source, and publish nothing.
+
+    Reads the source's topics from their beginning, whole transactions only, and computes the views in this
+    process: no Spark, no checkpoint, no output, and nothing is registered. Then it goes on with each
+    transaction as it comes, until Ctrl-C. A sidecar has to work for the source.
+
+    All rows that the views read are kept in memory: meant for sources of some hundred thousand rows. The
+    connector's records have to be in JSON.
+
+    \b
+    Examples:
+      slackwater preview revenue --bootstrap localhost:9092
+      slackwater preview revenue --most 3
+    """
+    from slackwater_spark.pipeline import load_pipeline
+    from slackwater_spark.sink import Emit
+
+    settings, output = start_command(ctx), Output()
+    definition = load_pipeline(pipeline_folder(pipeline))
+    kafka = kafka_settings(settings, "where the source is")
+    engine = LocalEngine(
+        definition.plan,
+        buckets=1,
+        every_commit=definition.emit is Emit.TRANSACTIONS,
+        evaluators=definition.evaluators,
+    )
+    inputs = ChangeTopics(source=definition.source, tables=definition.tables, routed=definition.topics)
+    group, reading = f"slackwater-preview-{uuid.uuid4().hex}", ConsumerSettings(stores_positions=False)
+    names, seen = [view.name for view in definition.plan.views], 0
+    with (
+        stop_on_signals(f"the preview of {definition.name}") as stop,
+        TransactionalConsumer(kafka, inputs, group=group, settings=reading) as consumer,
+    ):
+        output.line(f"{definition.name}: reading source {definition.source}; nothing is published")
+        while not stop.event.is_set() and (commits is None or seen < commits):
+            transactions, events = _together(consumer, None if commits is None else commits - seen)
+            if not transactions:
+                continue
+            seen += len(transactions)
+            documents = engine.run(events, first_lsn=transactions[0].lsn)
+            shown = {names[number]: of_view for number, of_view in documents.items()}
+            for line in preview_lines(transactions, len(events), shown, most):
+                output.line(line)
+    ctx.exit(stop.exit_code)
+
+
+def _together(consumer: TransactionalConsumer, most: int | None) -> tuple[list[Commit], list[ChangeEvent]]:
+    """Waits for a transaction, and takes those that are there behind it, so that a backlog is soon read."""
+    commits: list[Commit] = []
+    events: list[ChangeEvent] = []
+    transaction = consumer.poll(_LOOK)
+    while transaction is not None:
+        commits.append(transaction.commit)
+        events += change_events(transaction)
+        if len(events) >= MOST_EVENTS or len(commits) == most:
+            break
+        transaction = consumer.poll(_NOW)
+    return commits, events
+
+
+def change_events(transaction: Transaction) -> Iterator[ChangeEvent]:
+    """Yields the changes of a transaction, as the engine takes them.
+
+    Raises:
+        BadInputError: a record is no change event.
+    """
+    for record in transaction:
+        change = decode_change(record.value() or b"")
+        before = None if change.before is None else bytes(change.before)
+        after = None if change.after is None else bytes(change.after)
+        yield change.table, change.op, transaction.commit.lsn, before, after, change.lsn
+
+
+def preview_lines(
+    commits: Sequence[Commit], events: int, documents: dict[str, list[Document]], most: int
+) -> Iterator[str]:
+    """Writes what transactions change in the views.
+
+    Args:
+        commits: Of the transactions.
+        events: The number of their change events.
+        documents: By view.
+        most: So many documents of a view are written.
+    """
+    newest = commits[-1]
+    at = f"{from_epoch_ms(newest.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC"
+    count = "1 transaction" if len(commits) == 1 else f"{len(commits):,} transactions"
+    yield f"{format_position(newest.lsn)}  {at}  {count}, {events:,} change events"
+    for view, changed in documents.items():
+        yield from _view_lines(view, changed, most)
+
+
+def _view_lines(view: str, changed: Iterable[Document], most: int) -> Iterator[str]:
+    documents = list(changed)
+    for _, key, document in documents[:most]:
+        text = "deleted" if document is None else document.decode()
+        yield f"  {view}  {key.decode()}  {text}"
+    if len(documents) > most:
+        yield f"  {view}  and {len(documents) - most:,} more"
