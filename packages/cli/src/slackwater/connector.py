@@ -172,7 +172,8 @@ def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Fin
         text = f"{plan.user} may not read {', '.join(parts)}: the snapshot would fail"
         yield Finding("privileges", Verdict.PROBLEM, text, apply)
     else:
-        yield Finding("privileges", Verdict.OK, f"{plan.user} may read {len(plan.tables)} tables")
+        count = "the table" if len(plan.tables) == 1 else f"all {len(plan.tables)} tables"
+        yield Finding("privileges", Verdict.OK, f"{plan.user} may read {count}")
     yield from _publication_findings(plan, facts, apply)
     if facts.nameless:
         text = f"{', '.join(facts.nameless)}: no primary key, so PostgreSQL refuses updates and deletes"

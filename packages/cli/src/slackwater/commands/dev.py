@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
@@ -142,6 +143,8 @@ def _values(status: "StackStatus") -> dict[str, str]:
         "connect": "connect.url",
     }
     found = {path: server.address for name, path in paths.items() if (server := status.server(name))}
+    if (url := found.get("postgres.url")) is not None:
+        found["connect.database_user"] = urlsplit(url).username or ""
     return {"source": status.prefix, **found, "dev.folder": str(status.folder.resolve())}
 
 
