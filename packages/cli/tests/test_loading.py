@@ -72,6 +72,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "run.available_now": "1",
         "run.class_archive": "0",
         "run.accept_changed_output": "1",
+        "run.allow_missing_tables": "1",
         "sidecar.evidence": "inv.a=counts",
         "sidecar.topics": "inv.a=a",
         "redis.url": "redis://h",

@@ -251,7 +251,7 @@ def test_status_shows_the_pipelines_of_its_source(
 ) -> None:
     log.register(ORDERS)
     log.register(REVENUE)
-    assert main.run(["status", "--source", "inv"]) == 0
+    assert main.run(["status", "--source", "inv"]) == 1, "no sidecar is known"
     shown = capsys.readouterr().out
     assert "orders running" in " ".join(shown.split())
     assert "revenue" not in shown
@@ -265,10 +265,10 @@ def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_show
         raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no right")
 
     monkeypatch.setattr(log, "read", away)
-    assert main.run(["status", "--source", "inv"]) == 0
+    assert main.run(["status", "--source", "inv"]) == 1, "no sidecar is known"
     assert "pipelines: not known: read of Kafka topic" in capsys.readouterr().out
     monkeypatch.delenv("SLACKWATER_BOOTSTRAP")
-    assert main.run(["status", "--source", "inv"]) == 0
+    assert main.run(["status", "--source", "inv"]) == 1, "no sidecar is known"
     assert "pipelines: not shown, since --bootstrap is not given" in capsys.readouterr().out
 
 
