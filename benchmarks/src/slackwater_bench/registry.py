@@ -15,6 +15,7 @@ from slackwater_bench.scenarios.probes import (
     ENGINE_PROFILE,
     LAKE,
     POSTGRES_OUTPUT,
+    SHARED_ROWS,
     SIDECAR_MEMORY,
     SIDECAR_PROFILE,
     SINK_ALONE,
@@ -67,6 +68,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ENGINE_COST,
         ENGINE_SKEW,
         ENGINE_PROFILE,
+        SHARED_ROWS,
     )
 }
 

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,6 +33,14 @@ VIEWS = {
     "grouped": """
         SELECT TRANSACTIONALLY status, count(*) AS n, min(total) AS least, max(total) AS most
         FROM s.orders GROUP BY status
+    """,
+    "joined": """
+        SELECT TRANSACTIONALLY o.id, count(p.id) AS n, max(p.total) AS most
+        FROM s.orders o LEFT JOIN s.orders p ON p.id = o.id GROUP BY o.id
+    """,
+    "finer": """
+        SELECT TRANSACTIONALLY o.status, o.total, count(*) AS n
+        FROM s.orders o JOIN s.orders p ON p.status = o.status GROUP BY o.status, o.total
     """,
 }
 
@@ -67,11 +76,11 @@ class Evaluations:
             evaluation = processor._evaluation  # noqa: SLF001 - which nothing else tells apart
 
             class Counted:
-                has_own_partials = evaluation.has_own_partials
+                may_be_together = evaluation.may_be_together
 
-                def __call__(_, events: Any, contents: Contents) -> Any:
+                def __call__(_, events: Any, contents: Contents, keys: Any = None) -> Any:
                     self.contents.append(contents)
-                    return evaluation(events, contents)
+                    return evaluation(events, contents, keys)
 
             processor._evaluation = Counted()  # type: ignore[assignment]  # noqa: SLF001
 
@@ -209,6 +218,30 @@ def test_small_buckets_are_one_evaluation_and_large_ones_one_each(
         monkeypatch.setattr("slackwater_engine.bucket.MAX_TOGETHER_BYTES", limit)
         engine.process(packed)
         assert evaluations.taken() == expected
+
+
+@pytest.mark.parametrize(("view", "expected"), [("joined", 1), ("finer", BUCKETS)])
+def test_groups_with_the_key_of_their_stage_are_evaluated_together_others_are_not(
+    evaluations: Evaluations, view: str, expected: int
+) -> None:
+    engine = LocalEngine(compiled(view), buckets=BUCKETS)
+    engine.run([order(number, 100, status=f"{number}") for number in range(30)])
+    assert evaluations.taken() == expected
+
+
+def test_groups_that_turn_out_to_have_other_keys_are_evaluated_bucket_by_bucket(
+    evaluations: Evaluations,
+) -> None:
+    plan = compiled("finer")
+    (stage,) = plan.stages
+    assert stage.accumulate is not None
+    claimed = replace(stage, accumulate=replace(stage.accumulate, has_stage_key=True))
+    batch = [order(number, 100, status=f"{number % 7}", total=number) for number in range(30)]
+    shown = [
+        LocalEngine(each, buckets=BUCKETS).run(batch) for each in (plan, replace(plan, stages=(claimed,)))
+    ]
+    assert evaluations.taken() == BUCKETS + 1 + BUCKETS
+    assert sorted(shown[0][0]) == sorted(shown[1][0]) != []
 
 
 def test_a_single_bucket_is_not_evaluated_through_others(evaluations: Evaluations) -> None:

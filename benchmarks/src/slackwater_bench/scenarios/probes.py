@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import SEED
@@ -13,8 +14,10 @@ from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
 from slackwater_bench.usage import redis_counters
 from slackwater_devstack import PostgresServer
 from slackwater_testing.generator.fill import TopicFiller
-from slackwater_testing.workloads.workload import Workload
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.workloads.workload import REPOSITORY, Workload
 
+PIPELINES = REPOSITORY / "pipelines"
 CUTS_SECONDS = 300.0
 PARTITIONS = 4
 
@@ -73,6 +76,69 @@ ENGINE_PROFILE = Scenario(
             "planning",
             "other threads",
         )
+    ),
+)
+
+
+SHARED_ROWS_SECONDS = 600.0
+TOGETHER, APART = "together", "apart"
+
+
+def run_shared_rows(parameters: Parameters, context: RunContext) -> Measured:
+    """One run: each way twice, in a process of its own each time; the machine may become faster or slower."""
+    found: dict[str, dict[str, Any]] = {}
+    for way in (APART, TOGETHER, TOGETHER, APART):
+        context.say(f"rows are kept {way}")
+        once = run_probe(
+            context.environment,
+            "packages/engine/probes/shared_rows.py",
+            PIPELINES / "shop",
+            way,
+            parameters["orders"],
+            parameters["events"],
+            SMALL_BATCHES,
+            seconds=SHARED_ROWS_SECONDS,
+        )
+        found[way] = _with_mean_speed(found[way], once) if way in found else once
+    if found[APART]["documents"] != found[TOGETHER]["documents"]:
+        raise RunFailedError("shared rows", f"the ways do not publish the same: {found}")
+    ratios = {
+        f"{name}_ratio": round(found[TOGETHER][name] / found[APART][name], 3)
+        for name in ("events_per_second", "state_bytes", "ms_per_small_batch")
+    }
+    return Measured(found[TOGETHER]["events_per_second"], {**found, **ratios})
+
+
+def _with_mean_speed(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return one | {name: round((one[name] + other[name]) / 2, 2) for name in _SPEEDS}
+
+
+_SPEEDS = ("events_per_second", "ms_per_small_batch")
+SMALL_BATCHES = 200
+
+SHARED_ROWS = Scenario(
+    name="shared-rows",
+    version=1,
+    unit="change events per CPU second",
+    direction=Direction.HIGHER,
+    measures="Change events of orders and their lines that the stages of `pipelines/shop` take in a second of"
+    " processor time, packing included, in batches of 50,000; processor milliseconds of a batch of ten; and"
+    " the live bytes of the state. In one process with indexes on disk, without Spark; each way twice, the means."
+    " `together` as a pipeline runs: stages that read the same tables by the same keys keep their rows once."
+    " `apart`: each keeps its own.",
+    why="What sharing saves, and that it costs no speed.",
+    points=({"orders": 20_000, "events": 300_000},),
+    quick_points=({"orders": 2_000, "events": 50_000},),
+    run=run_shared_rows,
+    columns=(
+        "apart.events_per_second",
+        "events_per_second_ratio",
+        "together.state_bytes",
+        "apart.state_bytes",
+        "state_bytes_ratio",
+        "together.ms_per_small_batch",
+        "apart.ms_per_small_batch",
+        "ms_per_small_batch_ratio",
     ),
 )
 

@@ -10,22 +10,18 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from slackwater_engine.accumulate.groups import AccumulateEvaluation
 from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.evaluate.evaluators import Evaluators, PartEvaluator, stage_name
-from slackwater_engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
-from slackwater_engine.evaluate.latest import LatestEvaluation
-from slackwater_engine.evaluate.results import route_of
-from slackwater_engine.evaluate.touched_keys import OWN_LSN
+from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater_engine.index.together import BucketRoute, TogetherContents
 from slackwater_engine.owners import KeyOwners, Owners, check_aggregate
 from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome, PackedPayload, decode_events
+from slackwater_engine.payloads import Event, Outcome, PackedPayload, decode_events
 from slackwater_engine.settings import Scope, StageSettings
+from slackwater_engine.stages import GroupElsewhereError, StagesEvaluation
 from slackwater_engine.state.entry import Change
 from slackwater_engine.state.log import BucketLog, LogWrite, log_write
-from slackwater_sql.plan import EnginePlan, Reads, RowsPart, StagePlan, fingerprint
+from slackwater_sql.plan import EnginePlan, StagePlan, fingerprint
 
 MAX_REPLAYED_BLOBS: Final = 256
 """The most blobs that are added to an index that is behind; more are faster loaded anew."""
@@ -49,7 +45,7 @@ class BucketProcessor:
 
         Args:
             plan: The pipeline's.
-            stage: One of its stages.
+            stage: One of its stages that keeps its own rows; those whose rows it keeps run with it.
             settings: How the stages run. Scope `aggregate` needs all rows of a key from one partition.
             evaluators: Make the evaluators of rows parts.
 
@@ -62,7 +58,7 @@ class BucketProcessor:
         if settings.scope is Scope.AGGREGATE:
             check_aggregate(plan)
             self._owners = KeyOwners(packing_spec(plan, settings.buckets))
-        self._evaluation = _StageEvaluation(plan, stage, settings, evaluators)
+        self._evaluation = StagesEvaluation(plan, stage, settings, evaluators)
 
     def process(
         self, payloads: Iterable[tuple[int, bytes]], log: BucketLog, index: BucketIndex
@@ -132,7 +128,7 @@ class BucketProcessor:
     @property
     def _may_be_together(self) -> bool:
         """The bucket of every entry follows from its key."""
-        return self._owners is None and not self._evaluation.has_own_partials
+        return self._owners is None and self._evaluation.may_be_together
 
     def _process_together(
         self,
@@ -148,7 +144,8 @@ class BucketProcessor:
         events = events_in_commit_order(chain.from_iterable(decoded.values()))
         if not all(map(_stage_key, events)):  # a TRUNCATE is told to each bucket
             return None
-        route = BucketRoute(self._buckets, map(_stage_key, events))
+        keys = frozenset(map(_stage_key, events))
+        route = BucketRoute(self._buckets, keys)
         logs = {bucket: find_log(bucket) for bucket in sorted(decoded)}
         for bucket, log in logs.items():
             if not _has_contents_of(log, find_index(bucket)):
@@ -157,7 +154,10 @@ class BucketProcessor:
             by_bucket = {bucket: snapshots.enter_context(find_index(bucket).snapshot()) for bucket in logs}
             if any(contents.token != logs[bucket].head.token for bucket, contents in by_bucket.items()):
                 return None
-            outcome = self._evaluation(events, TogetherContents(by_bucket, route))
+            try:
+                outcome = self._evaluation(events, TogetherContents(by_bucket, route), keys)
+            except GroupElsewhereError:
+                return None
         of_buckets: dict[int, tuple[list[Change], list[int]]] = {}
         for change, growth in zip(outcome.changes, outcome.growths, strict=True):
             changes, growths = of_buckets.setdefault(route.bucket(change[0]), ([], []))
@@ -299,95 +299,3 @@ def _rebuild(log: BucketLog, contents: IndexTransaction) -> None:
     for changes in log.changes():
         contents.apply(changes)
     contents.set_token(token)
-
-
-class _StageEvaluation:
-    """Evaluates what events do to the contents of a stage's buckets; for one thread.
-
-    Pure: the same events and contents give the same outcome.
-    """
-
-    def __init__(
-        self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators
-    ) -> None:
-        """Prepares the evaluation of a stage.
-
-        Args:
-            plan: The pipeline's.
-            stage: One of its stages.
-            settings: How the stages run. In scope `aggregate` each document has the LSN of its newest change.
-            evaluators: Make the evaluator of the stage's rows part.
-        """
-        self._settings = settings
-        self._rows: CommitEvaluation | LatestEvaluation | LoneRowEvaluation | None = None
-        if stage.rows is not None:
-            evaluator = evaluators.rows(plan, stage, settings.limits)
-            self._rows = _rows_evaluation(stage, stage.rows, evaluator, every_commit=settings.every_commit)
-        self._accumulators: AccumulateEvaluation | None = None
-        if stage.accumulate is not None:
-            self._route = route_of(stage.accumulate.output, stage.number)
-            self._accumulators = AccumulateEvaluation(
-                stage.accumulate,
-                name=stage_name(plan, stage),
-                every_commit=settings.every_commit,
-                limits=settings.limits,
-            )
-
-    @property
-    def has_own_partials(self) -> bool:
-        """Groups are kept in the bucket of the rows that make them, not in that of their own key."""
-        return self._rows is not None and self._accumulators is not None
-
-    def __call__(self, events: Sequence[Event], contents: Contents) -> Outcome:
-        """Returns the outcome of events that are sorted by commit LSN; reads `contents`, changes nothing.
-
-        Raises:
-            EngineInputError: An event needs a row that the contents do not have.
-            EngineStateError: More is taken from a group than was ever added.
-            EvaluationError: SQL fails on the rows of a key.
-        """
-        outcome = Outcome(self._settings.buckets)
-        if events:
-            self._change_rows(events, contents, outcome)
-        self._change_groups(events, contents, outcome)
-        return outcome
-
-    def _change_rows(self, events: Sequence[Event], contents: Contents, outcome: Outcome) -> None:
-        if self._rows is None:
-            for at, number, key, _, rest, _ in events:
-                outcome.partials.append((at, number, key, rest if isinstance(rest, bytes) else b""))
-        elif self._settings.every_commit:
-            self._rows(events, contents, outcome, None)
-        else:
-            is_aligned = self._settings.scope is Scope.STRICT
-            self._rows(events, contents, outcome, events[-1][0] if is_aligned else OWN_LSN)
-
-    def _change_groups(self, events: Sequence[Event], contents: Contents, outcome: Outcome) -> None:
-        """Adds the partials of this bucket to its groups and hands on the differences."""
-        if self._accumulators is None:
-            return
-        if self._rows is not None:
-            touches = [event for event in events if event[1] == TOUCH_INPUT]
-            outcome.partials += [(event[0], TOUCH_INPUT, EMPTY_KEY, b"") for event in touches]
-        if not outcome.partials:
-            return
-        for points, rows in self._accumulators(outcome.partials, contents, outcome):
-            self._route(points, rows, outcome)
-
-
-def _rows_evaluation(
-    stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, *, every_commit: bool
-) -> CommitEvaluation | LatestEvaluation | LoneRowEvaluation:
-    """Chooses the way of a rows part."""
-    if not every_commit and _is_read_whole(rows):
-        return LatestEvaluation(stage, rows, evaluator)
-    return (LoneRowEvaluation if has_lone_rows(rows) else CommitEvaluation)(stage, rows, evaluator)
-
-
-def _is_read_whole(rows: RowsPart) -> bool:
-    """Returns whether touched keys are read whole anyway, so that the state before need not be evaluated."""
-    if rows.latest_statement is None:
-        return False
-    if all(mode is Reads.GROUP for mode in rows.reads):
-        return True
-    return all(set(each.table.primary_key) <= set(each.key) for each in rows.inputs)

@@ -6,6 +6,7 @@ Payloads hold events or documents and are addressed to a bucket.
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -173,6 +174,22 @@ class Outcome:
             self.changes.append((name, new))
             before = 0 if old is None else len(name) + len(old)
             self.growths.append((0 if new is None else len(name) + len(new)) - before)
+
+    @contextmanager
+    def changed_once(self) -> Iterator[None]:
+        """Takes the changes within the block only of entries that were not changed before, and no partials.
+
+        Stages whose rows are kept together find the same changes of these rows, each by itself.
+        """
+        known, start = {name for name, _ in self.changes}, len(self.changes)
+        self.partials = []
+        yield
+        if not known:
+            return
+        found = zip(self.changes[start:], self.growths[start:], strict=True)
+        kept = [(change, growth) for change, growth in found if change[0] not in known]
+        self.changes[start:] = [change for change, _ in kept]
+        self.growths[start:] = [growth for _, growth in kept]
 
     def event(self, stage: int, lsn: int, number: int, key: bytes, identity: bytes, row: PackedRow) -> None:
         """Adds an event for a later stage."""

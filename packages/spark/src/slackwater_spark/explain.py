@@ -78,6 +78,8 @@ class ExplainedStage:
     """How many stages there would be in its place if none were shared; 0: not known."""
     state_bytes: int | None
     """What it keeps, before compression; None: no state was looked at."""
+    kept_by: int
+    """The stage that keeps the rows and whatever else of this one, too; 0: itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +184,22 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 def _sharing_lines(explanation: Explanation) -> Iterator[str]:
     """Says what the views have in common, and what that saves."""
+    keepers = {stage.kept_by for stage in explanation.stages} - {0}
+    for keeper in sorted(keepers):
+        sharers = [stage.number for stage in explanation.stages if stage.kept_by == keeper]
+        tables = list(dict.fromkeys(each.table for each in explanation.stages[keeper - 1].inputs))
+        text = f"stage {keeper} keeps the rows of {_listed(tables)} for {_stages_text(sharers)}, too"
+        copies = "twice" if len(sharers) == 1 else f"{len(sharers) + 1} times"
+        yield from _folded("", f"{text}: else they would be kept {copies}")
     shared = [stage for stage in explanation.stages if stage.uses > 1]
     if not shared:
         return
     saved = sum(stage.uses - 1 for stage in shared)
-    sizes = [(stage.uses - 1) * stage.state_bytes for stage in shared if stage.state_bytes is not None]
+    sizes = [
+        (stage.uses - 1) * stage.state_bytes
+        for stage in shared
+        if stage.state_bytes is not None and not stage.kept_by and stage.number not in keepers
+    ]
     space = f", and {sum(sizes):,} bytes of state" if sizes else ""
     numbers = _stages_text([stage.number for stage in shared])
     verb = "stands" if len(shared) == 1 else "stand"
@@ -203,13 +216,14 @@ def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) ->
         key=_key_columns(stage.key, labels),
         why=stage.why,
         inputs=inputs,
-        keeps=tuple(_keeps(stage, inputs, emit)),
+        keeps=tuple(_keeps(stage, plan, inputs, emit)),
         computes=tuple(_computes(stage)),
         sends=_sends(stage, plan),
         sql=dict(_statements(stage, emit)) if with_sql else {},
         views=tuple(view.name for view in plan.views if stage.number in view.stages),
         uses=0,
         state_bytes=None,
+        kept_by=stage.kept_by,
     )
 
 
@@ -231,13 +245,18 @@ def _columns(plan: InputPlan, labels: Mapping[str, str]) -> dict[str, str]:
     return columns
 
 
-def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...], emit: Emit) -> Iterator[str]:
-    if inputs:
+def _keeps(
+    stage: StagePlan, plan: EnginePlan, inputs: tuple[ExplainedInput, ...], emit: Emit
+) -> Iterator[str]:
+    others = [each.number for each in plan.stages if each.kept_by == stage.number]
+    if stage.kept_by:
+        yield f"no rows: stage {stage.kept_by} keeps those that it reads"
+    elif inputs:
         names = dict.fromkeys(
             f"the rows of {each.table}" if not each.stage else f"the rows of stage {each.stage}"
             for each in inputs
         )
-        yield _listed(list(names))
+        yield _listed(list(names)) + (f", for {_stages_text(others)}, too" if others else "")
     if stage.accumulate is not None:
         yield _accumulated(stage.accumulate, dict(stage.labels))
     rows = stage.rows
@@ -384,7 +403,7 @@ def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
     yield from _folded("  sends     ", stage.sends)
     if stage.uses > 1:
         yield from _folded("  shared    ", f"one stage in place of {stage.uses}, for {_listed(stage.views)}")
-    if stage.state_bytes is not None:
+    if stage.state_bytes is not None and not stage.kept_by:
         yield from _folded("  state     ", f"{stage.state_bytes:,} bytes")
     for name, statement in stage.sql.items():
         yield f"  SQL ({name})"

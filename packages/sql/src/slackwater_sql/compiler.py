@@ -7,7 +7,8 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.frontend import ViewText, planning, read_view
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.planner.cutting import Cutter
-from slackwater_sql.planner.sharing import shared
+from slackwater_sql.planner.shared_rows import with_shared_rows
+from slackwater_sql.planner.sharing import shared, with_identities
 from slackwater_sql.session import open_connection
 
 
@@ -30,8 +31,9 @@ def compile_pipeline(
     Raises:
         SqlTextError: A view is outside of what is supported; with the place and what is supported.
     """
+    texts = [text for _, text in views]
     plan = compile_separately(views, catalog, published=published, accumulates=accumulates)
-    return shared(plan, [text for _, text in views])
+    return with_shared_rows(with_identities(shared(plan, texts), texts), catalog)
 
 
 def compile_separately(

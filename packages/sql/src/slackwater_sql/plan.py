@@ -273,6 +273,7 @@ class AccumulatePart:
         is_global: GROUP BY is missing.
         statement: The result at points, in the form that `output` says.
         output: Where the results go.
+        has_stage_key: The groups' key is that of the stage: a group lies in the bucket that its own key says.
     """
 
     key: tuple[KeyColumn, ...]
@@ -280,6 +281,7 @@ class AccumulatePart:
     is_global: bool
     statement: str
     output: Output
+    has_stage_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,10 @@ class StagePlan:
         accumulate: Keeps aggregates.
         why: For people: what the stage does.
         labels: For people: what the user calls the columns that have made-up names, by name.
+        kept_by: Number of an earlier stage with the same key and inputs that keeps the rows of this one, too:
+            this stage is evaluated in the buckets of that one, by the same events; 0: it keeps its own.
+        identity: Equal for stages that compute the same from tables of these names, also of other pipelines;
+            empty: not known.
     """
 
     number: int
@@ -304,6 +310,8 @@ class StagePlan:
     accumulate: AccumulatePart | None
     why: str
     labels: tuple[tuple[str, str], ...] = ()
+    kept_by: int = 0
+    identity: str = ""
 
     @property
     def output(self) -> Output:
@@ -362,6 +370,11 @@ class EnginePlan:
         """Returns the stage of this number."""
         return self.stages[number - 1]
 
+    def kept_with(self, number: int) -> tuple[StagePlan, ...]:
+        """Returns a stage that keeps its own rows, and behind it those whose rows it keeps, too."""
+        others = tuple(stage for stage in self.stages if stage.kept_by == number)
+        return (self.stage(number), *others)
+
     @property
     def levels(self) -> tuple[tuple[int, ...], ...]:
         """Numbers of the stages by level, both ascending; found anew each time.
@@ -415,6 +428,8 @@ def _facts(stage: StagePlan) -> list[object]:
     if stage.accumulate is not None:
         facts.append(_words(stage.accumulate.statement))
         facts += [[each.kind.value, each.scale, each.multiset] for each in stage.accumulate.accumulators]
+    if stage.kept_by:
+        facts.append(f"kept by {stage.kept_by}")
     return facts
 
 

@@ -22,7 +22,7 @@ from slackwater_sql.plan import (
     StagePlan,
 )
 from slackwater_sql.planner.cutting import Cutter
-from slackwater_sql.planner.sharing import shared, stage_identities, stage_uses
+from slackwater_sql.planner.sharing import shared, stage_uses
 from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.session import open_connection
 
@@ -380,7 +380,7 @@ def _stage(stage: StagePlan) -> str:
 def identities(*views: str) -> list[str]:
     """Of the stages of a pipeline, ascending."""
     named = [(f"v{number}.sql", view) for number, view in enumerate(views)]
-    return list(stage_identities(compile_pipeline(named, CATALOG), views).values())
+    return [stage.identity for stage in compile_pipeline(named, CATALOG).stages]
 
 
 def test_a_stage_has_the_same_identity_in_every_pipeline_whatever_is_beside_it() -> None:
@@ -397,6 +397,13 @@ def test_stages_that_compute_something_else_have_other_identities() -> None:
         assert len(plain.intersection(identities(other))) < len(plain)
     first, *_ = identities(WITH_LINES.replace("customers", "people"))
     assert first not in plain, "of another table"
+
+
+def test_a_stage_has_the_same_identity_although_others_need_more_columns_of_its_rows() -> None:
+    more = WITH_LINES.replace("c.name", "c.name, c.region").replace("o.name", "o.name || o.region AS name")
+
+    assert identities(WITH_LINES, more)[0] == identities(WITH_LINES)[0]
+    assert identities(WITH_LINES, more)[2] == identities(more)[0] != identities(WITH_LINES)[0]
 
 
 def test_what_follows_another_stage_is_another_one() -> None:

@@ -20,7 +20,7 @@ from slackwater_engine.evaluate.evaluators import ResultRows
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints
 from slackwater_engine.index.contract import Contents
 from slackwater_engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
-from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part
+from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater_sql.plan import (
     ACCUMULATORS_TABLE,
@@ -66,6 +66,7 @@ class AccumulateEvaluation:
         every_commit: bool,
         limits: StatementLimits = DEFAULT_LIMITS,
         max_points: int = MAX_POINTS_PER_CALL,
+        sharer: int = 0,
     ) -> None:
         """Prepares the evaluation of a part.
 
@@ -76,7 +77,9 @@ class AccumulateEvaluation:
                 after the batch (`latest`).
             limits: For one call.
             max_points: The most points of one evaluation.
+            sharer: The stage's number among those whose rows are kept together.
         """
+        self._sharer = sharer_part(sharer)
         self._key_names = [column.name for column in accumulate.key]
         self._is_global = accumulate.is_global
         self._layout = AccumulatorLayout(accumulate)
@@ -116,7 +119,7 @@ class AccumulateEvaluation:
             EvaluationError: The part's SQL fails on a group.
         """
         additions = _Additions(self._layout, partials, every_commit=self._every_commit)
-        prefixes = {key: part(key) for key in sorted(additions.groups)}
+        prefixes = {key: part(key) + self._sharer for key in sorted(additions.groups)}
         stored = contents.get_many([prefix + ACCUMULATORS_TAG for prefix in prefixes.values()])
         groups = (
             self._applied(self._group(key, prefix, stored), additions, contents, outcome)

@@ -21,6 +21,7 @@ from slackwater_engine.state.entry import (
     digest,
     input_tag,
     part,
+    sharer_part,
 )
 from slackwater_sql.plan import DocumentsOutput, RowsPart, StagePlan
 
@@ -57,11 +58,20 @@ class LatestEvaluation:
     Beside the digest of a key's last document its record key is kept, to delete it by.
     """
 
-    def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator) -> None:
+    def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int = 0) -> None:
+        """Prepares the evaluation.
+
+        Args:
+            stage: The stage.
+            rows: Its rows part.
+            evaluator: Of the part.
+            sharer: The stage's number among those whose rows are kept together.
+        """
         if not isinstance(rows.output, DocumentsOutput):
             msg = f"stage {stage.number}: a statement for live rows, but no documents"
             raise TypeError(msg)
         self._view = rows.output.view
+        self._document_tag = sharer_part(sharer) + DOCUMENT_TAG
         self._touched = TouchedKeys(stage, rows)
         self._tags = [input_tag(number) for number in range(len(rows.inputs))]
         self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
@@ -154,7 +164,7 @@ class LatestEvaluation:
                 kept.append((tail[0], new))
         if len(outcome.changes) == changed and not (self._is_global and last is None):
             return
-        call.add(key, (group + DOCUMENT_TAG, last), kept)
+        call.add(key, (group + self._document_tag, last), kept)
 
     def _merged(
         self, entries: Sequence[Entry], width: int, new_rows: NewRows, outcome: Outcome
@@ -173,7 +183,7 @@ class LatestEvaluation:
                 outcome.change(name, row, new)
                 if new is not None:
                     kept.append((tail[0], new))
-            elif tail == DOCUMENT_TAG:
+            elif tail == self._document_tag:
                 last = row
             elif tail[0] in inputs:
                 kept.append((tail[0], row))

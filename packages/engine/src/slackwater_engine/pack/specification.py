@@ -49,7 +49,7 @@ class PackingSpec:
     """The knowledge that a source needs to pack for the stages of a pipeline.
 
     Attributes:
-        inputs: Of all stages that read tables.
+        inputs: Of all stages that keep rows of tables.
         key: Names of the key's columns in documents; only if there is one stage.
         buckets: Number of buckets of each stage; fixed for a pipeline's life.
         fingerprint: Of the plan.
@@ -106,7 +106,12 @@ def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
         raise ValueError(msg)
     stages = plan.stages
     return PackingSpec(
-        inputs=tuple(i for each in stages for i in stage_inputs(each) if _origin(each, i.number) == 0),
+        inputs=tuple(
+            i
+            for each in stages
+            for i in stage_inputs(each)
+            if not each.kept_by and _origin(each, i.number) == 0
+        ),
         key=tuple(column.name for column in stages[0].key) if len(stages) == 1 else (),
         buckets=buckets,
         fingerprint=fingerprint(plan.stages),

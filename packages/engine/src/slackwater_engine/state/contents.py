@@ -24,10 +24,13 @@ from slackwater_engine.state.entry import (
     group_width,
     input_tag,
     is_digest,
+    tag_of,
 )
 from slackwater_sql.plan import InputPlan, StagePlan
 from slackwater_sql.row_codec import RowCodec
 
+ROWS: Final = "input "
+"""The beginning of the names of kinds of rows; the number of their input follows."""
 DOCUMENTS: Final = "documents"
 GROUPS: Final = "groups"
 VALUES: Final = "values"
@@ -83,7 +86,7 @@ class BucketContents:
 
 def _kind_of(tag: bytes) -> str:
     """Names the kind of entries with this tag."""
-    return _KINDS.get(tag) or f"input {tag[0] - 1}"
+    return _KINDS.get(tag) or f"{ROWS}{tag[0] - 1}"
 
 
 def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
@@ -106,7 +109,7 @@ def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
             group, of_group = name[: group_width(name)], Amount()
         amount = Amount(1, len(name) + len(value))
         of_group.add(amount)
-        kind = _kind_of(name[len(group) : len(group) + 1])
+        kind = _kind_of(tag_of(name, len(group)))
         contents.kinds.setdefault(kind, Amount()).add(amount)
     end_of_group()
     contents.largest = sorted(largest, reverse=True)
@@ -166,7 +169,7 @@ def find_entries(contents: Contents, group: bytes, limit: int) -> list[Entry]:
     """
     found: dict[bytes, list[Entry]] = {}
     for entry in contents.scan(group):
-        of_kind = found.setdefault(entry[0][len(group) : len(group) + 1], [])
+        of_kind = found.setdefault(tag_of(entry[0], len(group)), [])
         if len(of_kind) < limit:
             of_kind.append(entry)
     return [entry for of_kind in found.values() for entry in of_kind]
@@ -179,7 +182,7 @@ def decode_entries(
     readers = dict(_readers(stage))
     result: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for name, value in entries:
-        tag = name[len(group) : len(group) + 1]
+        tag = tag_of(name, len(group))
         if (reader := readers.get(tag)) is not None:
             kind, codec = reader
             names = [column.name for column in codec.columns]

@@ -8,6 +8,8 @@ aggregates are kept. The tag says what the entry is and what its rest means:
 * `ACCUMULATORS_TAG`: a group's counts and sums; no rest.
 * `MULTISET_TAG`: a value of an ordered multiset; number of the multiset (2 bytes), then the sort key.
 * `OWNER_TAG`: the partition that a key's rows come from; no rest.
+* `SHARER_TAG`: an entry, other than a row, of a stage whose rows another one keeps; its number among those
+  stages (1 byte), then its own tag and rest.
 
 Packed keys are msgpack arrays, of which none is a prefix of another, so a group's entries are exactly those
 that start with it. Keys too long for an index entry are represented by a digest, after a byte that starts no
@@ -27,6 +29,7 @@ MAX_INPUTS: Final = 0xEF
 DOCUMENT_TAG: Final = b"\x00"
 ACCUMULATORS_TAG: Final = b"\xf0"
 MULTISET_TAG: Final = b"\xf1"
+SHARER_TAG: Final = b"\xf2"
 OWNER_TAG: Final = b"\xff"
 META_NAME: Final = b"\x00meta"
 """Not the name of an entry: no msgpack array starts with a zero byte."""
@@ -98,6 +101,21 @@ def input_tag(number: int) -> bytes:
         msg = f"input {number} of a stage, expected at most {MAX_INPUTS} inputs; make the view smaller"
         raise ValueError(msg)
     return bytes((number + 1,))
+
+
+def sharer_part(number: int) -> bytes:
+    """Returns what stands behind the group in names of entries, other than rows, of one of several stages.
+
+    Args:
+        number: The stage's among those whose rows are kept together; 0: the one that keeps them.
+    """
+    return SHARER_TAG + bytes((number,)) if number else b""
+
+
+def tag_of(name: bytes, width: int) -> bytes:
+    """Returns the tag of an entry, whichever stage it is of, by the width of its group."""
+    place = width + 2 if name[width : width + 1] == SHARER_TAG else width
+    return name[place : place + 1]
 
 
 def digest(data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from slackwater_sql.plan import (
     StagePlan,
     with_documents_before,
 )
-from slackwater_sql.planner.sharing import stage_identities, stage_uses
+from slackwater_sql.planner.sharing import stage_uses
 
 SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that is a table of a source, <prefix>.<schema>.<table>."""
@@ -86,19 +86,11 @@ class PipelineSql:
             self.views, catalog or self.catalog, published=published, accumulates=accumulates
         )
 
-    def stage_identities(self, plan: EnginePlan) -> dict[int, str]:
-        """Returns for each stage of the plan what is equal for equal stages of other pipelines."""
-        return stage_identities(plan, self._texts)
-
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
         """Returns for each stage how many the views would have in its place if none were shared."""
         accumulates = scope is Scope.STRICT
         plan = compile_separately(self.views, self.catalog, published=published, accumulates=accumulates)
-        return stage_uses(plan, self._texts)[1]
-
-    @property
-    def _texts(self) -> list[str]:
-        return [text for _, text in self.views]
+        return stage_uses(plan, [text for _, text in self.views])[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,7 @@ def make_registration(
         emit=str(definition.emit),
         scope=str(definition.scope),
         tables={table: topics.data(table) for table in definition.tables},
-        stages=_stages(definition),
+        stages=_stages(definition.plan),
         views=tuple(
             _view(definition.plan, view, output, calls_function=calls_function) for view, output in views
         ),
@@ -72,9 +72,7 @@ def with_checkpoint(registration: PipelineRegistration, query_id: str) -> Pipeli
     return replace(registration, pipeline=name, query_id=query_id)
 
 
-def _stages(definition: PipelineDefinition) -> tuple[RegisteredStage, ...]:
-    plan = definition.plan
-    identities = {} if definition.sql is None else definition.sql.stage_identities(plan)
+def _stages(plan: EnginePlan) -> tuple[RegisteredStage, ...]:
     level_of = {number: level for level, numbers in enumerate(plan.levels, 1) for number in numbers}
     earlier: dict[int, list[int]] = {stage.number: [] for stage in plan.stages}
     for stage in plan.stages:
@@ -89,7 +87,7 @@ def _stages(definition: PipelineDefinition) -> tuple[RegisteredStage, ...]:
             tables=_tables(plan, (stage.number,)),
             stages=tuple(earlier[stage.number]),
             why=stage.why,
-            identity=identities.get(stage.number, ""),
+            identity=stage.identity,
         )
         for stage in plan.stages
     )

@@ -45,7 +45,14 @@ from slackwater_sql.plan import (
 )
 from slackwater_sql.planner.accumulating import Accumulation, accumulation
 from slackwater_sql.planner.fragments import Assembly, Fragment, KeptGroups, assemble
-from slackwater_sql.planner.partitioning import Leaves, Partitioning, StageRows, keys_of_group, keys_of_join
+from slackwater_sql.planner.partitioning import (
+    Key,
+    Leaves,
+    Partitioning,
+    StageRows,
+    keys_of_group,
+    keys_of_join,
+)
 from slackwater_sql.planner.stage_list import StageList
 
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both have one type"
@@ -203,12 +210,13 @@ class Cutter:
             below = self._closed(below, _all_read(whole))
         types = self._type_names(assembly, [each.sql for _, each in groups])
         sources = tuple((str(each.column), of) for (_, each), of in zip(groups, types, strict=True))
-        split = self._split_for_groups(below, groups)
+        key, split = self._split_for_groups(below, groups)
         if split is not None:
             below = replace(below, split=split)
         stage, rows = self._feed(below, sources, found, is_inline=split is not None)
         kept = tuple((name, of) for (name, _), of in zip(groups, types, strict=True))
-        accumulated = KeptGroups(stage, kept, found, not aggregate.groups, rows)
+        has_stage_key = key == tuple(each.column for _, each in groups)
+        accumulated = KeptGroups(stage, kept, found, not aggregate.groups, rows, has_stage_key)
         leaf = self._leaves.add(None, whole.columns, aggregate.identity)
         return Fragment(Extend(leaf, unpacked) if unpacked else leaf, accumulated=accumulated)
 
@@ -232,18 +240,19 @@ class Cutter:
 
     def _split_for_groups(
         self, below: Fragment, groups: tuple[tuple[str, Expression], ...]
-    ) -> Partitioning | None:
+    ) -> tuple[Key, Partitioning | None]:
         """Splits a join's inputs so that its rows need not travel to their groups, if that is possible.
 
-        Rows of one table stay with their primary key: their group may have half of all rows.
+        Rows of one table stay with their primary key: their group may have half of all rows. Gives the
+        columns of the groups that the inputs are split by, too.
         """
         if below.accumulated is not None:
-            return None
+            return (), None
         for key in keys_of_group(tuple(each for _, each in groups)):
             split = self._leaves.split(below.relation, key) if key else None
             if split is not None and (len(split) > 1 or set(split[0].key) == set(split[0].leaf.identity)):
-                return split
-        return None
+                return key, split
+        return (), None
 
     def _feed(
         self, below: Fragment, groups: tuple[tuple[str, str], ...], found: Accumulation, *, is_inline: bool

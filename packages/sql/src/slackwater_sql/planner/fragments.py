@@ -36,6 +36,7 @@ class KeptGroups:
         accumulation: What is kept.
         is_global: There is one group, always.
         rows: The rows part of the same stage, if it has one.
+        has_stage_key: The rows of that part are brought together by the groups' key.
     """
 
     stage: int
@@ -43,6 +44,7 @@ class KeptGroups:
     accumulation: Accumulation
     is_global: bool
     rows: RowsPart | None
+    has_stage_key: bool
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:

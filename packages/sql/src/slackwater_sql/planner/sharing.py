@@ -47,14 +47,14 @@ def shared(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
     return _merged(plan, _stand_ins(plan, _id_like_names(texts)))
 
 
-def stage_identities(plan: EnginePlan, texts: Iterable[str]) -> dict[int, str]:
-    """Returns for each stage what is equal for stages that compute the same, also of other pipelines.
+def with_identities(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
+    """Returns the plan with what is equal for stages that compute the same, also of other pipelines.
 
     Stages of equal identity keep equal state, if they read the same source. Equal stages may have different
     ones, if names of their views look as if they were made up.
 
     Args:
-        plan: A plan in which no two stages of rows are equal.
+        plan: A plan in which no two stages of rows are equal, and each has only the columns that it needs.
         texts: As for :func:`shared`.
     """
     written = _id_like_names(texts)
@@ -65,7 +65,9 @@ def stage_identities(plan: EnginePlan, texts: Iterable[str]) -> dict[int, str]:
         for place, stage in enumerate(unit):
             digest = hashlib.sha256(f"{FINGERPRINT_VERSION} {place} {facts}".encode())
             identities[stage.number] = digest.hexdigest()[:_IDENTITY_DIGITS]
-    return identities
+    return replace(
+        plan, stages=tuple(replace(stage, identity=identities[stage.number]) for stage in plan.stages)
+    )
 
 
 def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> tuple[EnginePlan, dict[int, int]]:

@@ -82,6 +82,7 @@ class StageList:
                 is_global=accumulated.is_global,
                 statement=statement,
                 output=output,
+                has_stage_key=accumulated.has_stage_key,
             )
         key = self._stage_key(rows) if rows is not None else accumulate.key if accumulate else ()
         why, labels = _why(assembly.relation, rows, accumulate), self._labels_of(rows, accumulate)
