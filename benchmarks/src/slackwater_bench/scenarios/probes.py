@@ -13,8 +13,8 @@ from slackwater_bench.scenarios import sidecar
 from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
 from slackwater_bench.usage import redis_counters
 from slackwater_devstack import PostgresServer
-from slackwater_testing.generator.fill import TopicFiller
 from slackwater_testing.errors import RunFailedError
+from slackwater_testing.generator.fill import TopicFiller
 from slackwater_testing.workloads.workload import REPOSITORY, Workload
 
 PIPELINES = REPOSITORY / "pipelines"
@@ -123,9 +123,9 @@ SHARED_ROWS = Scenario(
     direction=Direction.HIGHER,
     measures="Change events of orders and their lines that the stages of `pipelines/shop` take in a second of"
     " processor time, packing included, in batches of 50,000; processor milliseconds of a batch of ten; and"
-    " the live bytes of the state. In one process with indexes on disk, without Spark; each way twice, the means."
-    " `together` as a pipeline runs: stages that read the same tables by the same keys keep their rows once."
-    " `apart`: each keeps its own.",
+    " the live bytes of the state. In one process with indexes on disk, without Spark; each way twice, the"
+    " means. `together` as a pipeline runs: stages that read the same tables by the same keys keep their rows"
+    " once. `apart`: each keeps its own.",
     why="What sharing saves, and that it costs no speed.",
     points=({"orders": 20_000, "events": 300_000},),
     quick_points=({"orders": 2_000, "events": 50_000},),
