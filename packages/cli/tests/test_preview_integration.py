@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from slackwater import main
 from slackwater_devstack import DevStack
+from slackwater_protocol.keys import cut_log_topic
 
 pytestmark = pytest.mark.integration
 SECONDS = 120
@@ -26,6 +28,16 @@ def written(stack: DevStack) -> set[str]:
     known = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}).list_topics(timeout=SECONDS)
     own = ("__", "inv.", "slackwater.inv")
     return {name for name in known.topics if not name.startswith(own)}
+
+
+def wait_for_cuts(stack: DevStack) -> None:
+    """Returns when the sidecar has made the topic of its cuts."""
+    admin, pause = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}), threading.Event()
+    for _ in range(SECONDS * 10):
+        if cut_log_topic("inv") in admin.list_topics(timeout=SECONDS).topics:
+            return
+        pause.wait(0.1)
+    pytest.fail("the sidecar has made no topic of cuts")
 
 
 def test_a_running_source_is_shown_and_nothing_is_published(
@@ -47,6 +59,7 @@ def test_a_running_source_is_shown_and_nothing_is_published(
     sidecar = [sys.executable, "-m", "slackwater", "sidecar", "--source", "inv", *servers]
     follows = subprocess.Popen([*sidecar, "--redis-url", stack.redis.url], cwd=tmp_path)
     try:
+        wait_for_cuts(stack)
         capsys.readouterr()
         assert main.run(["preview", str(folder), *servers, "--commits", "3"]) == 0
         lines = capsys.readouterr().out.splitlines()
