@@ -8,7 +8,6 @@ import asyncio
 import json
 import random
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
@@ -35,104 +34,17 @@ from slackwater_client import (
 )
 from slackwater_client.memory import MemoryBroker, MemoryReader
 from slackwater_client.snapshot import Key, common_position
-from slackwater_client.testing import MemoryTopics, World
+from slackwater_client.testing import Change, MemoryTopics, ViewWriter, World
 from slackwater_client.transaction import Place
 from slackwater_protocol import (
     CommitPosition,
-    CommitRecord,
     KafkaSettings,
-    OffsetRange,
-    ProgressRecord,
     SystemClock,
-    TopicState,
-    encode_commit_record,
-    encode_progress_record,
     epoch_ms,
 )
-from slackwater_protocol.keys import commit_topic, progress_topic
+from slackwater_protocol.keys import progress_topic
 
 NOTHING = timedelta(0)
-Change = tuple[str, int, int | None]
-"""View, key and value; None: the key's document is gone."""
-
-
-class Pipeline:
-    """Publishes batches of one commit each; LSNs are 100, 200, 300."""
-
-    def __init__(self, world: World, *views: str, partitions: int = 2, is_latest: bool = False) -> None:
-        self.topics, self.is_latest = world.topics, is_latest
-        self.name = f"p{uuid.uuid4().hex[:10]}"
-        self.views = {view: f"{self.name}_{view}" for view in views}
-        self.partitions = partitions
-        self.batch_id = -1
-        self.lag_ms: int | None = None
-        self.raised_ms = 0
-        self.ends = {topic: [0] * partitions for topic in self.views.values()}
-        self.states: dict[int, dict[str, dict[int, int]]] = {0: {view: {} for view in views}}
-        """By LSN."""
-        for topic in self.views.values():
-            self.topics.make(topic, partitions)
-            self.topics.make(commit_topic(topic))
-        self.topics.make(progress_topic(self.name))
-
-    @property
-    def lsn(self) -> int:
-        return 100 * (self.batch_id + 1)
-
-    def publish(self, *changes: Change, commits: bool = True) -> int:
-        """Makes a batch visible, or aborts it; returns its LSN."""
-        lsn = self.lsn + 100
-        self.topics.begin()
-        state = {view: dict(rows) for view, rows in self.states[self.lsn].items()}
-        for view, key, value in changes:
-            place = self.views[view], key % self.partitions
-            document = None if value is None else json.dumps({"id": key, "value": value}).encode()
-            self.topics.write(place, document, json.dumps({"id": key}).encode())
-            if value is None:
-                state[view].pop(key, None)
-            else:
-                state[view][key] = value
-        ranges: dict[str, dict[int, OffsetRange]] = {}
-        ends = {topic: list(found) for topic, found in self.ends.items()}
-        for (topic, partition), offsets in self.topics.written().items():
-            ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
-            ends[topic][partition] = offsets[-1] + 1
-        record = CommitRecord(
-            pipeline=self.name,
-            source="inv",
-            timeline=1,
-            commit_lsn=lsn,
-            previous_lsn=self.lsn,
-            xid=None if self.is_latest else lsn,
-            commit_ts_ms=lsn,
-            offsets=ranges,
-        )
-        start = (0,) * self.partitions
-        progress = ProgressRecord(
-            pipeline=self.name,
-            query_id="q",
-            batch_id=self.batch_id + 1,
-            source="inv",
-            timeline=1,
-            commit_lsn=lsn,
-            topics={
-                topic: TopicState("", start, tuple(found), self.lag_ms, self.raised_ms)
-                for topic, found in ends.items()
-            }
-            | {commit_topic(topic): TopicState("", (0,), (0,)) for topic in ends},
-        )
-        for topic in self.views.values():
-            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
-        self.topics.write(
-            (progress_topic(self.name), 0), encode_progress_record(progress), self.name.encode()
-        )
-        self.topics.written()
-        self.topics.end(commits=commits)
-        if commits:
-            self.batch_id, self.ends, self.states[lsn] = self.batch_id + 1, ends, state
-        return lsn
-
-
 Open = Callable[..., TopicOutput]
 
 
@@ -149,7 +61,7 @@ def open_output(world: World) -> Iterator[Open]:
         each.close()
 
 
-def rows(pipeline: Pipeline, snapshot: ViewSnapshot) -> dict[str, dict[int, int]]:
+def rows(pipeline: ViewWriter, snapshot: ViewSnapshot) -> dict[str, dict[int, int]]:
     found = {}
     for view, topic in pipeline.views.items():
         documents = [json.loads(document) for document in snapshot.documents[topic]]
@@ -169,7 +81,7 @@ def some_changes(rng: random.Random) -> list[Change]:
 
 def test_views_are_read_as_of_every_commit_that_was_published(world: World, open_output: Open) -> None:
     rng = random.Random(11)
-    pipeline = Pipeline(world, "one", "two")
+    pipeline = ViewWriter(world, "one", "two")
     for _ in range(25):
         if rng.random() < 0.2:
             pipeline.publish(*some_changes(rng), commits=False)
@@ -185,7 +97,7 @@ def test_views_are_read_as_of_every_commit_that_was_published(world: World, open
 
 
 def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:
-    pipeline = Pipeline(world, "one", "two")
+    pipeline = ViewWriter(world, "one", "two")
     pipeline.publish(("one", 1, 10), ("one", 2, 20), ("two", 1, 30))
     topic = pipeline.views["one"]
     found = read_views([open_output(pipeline.name)], [topic], key={"id": 2})
@@ -195,7 +107,7 @@ def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:
 
 
 def test_what_is_not_visible_yet_is_said(world: World, open_output: Open) -> None:
-    pipeline = Pipeline(world, "one")
+    pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 10))
     output = open_output(pipeline.name)
     with pytest.raises(
@@ -210,7 +122,7 @@ def test_what_is_not_visible_yet_is_said(world: World, open_output: Open) -> Non
 def test_states_of_batches_are_known_while_nothing_was_published_since(
     world: World, open_output: Open
 ) -> None:
-    pipeline = Pipeline(world, "one", "two", is_latest=True)
+    pipeline = ViewWriter(world, "one", "two", is_latest=True)
     pipeline.publish(("one", 1, 10), ("two", 1, 10))
     pipeline.publish(("two", 1, 11))
     pipeline.publish()
@@ -222,8 +134,8 @@ def test_states_of_batches_are_known_while_nothing_was_published_since(
 
 
 def test_states_before_the_first_one_are_not_made_up(world: World, open_output: Open) -> None:
-    pipeline = Pipeline(world, "one")
-    pipeline.batch_id = 4
+    pipeline = ViewWriter(world, "one")
+    pipeline.batch_id, pipeline.lsn = 4, 500
     pipeline.states[500] = {"one": {}}
     pipeline.publish(("one", 1, 10))
     pipeline.publish(("one", 1, 11))
@@ -232,7 +144,7 @@ def test_states_before_the_first_one_are_not_made_up(world: World, open_output: 
 
 
 def test_unknown_views_and_pipelines_are_named(world: World, open_output: Open) -> None:
-    pipeline = Pipeline(world, "one")
+    pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 10))
     with pytest.raises(ClientConfigError, match="view 'three' is in none of"):
         read_views([open_output(pipeline.name)], ["three"])
@@ -244,7 +156,7 @@ def test_unknown_views_and_pipelines_are_named(world: World, open_output: Open) 
 def test_several_pipelines_are_read_at_the_commit_that_all_have_reached(
     world: World, open_output: Open
 ) -> None:
-    first, second = Pipeline(world, "one"), Pipeline(world, "two")
+    first, second = ViewWriter(world, "one"), ViewWriter(world, "two")
     for number in range(3):
         first.publish(("one", 1, number))
     for number in range(5):
@@ -259,7 +171,7 @@ def test_several_pipelines_are_read_at_the_commit_that_all_have_reached(
 def test_pipelines_that_publish_batches_are_read_where_batches_of_all_ended(
     world: World, open_output: Open
 ) -> None:
-    first, second = Pipeline(world, "one", is_latest=True), Pipeline(world, "two", is_latest=True)
+    first, second = ViewWriter(world, "one", is_latest=True), ViewWriter(world, "two", is_latest=True)
     first.publish(("one", 1, 1))
     for number in range(3):
         second.publish(("two", number, 1), ("two", 0, number))
@@ -276,7 +188,7 @@ def test_at_level_uncommitted_each_pipeline_is_read_at_its_own_commit(
     world: World, open_output: Open
 ) -> None:
     """The weaker level shows a pair of states that the database never had; the stronger one does not."""
-    first, second = Pipeline(world, "one", is_latest=True), Pipeline(world, "two", is_latest=True)
+    first, second = ViewWriter(world, "one", is_latest=True), ViewWriter(world, "two", is_latest=True)
     for number in range(1, 3):
         first.publish(("one", 1, number))
     for number in range(1, 5):
@@ -295,7 +207,7 @@ def test_at_level_uncommitted_each_pipeline_is_read_at_its_own_commit(
 
 
 def test_a_commit_and_the_level_without_one_exclude_each_other(world: World, open_output: Open) -> None:
-    pipeline = Pipeline(world, "one")
+    pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 1))
     with pytest.raises(ClientConfigError, match="commit 1/0/64 is asked for at level uncommitted"):
         read_views([open_output(pipeline.name)], at=at(100), level=ReadLevel.UNCOMMITTED)
@@ -321,20 +233,20 @@ def clock() -> StoppedClock:
 
 
 @pytest.fixture
-def compacted(memory: World, clock: StoppedClock) -> Callable[[str], tuple[Pipeline, TopicOutput]]:
+def compacted(memory: World, clock: StoppedClock) -> Callable[[str], tuple[ViewWriter, TopicOutput]]:
     """Makes pipelines that publish batches of one view into a topic that is compacted after a while."""
     memory.kafka = broker = MemoryBroker(clock=clock)
     memory.topics = MemoryTopics(broker)
 
-    def make(view: str) -> tuple[Pipeline, TopicOutput]:
-        pipeline = Pipeline(memory, view, is_latest=True)
+    def make(view: str) -> tuple[ViewWriter, TopicOutput]:
+        pipeline = ViewWriter(memory, view, is_latest=True)
         broker.compaction_lags[pipeline.views[view]] = KEPT
         return pipeline, TopicOutput(broker, pipeline.name, clock)
 
     return make
 
 
-Compacted = Callable[[str], tuple[Pipeline, TopicOutput]]
+Compacted = Callable[[str], tuple[ViewWriter, TopicOutput]]
 
 
 def test_the_end_of_a_batch_is_readable_while_nothing_can_have_been_compacted(
@@ -359,7 +271,7 @@ def test_the_end_of_a_batch_is_readable_while_nothing_can_have_been_compacted(
 
 @pytest.mark.integration
 def test_the_configuration_of_a_topic_says_for_how_long_ends_of_batches_are_kept(kafka: World) -> None:
-    pipeline = Pipeline(kafka, "one", is_latest=True)
+    pipeline = ViewWriter(kafka, "one", is_latest=True)
     for value in (10, 11):
         pipeline.publish(("one", 1, value))
     assert isinstance(kafka.kafka, KafkaSettings)
@@ -474,7 +386,7 @@ def test_the_newest_commit_at_which_all_can_be_read_is_found(
 
 
 def test_an_output_of_which_documents_were_removed_is_refused(memory: World) -> None:
-    pipeline = Pipeline(memory, "one", partitions=1)
+    pipeline = ViewWriter(memory, "one", partitions=1)
     pipeline.publish(("one", 1, 10))
     pipeline.publish(("one", 1, 11))
     broker: MemoryBroker = memory.broker
@@ -506,7 +418,7 @@ class CompactingBroker(MemoryBroker):
 def test_a_document_that_is_compacted_away_while_it_is_read_is_found_in_its_newer_form(memory: World) -> None:
     broker = CompactingBroker("_one")
     memory.topics = MemoryTopics(broker)
-    pipeline = Pipeline(memory, "one", partitions=1, is_latest=True)
+    pipeline = ViewWriter(memory, "one", partitions=1, is_latest=True)
     for key in range(4):
         pipeline.publish(("one", key, 0))
     place = pipeline.views["one"], 0
@@ -558,7 +470,7 @@ def test_a_write_is_waited_for_in_all_outputs() -> None:
 
 
 def test_both_are_there_for_event_loops_too(world: World, open_output: Open) -> None:
-    first, second = Pipeline(world, "one"), Pipeline(world, "two")
+    first, second = ViewWriter(world, "one"), ViewWriter(world, "two")
     first.publish(("one", 1, 1))
     for number in range(2):
         second.publish(("two", 1, number))

@@ -18,7 +18,8 @@ import pytest
 from psycopg import sql
 
 from slackwater_client import ClientConfigError, ClientUnavailableError, NotVisibleError
-from slackwater_client.table_switch import LEDGER_VIEW, TableSwitch, switch_tables
+from slackwater_client.switched import Switched
+from slackwater_client.table_switch import LEDGER_VIEW, switch_tables
 from slackwater_devstack import PostgresServer
 from slackwater_protocol import CommitPosition, KafkaSettings, PostgresSettings, Servers
 from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
@@ -55,7 +56,7 @@ class World:
     def table(self, pipeline: PublishingPipeline) -> sql.Identifier:
         return sql.Identifier(pipeline.folder.name.replace(".", "_"), "one")
 
-    def switch(self, pipeline: PublishingPipeline, **options: Any) -> TableSwitch:
+    def switch(self, pipeline: PublishingPipeline, **options: Any) -> Switched:
         return switch_tables(self.url, self.schema, pipeline.folder.name, **options)
 
     def seen(self) -> tuple[str, int, int]:
@@ -75,11 +76,11 @@ def world(postgres_server: PostgresServer, tmp_path: Path) -> Iterator[World]:
 def test_readers_are_switched_and_switched_back(world: World) -> None:
     world.publish(world.old)
     first = world.switch(world.old, timeout=NOW)
-    assert first == TableSwitch(None, None, CommitPosition(1, 100))
+    assert first == Switched(None, None, CommitPosition(1, 100))
     world.publish(world.new, world.new)
     assert world.seen() == (world.name, 100, 100)
     done = world.switch(world.new, timeout=NOW)
-    assert done == TableSwitch(world.name, CommitPosition(1, 100), CommitPosition(1, 200))
+    assert done == Switched(world.name, CommitPosition(1, 100), CommitPosition(1, 200))
     assert world.seen() == (f"{world.name}.v2", 200, 200)
     world.publish(world.new)
     assert world.switch(world.new, timeout=NOW).before == f"{world.name}.v2"

@@ -29,6 +29,7 @@ from slackwater_protocol import (
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
+    ReaderSwitch,
     RegisteredStage,
     RegisteredView,
     RunEnd,
@@ -46,6 +47,7 @@ from slackwater_protocol import (
     decode_open_transaction,
     decode_pipeline_record,
     decode_progress_record,
+    decode_reader_switch,
     encode_commit_record,
     encode_cut,
     encode_lease_record,
@@ -54,6 +56,7 @@ from slackwater_protocol import (
     encode_open_transaction,
     encode_pipeline_record,
     encode_progress_record,
+    encode_reader_switch,
     lease_record_key,
     pipeline_record_key,
 )
@@ -208,6 +211,16 @@ REPORT = PipelineReport(
     end=RunEnd(ended_ms=1795206862409, failure="QueryFailedError: why"),
 )
 WORK = StageWork(stage=2, total_us=900, tasks=3, slowest_us=700, slowest_task=1)
+SWITCH = ReaderSwitch(
+    base_name="orders",
+    pipeline="orders.v2",
+    revision=2,
+    source="inv",
+    timeline=1,
+    commit_lsn=22270488,
+    views={"order_details": "order_details.v2"},
+    switched_ms=1795206861809,
+)
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
     "cut_with_barrier": (CUT_WITH_BARRIER, encode_cut, decode_cut),
@@ -238,6 +251,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
         decode_pipeline_record,
     ),
     "pipeline_report": (REPORT, encode_pipeline_record, decode_pipeline_record),
+    "reader_switch": (SWITCH, encode_reader_switch, decode_reader_switch),
 }
 VERSION_1 = {
     "cut": replace(CUT, skipped=(), late_snapshots=(), has_incremental_rows=False),

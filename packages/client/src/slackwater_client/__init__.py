@@ -22,7 +22,7 @@ from slackwater_client.errors import (
     StateNotKeptError,
     TransactionLostError,
 )
-from slackwater_client.inputs import ChangeTopics, OutputTopics
+from slackwater_client.inputs import ChangeTopics, OutputTopics, PipelineViews
 from slackwater_client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
 from slackwater_client.producer import TransactionalProducer
 from slackwater_client.producer_transaction import ProducerTransaction
@@ -61,6 +61,7 @@ __all__ = [
     "OutcomeUnknownError",
     "OutputTopics",
     "PipelineOutput",
+    "PipelineViews",
     "ProducerFencedError",
     "ProducerSettings",
     "ProducerTransaction",

@@ -368,6 +368,8 @@ class ChangeMerge:
             if group
         ]
 
+    is_over = False
+
     @property
     def wants_commits(self) -> bool:
         """True if it can take more cuts."""

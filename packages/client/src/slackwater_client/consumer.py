@@ -10,7 +10,8 @@ from confluent_kafka import TopicPartition
 
 from slackwater_client.broker import Broker, Stored
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, TransactionLostError
-from slackwater_client.inputs import Inputs, Merge, check_share
+from slackwater_client.feeds import Merge
+from slackwater_client.inputs import Inputs, check_share
 from slackwater_client.kafka import KafkaBroker
 from slackwater_client.shares import Everything, Share
 from slackwater_client.transaction import LanePosition, Piece, Place, Transaction
@@ -251,9 +252,13 @@ class TransactionalConsumer:
     def _next(self) -> Piece | None:
         """Returns what is to be handed out next, if there is something."""
         if self._taken_back is not None:
-            piece, self._taken_back = self._taken_back, None
-            return piece
-        return None if self._merge is None else self._merge.next()
+            taken, self._taken_back = self._taken_back, None
+            return taken
+        piece = None if self._merge is None else self._merge.next()
+        if self._merge is not None and self._merge.is_over:
+            self._note_processed()
+            self._begin(self._lanes)
+        return piece
 
     def _finish_current(self) -> None:
         if self._current is not None and self._current.is_last and not self._is_lost:
@@ -298,7 +303,7 @@ class TransactionalConsumer:
         self._begin({**kept, **self._positions(gained)})
 
     def _begin(self, lanes: Mapping[int, LanePosition]) -> None:
-        self._lanes = dict(sorted(lanes.items()))
+        self._lanes = dict(sorted(self._feed.moved(lanes).items()))
         self._taken_back = None
         self._reader.reset()
         self._merge = self._feed.begin(self._lanes) if lanes else None

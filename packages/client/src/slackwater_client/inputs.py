@@ -1,96 +1,18 @@
-"""What a consumer reads: outputs of a pipeline, or Debezium's own topics; and where it begins."""
+"""What a consumer reads: outputs of a pipeline, or Debezium's own topics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from slackwater_cdc.avro import ToJson
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Broker, Stored
-from slackwater_client.changes import ChangeMerge, ChangeRules
-from slackwater_client.errors import ClientConfigError, RecordsMissingError
-from slackwater_client.log import Log, commit_log, cut_log
-from slackwater_client.outputs import OutputMerge
+from slackwater_client.broker import Broker
+from slackwater_client.changes import ChangeRules
+from slackwater_client.errors import ClientConfigError
+from slackwater_client.feeds import ChangeFeed, Feed, OutputFeed
+from slackwater_client.followed import FollowedFeed
+from slackwater_client.log import commit_log, cut_log
 from slackwater_client.shares import ByPartition, Share
-from slackwater_client.transaction import LanePosition, Piece, Place
-from slackwater_protocol import Clock, CommitPosition, PublishedCut, SourceTopics
-from slackwater_protocol.commit_lookup import (
-    PlacedCommit,
-    Reached,
-    first_reached,
-    has_reached_lsn,
-    has_reached_offset,
-)
-from slackwater_protocol.keys import commit_topic, cut_log_topic
-
-_LOOK_BACK = 64
-"""Records of the cut log in which the newest cut below a position is looked for first."""
-
-
-class Merge(Protocol):
-    """A pure state machine: it is told of commits and given records, and hands out whole transactions."""
-
-    @property
-    def wants_commits(self) -> bool:
-        """True if it can take more commits."""
-        ...
-
-    @property
-    def waits(self) -> bool:
-        """True if it has to be given records."""
-        ...
-
-    def take_starts(self) -> dict[Place, int]:
-        """Returns the partitions that are to be read, too, and from where on; each once."""
-        ...
-
-    def add(self, place: Place, records: Sequence[Record], position: int) -> None:
-        """Takes records of a partition, and the offset that was reached."""
-        ...
-
-    def paused(self) -> frozenset[Place]:
-        """Returns the partitions that must not be read now."""
-        ...
-
-    def next(self) -> Piece | None:
-        """Returns the next transaction, or stretch of one; None: more has to be read."""
-        ...
-
-
-class Feed(Protocol):
-    """What a consumer does differently for outputs and change topics. Methods wait for Kafka's answers."""
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
-        """Starts anew where lanes stand; the log is followed from there."""
-        ...
-
-    def read_commits(self, seconds: float) -> None:
-        """Tells the merge of new commits, as soon as there are any."""
-        ...
-
-    def at_start(self, *, latest: bool) -> LanePosition:
-        """Returns where a lane without a position begins."""
-        ...
-
-    def at_commit(self, position: CommitPosition) -> LanePosition:
-        """Returns the position before a commit."""
-        ...
-
-    def at_time(self, time_ms: int) -> LanePosition:
-        """Returns the position before the first commit at or after a time."""
-        ...
-
-    def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
-        """Returns the position that offsets of a lane's partitions stand for, or an earlier one."""
-        ...
-
-    def at_log_offset(self, stored: Stored) -> LanePosition:
-        """Returns the position that an offset of the log stands for."""
-        ...
-
-    def close(self) -> None:
-        """Frees connections."""
-        ...
+from slackwater_protocol import Clock, SourceTopics
+from slackwater_protocol.keys import commit_topic, cut_log_topic, readers_topic
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -124,7 +46,7 @@ class OutputTopics:
 
     def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
         """Returns what reads them."""
-        return _Outputs(self.topics, share, max_bytes, commit_log(broker, self.log, clock))
+        return OutputFeed(self.topics, share, max_bytes, commit_log(broker, self.log, clock))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +85,50 @@ class ChangeTopics:
         """
         if not self.tables:
             raise ClientConfigError(f"no table of source {self.source} is named", "name at least one")
-        return _Changes(self.rules, share, max_bytes, cut_log(broker, self.source, clock))
+        return ChangeFeed(self.rules, share, max_bytes, cut_log(broker, self.source, clock))
 
 
-Inputs = OutputTopics | ChangeTopics
+@dataclass(frozen=True, slots=True, init=False)
+class PipelineViews:
+    """Views of a pipeline in Kafka, in the revision that its readers were switched to.
+
+    A consumer follows each switch at one commit: it finishes what it read before, and goes on behind that in
+    the other revision's topics. The first ``slackwater revise switch`` has to be made before.
+
+    Args:
+        pipeline: The name without a revision.
+        views: At least one, as the pipeline names them; all revisions have them.
+    """
+
+    pipeline: str
+    views: tuple[str, ...]
+
+    def __init__(self, pipeline: str, *views: str) -> None:
+        if not views:
+            raise ClientConfigError("no view is named", "name at least one view of the pipeline")
+        object.__setattr__(self, "pipeline", pipeline)
+        object.__setattr__(self, "views", views)
+
+    @property
+    def log(self) -> str:
+        """The topic that says which revision is read."""
+        return readers_topic(self.pipeline)
+
+    @property
+    def data_topics(self) -> tuple[str, ...]:
+        """The topics with the records: none that stay the same."""
+        return ()
+
+    def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
+        """Returns what reads them.
+
+        Raises:
+            ClientConfigError: Readers of the pipeline were never switched.
+        """
+        return FollowedFeed(broker, self.pipeline, self.views, share, max_bytes, clock)
+
+
+Inputs = OutputTopics | ChangeTopics | PipelineViews
 
 
 def check_share(inputs: Inputs, share: Share) -> None:
@@ -175,151 +137,14 @@ def check_share(inputs: Inputs, share: Share) -> None:
     Raises:
         ClientConfigError: It is one.
     """
+    if isinstance(share, ByPartition) and isinstance(inputs, PipelineViews):
+        raise ClientConfigError(
+            f"work on {inputs} is to be shared by partitions, and revisions may have others",
+            "share it by units, ByUnit, or name the topics of one revision, OutputTopics",
+        )
     if isinstance(share, ByPartition) and set(share.topics) != set(inputs.data_topics):
         raise ClientConfigError(
             f"work is to be shared by partitions of {', '.join(share.topics)}, and {inputs} has "
             f"{', '.join(inputs.data_topics)}",
             "name the same topics",
         )
-
-
-class _Outputs:
-    """Commit records and the documents that they name."""
-
-    def __init__(self, topics: Sequence[str], share: Share, max_bytes: int, log: Log[PlacedCommit]) -> None:
-        self._topics, self._share, self._max_bytes, self._log = topics, share, max_bytes, log
-        self._merge = OutputMerge(topics, share, max_bytes, {})
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
-        self._merge = OutputMerge(self._topics, self._share, self._max_bytes, lanes)
-        if lanes:
-            first = min(position.log_offset for position in lanes.values())
-            self._log.check(first)
-            self._log.follow(first)
-        return self._merge
-
-    def read_commits(self, seconds: float) -> None:
-        for placed in self._log.read(seconds):
-            self._merge.expect(placed)
-
-    def at_start(self, *, latest: bool) -> LanePosition:
-        low, end = self._log.bounds()
-        return LanePosition(end if latest else low)
-
-    def at_commit(self, position: CommitPosition) -> LanePosition:
-        return self._first(has_reached_lsn(position))
-
-    def at_time(self, time_ms: int) -> LanePosition:
-        return self._first(lambda record: record.commit_ts_ms >= time_ms)
-
-    def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
-        found = [
-            self._first(has_reached_offset(topic, lane, offsets.get((topic, lane), 0)))
-            for topic in self._topics
-        ]
-        return min(found)
-
-    def at_log_offset(self, stored: Stored) -> LanePosition:
-        return LanePosition(stored.offset)
-
-    def close(self) -> None:
-        self._log.close()
-
-    def _first(self, reached: Reached) -> LanePosition:
-        low, end = self._log.bounds()
-        placed = first_reached(low, end, self._record_from, reached)
-        return LanePosition(end if placed is None else placed.offset)
-
-    def _record_from(self, start: int, end: int) -> PlacedCommit | None:
-        return next(self._log.entries(start, end), None)
-
-
-class _Changes:
-    """Cuts and the change records between them."""
-
-    def __init__(self, rules: ChangeRules, share: Share, max_bytes: int, log: Log[PublishedCut]) -> None:
-        self._rules, self._share, self._max_bytes, self._log = rules, share, max_bytes, log
-        self._merge = ChangeMerge(rules, share, max_bytes, {}, {})
-
-    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
-        base = {position: self._base(position) for position in set(lanes.values())}
-        cuts = {lane: None if (at := base[p]) is None else at.cut for lane, p in lanes.items()}
-        self._merge = ChangeMerge(self._rules, self._share, self._max_bytes, lanes, cuts)
-        if lanes:
-            first = min(0 if at is None else at.log_offset + 1 for at in base.values())
-            self._log.check(first)
-            self._log.follow(first)
-        return self._merge
-
-    def read_commits(self, seconds: float) -> None:
-        for published in self._log.read(seconds):
-            self._merge.expect(published)
-
-    def at_start(self, *, latest: bool) -> LanePosition:
-        newest = self._newest(self._log.bounds()[1], lambda _: True) if latest else None
-        return LanePosition(0) if newest is None else _behind(newest)
-
-    def at_commit(self, position: CommitPosition) -> LanePosition:
-        low, end = self._log.bounds()
-        base = self._newest(end, lambda found: found.cut.position < position)
-        start = low if base is None else base.log_offset + 1
-        return self._before(start, lambda found, _: found >= position)
-
-    def at_time(self, time_ms: int) -> LanePosition:
-        return self._before(self._log.bounds()[0], lambda _, commit_ts_ms: commit_ts_ms >= time_ms)
-
-    def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
-        def is_below(found: PublishedCut) -> bool:
-            ends = self._rules.places_of(found.cut, lane)
-            return all(end <= offsets.get(place, 0) for place, end in ends.items())
-
-        newest = self._newest(self._log.bounds()[1], is_below)
-        return LanePosition(0) if newest is None else _behind(newest)
-
-    def at_log_offset(self, stored: Stored) -> LanePosition:
-        if stored.metadata:
-            return LanePosition.parse(stored.metadata)
-        newest = self._newest(stored.offset, lambda _: True)
-        return LanePosition(0) if newest is None else _behind(newest)
-
-    def close(self) -> None:
-        self._log.close()
-
-    def _base(self, position: LanePosition) -> PublishedCut | None:
-        """Finds the newest cut that a position has passed."""
-        done = position.done
-        if done is None:
-            return None
-        found = self._newest(position.log_offset + 1, lambda each: each.cut.position <= done)
-        if found is None and self._log.bounds()[0] > 0:
-            hint = "it has to be kept for ever; go on with seek(), or with start='latest'"
-            raise RecordsMissingError(f"{self._log.place[0]} tells of no cut at or below {done}", hint)
-        return found
-
-    def _before(self, start: int, is_wanted: Callable[[CommitPosition, int], bool]) -> LanePosition:
-        """Returns the position before the first wanted transaction of the cuts from an offset on."""
-        for published in self._log.entries(start, self._log.bounds()[1]):
-            cut = published.cut
-            done = CommitPosition(cut.timeline, cut.previous_lsn)
-            for transaction in cut.transactions:
-                position = CommitPosition(cut.timeline, transaction.commit_lsn)
-                if is_wanted(position, transaction.commit_ts_ms):
-                    return LanePosition(published.log_offset, done)
-                done = position
-        return self.at_start(latest=True)
-
-    def _newest(self, end: int, is_wanted: Callable[[PublishedCut], bool]) -> PublishedCut | None:
-        """Returns the newest of the cuts below an offset of the log that are wanted."""
-        low, high = self._log.bounds()
-        end, step = min(end, high), _LOOK_BACK
-        while end > low:
-            start = max(low, end - step)
-            found = [each for each in self._log.entries(start, end) if is_wanted(each)]
-            if found:
-                return max(found, key=lambda each: each.cut.position)
-            end, step = start, step * 16
-        return None
-
-
-def _behind(published: PublishedCut) -> LanePosition:
-    return LanePosition(published.log_offset + 1, published.cut.position)

@@ -60,6 +60,8 @@ class OutputMerge:
         self._lanes = {lane: position.log_offset for lane, position in sorted(lanes.items())}
         self._expected: deque[_Expected] = deque()
 
+    is_over = False
+
     @property
     def wants_commits(self) -> bool:
         """True if it can take more commits."""

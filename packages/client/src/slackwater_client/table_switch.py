@@ -5,10 +5,8 @@ one revision. A switch replaces all of them in one transaction, which is also al
 it: whoever is killed meanwhile has changed nothing.
 """
 
-import re
 from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -18,6 +16,7 @@ from psycopg import sql
 
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, NotVisibleError
 from slackwater_client.snapshot import repeated
+from slackwater_client.switched import Switched, base_name, check_not_behind, check_views
 from slackwater_client.table_views import table_identifier, tables_of, translated
 from slackwater_protocol import Clock, CommitPosition
 
@@ -41,18 +40,6 @@ FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = to_regclass(%s) AND g.gran
 Database = psycopg.Connection[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TableSwitch:
-    """What readers saw before and after a switch."""
-
-    before: str | None
-    """The pipeline whose tables were read, with its revision; None: nobody's, the views are new."""
-    left_at: CommitPosition | None
-    """The commit at which its tables stood."""
-    position: CommitPosition
-    """The commit at which readers go on."""
-
-
 def switch_tables(
     url: str,
     schema: str,
@@ -61,7 +48,7 @@ def switch_tables(
     accept_earlier: bool = False,
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
-) -> TableSwitch:
+) -> Switched:
     """Lets the views of readers show the tables of a pipeline, all of them from one moment on.
 
     Waits until the pipeline has come as far as the one that is read now, so that readers never go back to an
@@ -92,7 +79,7 @@ def switch_tables(
 
 def _try_to_switch(
     database: Database, schema: str, pipeline: str, accept_earlier: bool
-) -> TableSwitch | NotVisibleError | ClientUnavailableError:
+) -> Switched | NotVisibleError | ClientUnavailableError:
     """Switches, or says what keeps it from being done at this moment: then nothing has changed."""
     try:
         with database.transaction():
@@ -106,7 +93,7 @@ def _try_to_switch(
         return error
 
 
-def _switched(database: Database, schema: str, pipeline: str, accept_earlier: bool) -> TableSwitch:
+def _switched(database: Database, schema: str, pipeline: str, accept_earlier: bool) -> Switched:
     database.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_WAIT)))
     # Of two who switch at once the second one sees what the first one has done.
     database.execute("SELECT pg_advisory_xact_lock(hashtext('slackwater'), hashtext(%s))", (schema,))
@@ -124,7 +111,7 @@ def _switched(database: Database, schema: str, pipeline: str, accept_earlier: bo
     for view, table in tables.items():
         _replace(database, schema, view, sql.SQL("SELECT * FROM {}").format(table_identifier(table)))
     left_at = None if before is None else _position(database, before)[1]
-    return TableSwitch(before, left_at, _position(database, pipeline)[1])
+    return Switched(before, left_at, _position(database, pipeline)[1])
 
 
 def _pipeline_read(database: Database, schema: str) -> str | None:
@@ -145,17 +132,7 @@ def _position(database: Database, pipeline: str) -> tuple[str, CommitPosition]:
 
 
 def _check_not_behind(database: Database, before: str, pipeline: str) -> None:
-    (one, at), (other, there) = _position(database, before), _position(database, pipeline)
-    if one != other:
-        raise ClientConfigError(
-            f"{before!r} reads source {one!r} and {pipeline!r} reads {other!r}",
-            "commits of two connectors have no common order; let readers move to another schema",
-        )
-    if there < at:
-        raise NotVisibleError(
-            f"pipeline {pipeline!r} stands at {there}, readers are at {at} of {before!r}; not switched",
-            "wait until it has caught up (`slackwater topology`), or accept that readers go back",
-        )
+    check_not_behind(before, _position(database, before), pipeline, _position(database, pipeline))
 
 
 def _check_views(
@@ -163,17 +140,12 @@ def _check_views(
 ) -> None:
     if before is None:
         return
-    if _base_name(before) != _base_name(pipeline):
+    if base_name(before) != base_name(pipeline):
         raise ClientConfigError(
             f"the views of schema {schema!r} are those of pipeline {before!r}",
             f"give pipeline {pipeline!r} another schema",
         )
-    missing = sorted(tables_of(database, before).keys() - set(views))
-    if missing:
-        raise ClientConfigError(
-            f"{pipeline!r} has no view {missing[0]!r}, which readers of schema {schema!r} have",
-            "leave the view in the pipeline for as long as anybody reads it",
-        )
+    check_views(before, tables_of(database, before), pipeline, views)
 
 
 def _replace(database: Database, schema: str, view: str, rows: sql.Composed) -> None:
@@ -206,7 +178,3 @@ def _drop(database: Database, schema: str, view: str) -> None:
             f"columns of view {view!r} change, and other objects depend on it: {error.diag.message_detail}",
             "drop those, switch, and make them anew",
         ) from error
-
-
-def _base_name(pipeline: str) -> str:
-    return re.sub(r"\.v\d+$", "", pipeline)

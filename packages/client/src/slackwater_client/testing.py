@@ -23,11 +23,14 @@ from slackwater_protocol import (
     Cut,
     KafkaSettings,
     OffsetRange,
+    ProgressRecord,
     SystemClock,
+    TopicState,
     encode_commit_record,
     encode_cut,
+    encode_progress_record,
 )
-from slackwater_protocol.keys import commit_topic, cut_log_topic, data_topic
+from slackwater_protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
 
 COMMIT_MS = 1_795_206_861_000
 _SECONDS = 120.0
@@ -322,6 +325,100 @@ class ChangeWriter:
             self._ends[topic][partition] = offsets[-1] + 1
         self.topics.end()
         self._events += len(rows)
+
+
+Change = tuple[str, int, int | None]
+"""View, key and value; None: the key's document is gone."""
+
+
+class ViewWriter:
+    """Plays a pipeline whose views can be read: batches of one commit each; LSNs are 100, 200, 300.
+
+    Args:
+        world: Where it writes.
+        views: Documents of ``id`` and ``value``, keyed by ``id``.
+        partitions: Of each topic.
+        is_latest: Whether records of commits stand for batches.
+        name: The pipeline's; None: nobody else's.
+    """
+
+    def __init__(
+        self,
+        world: "World",
+        *views: str,
+        partitions: int = 2,
+        is_latest: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self.topics, self.is_latest = world.topics, is_latest
+        self.name = name or f"p{uuid.uuid4().hex[:10]}"
+        self.lsn = 0
+        """Of the newest batch."""
+        self.views = {view: f"{self.name}_{view}" for view in views}
+        self.partitions = partitions
+        self.batch_id = -1
+        self.lag_ms: int | None = None
+        self.raised_ms = 0
+        self.ends = {topic: [0] * partitions for topic in self.views.values()}
+        self.states: dict[int, dict[str, dict[int, int]]] = {0: {view: {} for view in views}}
+        """By LSN."""
+        for topic in self.views.values():
+            self.topics.make(topic, partitions)
+            self.topics.make(commit_topic(topic))
+        self.topics.make(progress_topic(self.name))
+
+    def publish(self, *changes: Change, commits: bool = True, lsn: int | None = None) -> int:
+        """Makes a batch visible, or aborts it; returns its LSN: the given one, or 100 more than before."""
+        lsn = lsn or self.lsn + 100
+        self.topics.begin()
+        state = {view: dict(rows) for view, rows in self.states[self.lsn].items()}
+        for view, key, value in changes:
+            place = self.views[view], key % self.partitions
+            document = None if value is None else json.dumps({"id": key, "value": value}).encode()
+            self.topics.write(place, document, json.dumps({"id": key}).encode())
+            if value is None:
+                state[view].pop(key, None)
+            else:
+                state[view][key] = value
+        ranges: dict[str, dict[int, OffsetRange]] = {}
+        ends = {topic: list(found) for topic, found in self.ends.items()}
+        for (topic, partition), offsets in self.topics.written().items():
+            ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
+            ends[topic][partition] = offsets[-1] + 1
+        record = CommitRecord(
+            pipeline=self.name,
+            source="inv",
+            timeline=1,
+            commit_lsn=lsn,
+            previous_lsn=self.lsn,
+            xid=None if self.is_latest else lsn,
+            commit_ts_ms=lsn,
+            offsets=ranges,
+        )
+        start = (0,) * self.partitions
+        progress = ProgressRecord(
+            pipeline=self.name,
+            query_id="q",
+            batch_id=self.batch_id + 1,
+            source="inv",
+            timeline=1,
+            commit_lsn=lsn,
+            topics={
+                topic: TopicState("", start, tuple(found), self.lag_ms, self.raised_ms)
+                for topic, found in ends.items()
+            }
+            | {commit_topic(topic): TopicState("", (0,), (0,)) for topic in ends},
+        )
+        for topic in self.views.values():
+            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
+        self.topics.write(
+            (progress_topic(self.name), 0), encode_progress_record(progress), self.name.encode()
+        )
+        self.topics.written()
+        self.topics.end(commits=commits)
+        if commits:
+            self.lsn, self.batch_id, self.ends, self.states[lsn] = lsn, self.batch_id + 1, ends, state
+        return lsn
 
 
 class Ticking(SystemClock):

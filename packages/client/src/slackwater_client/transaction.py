@@ -46,11 +46,14 @@ class LanePosition(NamedTuple):
     """Where the log of commits (commit topic or cut log) is to be read on."""
     done: CommitPosition | None = None
     """The newest commit that was processed; None: none is known, the offset says it all."""
+    revision: int | None = None
+    """Of the pipeline whose log it is, where readers are switched between revisions."""
 
     def __str__(self) -> str:
         """Text that sorts in commit order."""
         done = self.done or CommitPosition(0, 0)
-        return f"{commit_id(done.timeline, done.lsn)}@{self.log_offset}"
+        revision = "" if self.revision is None else f"@{self.revision}"
+        return f"{commit_id(done.timeline, done.lsn)}@{self.log_offset}{revision}"
 
     @classmethod
     def parse(cls, text: str) -> "LanePosition":
@@ -59,11 +62,13 @@ class LanePosition(NamedTuple):
         Raises:
             ClientConfigError: It is no position.
         """
-        found, _, offset = text.partition("@")
+        found, _, place = text.partition("@")
+        offset, has_revision, revision = place.partition("@")
         timeline, _, lsn = found.partition("-")
         try:
             done = CommitPosition(int(timeline, 16), int(lsn, 16))
-            return cls(int(offset), None if done == CommitPosition(0, 0) else done)
+            known = None if done == CommitPosition(0, 0) else done
+            return cls(int(offset), known, int(revision) if has_revision else None)
         except ValueError as error:
             hint = "expected what Transaction.positions gave, as 00000001-000000000153D218@17"
             raise ClientConfigError(f"{text!r} is no position of a consumer", hint) from error

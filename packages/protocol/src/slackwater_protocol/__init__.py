@@ -87,6 +87,7 @@ from slackwater_protocol.servers import (
     RegistrySettings,
     Servers,
 )
+from slackwater_protocol.switches import ReaderSwitch, decode_reader_switch, encode_reader_switch
 
 __all__ = [
     "END_OF_TIME_MS",
@@ -121,6 +122,7 @@ __all__ = [
     "ProgressRecord",
     "ProtocolError",
     "PublishedCut",
+    "ReaderSwitch",
     "RedisSettings",
     "RegisteredStage",
     "RegisteredView",
@@ -147,6 +149,7 @@ __all__ = [
     "decode_open_transaction",
     "decode_pipeline_record",
     "decode_progress_record",
+    "decode_reader_switch",
     "encode_commit_record",
     "encode_cut",
     "encode_lease_record",
@@ -155,6 +158,7 @@ __all__ = [
     "encode_open_transaction",
     "encode_pipeline_record",
     "encode_progress_record",
+    "encode_reader_switch",
     "epoch_ms",
     "format_position",
     "from_epoch_ms",

@@ -78,6 +78,11 @@ def progress_topic(pipeline: str) -> str:
     return f"{pipeline}.slackwater.progress"
 
 
+def readers_topic(pipeline: str) -> str:
+    """Kafka topic that says which revision of a pipeline, named without one, readers read; one partition."""
+    return f"{pipeline}.slackwater.readers"
+
+
 def lake_ledger(pipeline: str) -> str:
     """The table of a lake that says which snapshots of a pipeline's tables show one commit."""
     return f"{LEDGER_SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"

@@ -1,0 +1,274 @@
+"""Follows readers from one revision of a pipeline to the next, at one commit."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from slackwater_cdc.records.record import Record
+from slackwater_client.broker import Broker, Stored
+from slackwater_client.errors import ClientConfigError, ClientStateError
+from slackwater_client.feeds import Merge, OutputFeed
+from slackwater_client.log import Log, commit_log
+from slackwater_client.shares import Share
+from slackwater_client.transaction import LanePosition, Piece, Place
+from slackwater_protocol import Clock, CommitPosition, ReaderSwitch, decode_reader_switch
+from slackwater_protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
+from slackwater_protocol.keys import commit_topic, readers_topic
+
+_LOOK_BACK = 64
+"""Offsets of a commit topic among which the newest record is, between markers."""
+_AGAIN_SECONDS = 0.1
+"""How often it is looked whether the other revision has come to a commit."""
+
+
+def switch_log(broker: Broker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]:
+    """Returns the switches of a pipeline's readers; the newest one counts.
+
+    Args:
+        broker: Where it is.
+        pipeline: The name without a revision.
+        clock: For deadlines.
+    """
+    return Log(broker, readers_topic(pipeline), _decode, clock)
+
+
+def never_switched(pipeline: str) -> ClientConfigError:
+    """Says that nothing says which revision is to be read."""
+    return ClientConfigError(
+        f"nothing says which revision of pipeline {pipeline!r} readers read",
+        f"say it once: slackwater revise switch {pipeline} --to 1",
+    )
+
+
+def place_behind(commits: Log[PlacedCommit], position: CommitPosition) -> int | None:
+    """Returns where a commit log goes on behind a commit up to which another revision was read.
+
+    None: nowhere, or not yet. The log has not come so far, or a batch of it has changes from before the
+    commit and from behind it.
+    """
+    low, end = commits.bounds()
+
+    def record_from(start: int, stop: int) -> PlacedCommit | None:
+        return next(commits.entries(start, stop), None)
+
+    placed = first_reached(low, end, record_from, has_reached_lsn(position))
+    if placed is None:
+        return None
+    if placed.position == position:
+        return placed.offset + 1
+    record = placed.record
+    begins = CommitPosition(record.timeline, record.previous_lsn)
+    return placed.offset if record.xid is not None or begins >= position else None
+
+
+class FollowedFeed:
+    """Implements :class:`slackwater_client.feeds.Feed` over whichever revision is read.
+
+    A lane's position names the revision that it is in. It goes over at the first commit at or behind that of
+    the newest switch at which it has processed everything, and the other revision ended a batch, too.
+
+    Args:
+        broker: Where topics are.
+        pipeline: The name without a revision.
+        views: The views that are wanted.
+        share: How members share the work.
+        max_bytes: See :class:`~slackwater_client.queues.PartitionQueues`.
+        clock: For deadlines.
+
+    Raises:
+        ClientConfigError: Readers were never switched, or a view is not in the revision that they read.
+    """
+
+    def __init__(
+        self, broker: Broker, pipeline: str, views: Sequence[str], share: Share, max_bytes: int, clock: Clock
+    ) -> None:
+        self._broker, self._pipeline, self._views = broker, pipeline, views
+        self._share, self._max_bytes, self._clock = share, max_bytes, clock
+        self._log = switch_log(broker, pipeline, clock)
+        self._switches: dict[int, ReaderSwitch] = {}
+        """By revision the newest switch to it, in the order of the switches."""
+        self._feeds: dict[int, OutputFeed] = {}
+        self._logs: dict[int, Log[PlacedCommit]] = {}
+        self._reads: int | None = None
+        """The revision whose commits are read now."""
+        self._asked: tuple[tuple[int, CommitPosition], float] | None = None
+        """What was asked in vain, and when."""
+        self._log.follow(self._catch_up())
+        if not self._switches:
+            raise never_switched(pipeline)
+        self._feed(self._newest.revision)
+
+    def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
+        """See the protocol."""
+        self._catch_up()
+        self._asked = None
+        return {lane: self._moved(position) for lane, position in lanes.items()}
+
+    def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
+        """See the protocol. Lanes of an earlier revision finish it first; the others wait for them."""
+        newest = self._newest.revision
+        behind = [each.revision for each in lanes.values() if each.revision not in (None, newest)]
+        self._reads = behind[0] if behind else newest
+        mine = {lane: each for lane, each in lanes.items() if each.revision == self._reads}
+        return _FollowedMerge(self._feed(self._reads).begin(mine), self._reads, mine, self)
+
+    def is_left(self, revision: int, done: CommitPosition) -> bool:
+        """Says whether lanes that have processed a commit of a revision go on in another one."""
+        newest = self._newest
+        return revision != newest.revision and done >= newest.position and self._place(done) is not None
+
+    def read_commits(self, seconds: float) -> None:
+        """See the protocol."""
+        self._note(self._log.read(0))
+        if self._reads is not None:
+            self._feed(self._reads).read_commits(seconds)
+
+    def at_start(self, *, latest: bool) -> LanePosition:
+        """See the protocol: in the revision that is read now."""
+        self._catch_up()
+        feed = self._feed(self._newest.revision)
+        start = feed.at_start(latest=latest)
+        if latest:  # a commit that is done: a switch may come before the next one
+            end = start.log_offset
+            found = list(self._commits(self._newest.revision).entries(max(0, end - _LOOK_BACK), end))
+            start = LanePosition(end, found[-1].position if found else None)
+        return self._of_newest(start)
+
+    def at_commit(self, position: CommitPosition) -> LanePosition:
+        """See the protocol: in the revision that is read now."""
+        self._catch_up()
+        return self._of_newest(self._feed(self._newest.revision).at_commit(position))
+
+    def at_time(self, time_ms: int) -> LanePosition:
+        """See the protocol: in the revision that is read now."""
+        self._catch_up()
+        return self._of_newest(self._feed(self._newest.revision).at_time(time_ms))
+
+    def at_offsets(self, lane: int, offsets: Mapping[Place, int]) -> LanePosition:
+        """Raises: work is never shared by partitions here."""
+        raise NotImplementedError
+
+    def at_log_offset(self, stored: Stored) -> LanePosition:
+        """See the protocol: what was stored names the revision."""
+        return LanePosition.parse(stored.metadata)
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._log.close()
+        for log in self._logs.values():
+            log.close()
+        for feed in self._feeds.values():
+            feed.close()
+
+    @property
+    def _newest(self) -> ReaderSwitch:
+        *_, newest = self._switches.values()
+        return newest
+
+    def _catch_up(self) -> int:
+        """Reads every switch that there is; returns where the next one will be."""
+        low, end = self._log.bounds()
+        self._note(self._log.entries(low, end))
+        return end
+
+    def _note(self, switches: Iterable[ReaderSwitch]) -> None:
+        for each in switches:
+            self._switches.pop(each.revision, None)
+            self._switches[each.revision] = each
+
+    def _moved(self, position: LanePosition) -> LanePosition:
+        if position.revision is None:
+            raise ClientStateError(
+                f"position {position} names no revision of pipeline {self._pipeline!r}",
+                "it is of another kind of input; take another group, and go on with seek()",
+            )
+        done = position.done
+        if done is None or not self.is_left(position.revision, done):
+            return position
+        return LanePosition(self._place(done) or 0, done, self._newest.revision)
+
+    def _place(self, done: CommitPosition) -> int | None:
+        """Returns where the newest revision goes on behind a commit; in vain it is asked now and then."""
+        revision = self._newest.revision
+        asked, now = (revision, done), self._clock.monotonic()
+        if self._asked is not None and self._asked[0] == asked and now < self._asked[1] + _AGAIN_SECONDS:
+            return None
+        found = place_behind(self._commits(revision), done)
+        self._asked = None if found is not None else (asked, now)
+        return found
+
+    def _of_newest(self, position: LanePosition) -> LanePosition:
+        return position._replace(revision=self._newest.revision)
+
+    def _topics(self, revision: int) -> list[str]:
+        switch = self._switches.get(revision)
+        if switch is None:
+            raise ClientStateError(
+                f"readers of pipeline {self._pipeline!r} were never switched to revision {revision}, where "
+                "this group stands",
+                "its record was removed; go on with seek()",
+            )
+        missing = [view for view in self._views if view not in switch.views]
+        if missing:
+            raise ClientConfigError(
+                f"{switch.pipeline!r} has no view {missing[0]!r}",
+                f"its views are {', '.join(sorted(switch.views))}",
+            )
+        return [switch.views[view] for view in self._views]
+
+    def _feed(self, revision: int) -> OutputFeed:
+        if revision not in self._feeds:
+            topics = self._topics(revision)
+            log = commit_log(self._broker, commit_topic(topics[0]), self._clock)
+            self._feeds[revision] = OutputFeed(topics, self._share, self._max_bytes, log)
+            self._logs[revision] = commit_log(self._broker, commit_topic(topics[0]), self._clock)
+        return self._feeds[revision]
+
+    def _commits(self, revision: int) -> Log[PlacedCommit]:
+        self._feed(revision)
+        return self._logs[revision]
+
+
+class _FollowedMerge:
+    """Implements :class:`slackwater_client.feeds.Merge`: hands out a revision until it is left."""
+
+    def __init__(
+        self, merge: Merge, revision: int, lanes: Mapping[int, LanePosition], feed: FollowedFeed
+    ) -> None:
+        self._merge, self._revision, self._feed = merge, revision, feed
+        self._done = min(each.done or CommitPosition(0, 0) for each in lanes.values())
+        """What is processed: of some lane at the beginning, then of those that were handed something."""
+        self._is_open = False
+        self.is_over = False
+
+    @property
+    def wants_commits(self) -> bool:
+        return self._merge.wants_commits
+
+    @property
+    def waits(self) -> bool:
+        return self._merge.waits
+
+    def take_starts(self) -> dict[Place, int]:
+        return self._merge.take_starts()
+
+    def add(self, place: Place, records: Sequence[Record], position: int) -> None:
+        self._merge.add(place, records, position)
+
+    def paused(self) -> frozenset[Place]:
+        return self._merge.paused()
+
+    def next(self) -> Piece | None:
+        if not self._is_open and self._feed.is_left(self._revision, self._done):
+            self.is_over = True
+            return None
+        piece = self._merge.next()
+        if piece is None:
+            return None
+        self._is_open = not piece.is_last
+        if piece.is_last:
+            self._done = piece.commit.position
+        return piece._replace(after=piece.after._replace(revision=self._revision))
+
+
+def _decode(record: Record) -> ReaderSwitch | None:
+    value = record.value()
+    return None if value is None else decode_reader_switch(value)

@@ -1,0 +1,113 @@
+"""What a switch of readers does, whatever they read: checks, the commit, and what it tells."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from slackwater_client.errors import ClientConfigError, NotVisibleError, StateNotKeptError
+from slackwater_client.snapshot import PipelineOutput, newest_common, not_visible
+from slackwater_protocol import CommitPosition
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """What readers saw before and after a switch."""
+
+    before: str | None
+    """The pipeline that was read, with its revision; None: nobody's, it is the first switch."""
+    left_at: CommitPosition | None
+    """The commit at which it stood."""
+    position: CommitPosition
+    """The commit at which readers go on."""
+
+
+def base_name(pipeline: str) -> str:
+    """Returns the name of a pipeline without its revision."""
+    return re.sub(r"\.v\d+$", "", pipeline)
+
+
+def check_views(before: str, views_before: Collection[str], pipeline: str, views: Collection[str]) -> None:
+    """Refuses to take a view away from readers.
+
+    Raises:
+        ClientConfigError: The pipeline lacks a view that readers have.
+    """
+    missing = sorted(set(views_before) - set(views))
+    if missing:
+        raise ClientConfigError(
+            f"{pipeline!r} has no view {missing[0]!r}, which readers of {before!r} have",
+            "leave the view in the pipeline for as long as anybody reads it",
+        )
+
+
+def check_not_behind(
+    before: str, seen: tuple[str, CommitPosition], pipeline: str, found: tuple[str, CommitPosition]
+) -> None:
+    """Refuses to switch readers back in time; of each pipeline source and commit are given.
+
+    Raises:
+        ClientConfigError: They are of two sources.
+        NotVisibleError: The pipeline is behind.
+    """
+    if seen[0] != found[0]:
+        raise ClientConfigError(
+            f"{before!r} reads source {seen[0]!r} and {pipeline!r} reads {found[0]!r}",
+            "commits of two connectors have no common order; let readers move by hand",
+        )
+    if found[1] < seen[1]:
+        raise NotVisibleError(
+            f"pipeline {pipeline!r} stands at {found[1]}, readers are at {seen[1]} of {before!r}; not "
+            "switched",
+            "wait until it has caught up (`slackwater topology`), or accept that readers go back",
+        )
+
+
+def place_of_switch(
+    old: PipelineOutput | None,
+    old_names: Collection[str],
+    new: PipelineOutput,
+    names: Collection[str],
+    *,
+    accept_earlier: bool,
+) -> tuple[Switched, str] | NotVisibleError | StateNotKeptError:
+    """Finds the commit from which on readers are to read another revision.
+
+    That is the newest one at which both can be read; readers who have gone on meanwhile find the next one.
+
+    Args:
+        old: What is read; None: nothing yet.
+        old_names: The names of its views.
+        new: What is to be read.
+        names: The names of its views.
+        accept_earlier: Whether it may be behind.
+
+    Returns:
+        The switch with the name of the source; or the error if another look may find it.
+
+    Raises:
+        ClientConfigError: The two are of several sources.
+    """
+    found = new.newest()
+    if found is None:
+        return not_visible(None, new.pipeline, None)
+    if old is None:
+        return Switched(None, None, found.position), found.source
+    seen = old.newest()
+    if seen is None:
+        return not_visible(None, old.pipeline, None)
+    here, there = (seen.source, seen.position), (found.source, found.position)
+    try:
+        if not accept_earlier or seen.source != found.source:
+            check_not_behind(old.pipeline, here, new.pipeline, there)
+        common = newest_common({old: list(old_names), new: list(names)})
+    except NotVisibleError as error:
+        return error
+    except StateNotKeptError as error:
+        if not accept_earlier:
+            return error
+        common = seen.position
+    return Switched(old.pipeline, seen.position, common), found.source
+
+
+Views = Mapping[str, str]
+"""By view the name of its topic or table."""

@@ -1,0 +1,150 @@
+"""Switches the readers of output topics from one revision of a pipeline to another.
+
+One record in a topic of the pipeline's readers is the whole switch; the newest one counts. It is written in
+one Kafka transaction under an id that only who switches uses: of two who do so at once, the second one
+fences the first. Whoever is killed meanwhile has written it or not.
+"""
+
+from contextlib import ExitStack, closing
+from datetime import timedelta
+
+from slackwater_client.broker import Broker, ProducerSettings
+from slackwater_client.followed import never_switched, switch_log
+from slackwater_client.kafka import KafkaBroker
+from slackwater_client.snapshot import repeated
+from slackwater_client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater_client.topic_views import TopicOutput
+from slackwater_protocol import (
+    Clock,
+    KafkaSettings,
+    ReaderSwitch,
+    SystemClock,
+    encode_reader_switch,
+    epoch_ms,
+)
+from slackwater_protocol.keys import readers_topic
+
+_MAX_BYTES = 64 << 20
+_TRANSACTION = timedelta(seconds=10)
+"""So long does a switch that was killed in the middle keep others and readers waiting."""
+
+
+def switch_topics(
+    kafka: KafkaSettings | Broker,
+    pipeline: str,
+    revision: int,
+    views: Views,
+    *,
+    accept_earlier: bool = False,
+    timeout: timedelta = timedelta(seconds=30),
+    clock: Clock | None = None,
+) -> Switched:
+    """Lets readers of a pipeline read the topics of a revision, from one commit on.
+
+    Waits until the revision has come as far as the one that is read now, and both have ended a batch at one
+    commit. To do it again changes nothing.
+
+    Args:
+        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        pipeline: The name with the revision.
+        revision: Its number.
+        views: Topics by view.
+        accept_earlier: Switch to a revision that is behind, too: readers wait until it has caught up.
+        timeout: How long to wait.
+        clock: For the deadline.
+
+    Raises:
+        ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+            source.
+        NotVisibleError: The revision was still behind in the end; nothing was changed.
+        StateNotKeptError: Both ended no batch at one commit; nothing was changed.
+        ProducerFencedError: Somebody else switches at the same time; nothing was changed.
+        ClientUnavailableError: Kafka does not answer, or refuses.
+        OutcomeUnknownError: Kafka has not said whether it is done; ask again.
+    """
+    clock, base = clock or SystemClock(), base_name(pipeline)
+    broker = _broker(kafka, base)
+    topic = readers_topic(base)
+    broker.ensure_topic(topic, 1, exactly=True)
+    with ExitStack() as opened:
+        writer = broker.writer(topic, ProducerSettings(transaction_timeout=_TRANSACTION))
+        opened.callback(writer.discard)
+        writer.open()
+        before = newest_switch(broker, base, clock)
+        new = opened.enter_context(closing(TopicOutput(broker, pipeline, clock)))
+        old = None
+        if before is not None:
+            check_views(before.pipeline, before.views, pipeline, views)
+            if before.pipeline == pipeline and before.views == views:
+                found = new.newest()
+                at = before.position if found is None else found.position
+                return Switched(pipeline, at, at)
+            old = opened.enter_context(closing(TopicOutput(broker, before.pipeline, clock)))
+        names = () if before is None else [before.views[view] for view in before.views]
+
+        done, source = repeated(
+            lambda: place_of_switch(old, names, new, [*views.values()], accept_earlier=accept_earlier),
+            timeout,
+            clock,
+        )
+        record = ReaderSwitch(
+            base_name=base,
+            pipeline=pipeline,
+            revision=revision,
+            source=source,
+            timeline=done.position.timeline,
+            commit_lsn=done.position.lsn,
+            views=dict(views),
+            switched_ms=epoch_ms(clock.now()),
+        )
+        writer.begin()
+        writer.produce(topic, base.encode(), encode_reader_switch(record), [], None)
+        writer.flush(lambda: False)
+        writer.commit()
+    return done
+
+
+def newest_switch(
+    kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None
+) -> ReaderSwitch | None:
+    """Returns which revision readers of topics were switched to last.
+
+    Args:
+        kafka: The brokers.
+        pipeline: The name without a revision.
+        clock: For deadlines.
+
+    Returns:
+        None: they were never switched.
+
+    Raises:
+        ClientUnavailableError: Kafka does not answer.
+    """
+    broker = _broker(kafka, pipeline)
+    with closing(switch_log(broker, pipeline, clock or SystemClock())) as log:
+        found = list(log.entries(*log.bounds()))
+    return found[-1] if found else None
+
+
+def topics_of_readers(
+    kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None
+) -> TopicOutput:
+    """Opens the output that readers of a pipeline were switched to, to be read with ``read_views``.
+
+    Args:
+        kafka: The brokers.
+        pipeline: The name without a revision.
+        clock: For deadlines.
+
+    Raises:
+        ClientConfigError: Readers were never switched.
+        ClientUnavailableError: Kafka does not answer.
+    """
+    found = newest_switch(kafka, pipeline, clock)
+    if found is None:
+        raise never_switched(pipeline)
+    return TopicOutput(kafka, found.pipeline, clock)
+
+
+def _broker(kafka: KafkaSettings | Broker, pipeline: str) -> Broker:
+    return KafkaBroker(kafka, f"read-{pipeline}", _MAX_BYTES) if isinstance(kafka, KafkaSettings) else kafka
