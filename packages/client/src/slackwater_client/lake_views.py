@@ -2,20 +2,23 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Protocol
 
-from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater_client.errors import ClientConfigError, ClientError, ClientUnavailableError, StateNotKeptError
 from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
 from slackwater_protocol import CommitPosition, LakeSettings
 from slackwater_protocol.keys import lake_ledger
 
+_WITHOUT_RETRY = {"commit.retry.num-retries": "0"}
+"""A commit is made on top of what was read or not at all."""
 
-class _NoSuchTableError(Exception):
+
+class NoSuchLakeTableError(Exception):
     """A table is not there."""
 
 
@@ -23,11 +26,31 @@ class _SnapshotGoneError(Exception):
     """A snapshot of a table is not, or no longer, there."""
 
 
+class TableChangedError(Exception):
+    """Somebody else has changed a table at the same moment; nothing was written."""
+
+
 class LakeTables(Protocol):
     """The tables of a lake, as Arrow tables. What they raise of their libraries is translated."""
 
     def read(self, name: str, snapshot: int | None, key: Key) -> Any:
         """Returns rows of a table, of a snapshot or the newest one: at least those of the key."""
+        ...
+
+    def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
+        """Replaces all rows of a table in one commit, or makes the table.
+
+        Args:
+            name: ``schema.name``.
+            schema: Its columns, if it is made.
+            make: Returns the new rows, given those that there are, or None without a table; None: leave it.
+
+        Returns:
+            The new rows, or None.
+
+        Raises:
+            TableChangedError: Somebody else has replaced them since they were read.
+        """
         ...
 
     def close(self) -> None:
@@ -50,18 +73,47 @@ class DeltaTables:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
-        address = f"{self._settings.place.rstrip('/')}/{name.replace('.', '/')}"
+        address = self._address(name)
         conditions = [(column, "=", value) for column, value in key.items() if value is not None]
         try:
             table = DeltaTable(address, version=snapshot, storage_options=dict(self._settings.options))
             return table.to_pyarrow_table(filters=conditions or None)
         except TableNotFoundError as error:
-            raise _NoSuchTableError(str(error)) from error
+            raise NoSuchLakeTableError(str(error)) from error
         except (DeltaError, OSError) as error:
             raise (_SnapshotGoneError if snapshot is not None else _unavailable)(str(error)) from error
 
+    def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
+        """See the protocol."""
+        from deltalake import DeltaTable, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+        options = dict(self._settings.options)
+        address = self._address(name)
+        try:
+            try:
+                table = DeltaTable(address, storage_options=options)
+            except TableNotFoundError:
+                rows = make(None)
+                if rows is not None:
+                    write_deltalake(address, rows, mode="error", storage_options=options)
+                return rows
+            rows = make(table.to_pyarrow_table())
+            if rows is not None:
+                write_deltalake(table, rows, mode="overwrite")
+        except CommitFailedError as error:
+            raise TableChangedError from error
+        except (DeltaError, OSError) as error:
+            if "already exists" in str(error):
+                raise TableChangedError from error
+            raise _unavailable(str(error)) from error
+        return rows
+
     def close(self) -> None:
         """See the protocol: there are none."""
+
+    def _address(self, name: str) -> str:
+        return f"{self._settings.place.rstrip('/')}/{name.replace('.', '/')}"
 
 
 class IcebergTables:
@@ -94,11 +146,42 @@ class IcebergTables:
                 table = self._catalog.load_table(tuple(name.split(".")))
                 return table.scan(row_filter=condition, snapshot_id=snapshot).to_arrow()
             except (NoSuchTableError, NoSuchNamespaceError) as error:
-                raise _NoSuchTableError(str(error)) from error
+                raise NoSuchLakeTableError(str(error)) from error
             except (ValueError, FileNotFoundError) as error:
                 if snapshot is None:
                     raise
                 raise _SnapshotGoneError(str(error)) from error
+
+    def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
+        """See the protocol."""
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            NoSuchNamespaceError,
+            NoSuchTableError,
+            TableAlreadyExistsError,
+            ValidationException,
+        )
+
+        identifier = tuple(name.split("."))
+        with _translated():
+            try:
+                try:
+                    table = self._catalog.load_table(identifier)
+                except (NoSuchTableError, NoSuchNamespaceError):
+                    rows = make(None)
+                    if rows is None:
+                        return None
+                    self._catalog.create_namespace_if_not_exists(identifier[:-1])
+                    table = self._catalog.create_table(identifier, schema, properties=_WITHOUT_RETRY)
+                    table.append(rows)
+                    return rows
+                found = table.scan().to_arrow()
+                rows = make(found)
+                if rows is not None:
+                    (table.overwrite if len(found) else table.append)(rows)
+            except (CommitFailedException, TableAlreadyExistsError, ValidationException) as error:
+                raise TableChangedError from error
+        return rows
 
     def close(self) -> None:
         """See the protocol."""
@@ -161,7 +244,7 @@ class LakeOutput:
         for view in views:
             try:
                 rows = self._tables.read(view, batch.snapshots[view], key or {})
-            except (_NoSuchTableError, _SnapshotGoneError, KeyError) as error:
+            except (NoSuchLakeTableError, _SnapshotGoneError, KeyError) as error:
                 raise StateNotKeptError(
                     f"table {view} of pipeline {self._pipeline!r} has no longer what it showed at "
                     f"{batch.visible.position}: {error}",
@@ -202,7 +285,7 @@ class LakeOutput:
         name = lake_ledger(self._pipeline)
         try:
             found = self._tables.read(name, None, {}).to_pylist()
-        except _NoSuchTableError as error:
+        except NoSuchLakeTableError as error:
             raise ClientConfigError(
                 f"no pipeline {self._pipeline!r} has written to this lake: it has no table {name}",
                 "check the name (from revision 2 on it ends in .v<revision>) and the place",
@@ -264,7 +347,7 @@ def _translated() -> Iterator[None]:
     """Translates what a catalogue raises when it does not answer, whatever its kind."""
     try:
         yield
-    except (_NoSuchTableError, _SnapshotGoneError):
+    except (NoSuchLakeTableError, _SnapshotGoneError, TableChangedError, ClientError):
         raise
     except Exception as error:
         raise _unavailable(str(error)) from error

@@ -88,6 +88,11 @@ def lake_ledger(pipeline: str) -> str:
     return f"{LEDGER_SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"
 
 
+def lake_readers(pipeline: str) -> str:
+    """The table of a lake that says which revision of a pipeline, named without one, readers read."""
+    return f"{lake_ledger(pipeline)}__readers"
+
+
 def data_topic(source: str, table: str) -> str:
     """Debezium's topic for ``schema.table``: characters Kafka does not allow become ``_``."""
     return re.sub(r"[^a-zA-Z0-9._\-]", "_", f"{source}.{table}")

@@ -1,0 +1,187 @@
+"""Switches the readers of tables in a lake from one revision of a pipeline to another.
+
+One row of one table says which revision is read. It is replaced in one commit of that table, on top of the
+row that was looked at: whoever is killed meanwhile has replaced it or not, and of two who switch at once the
+second one is refused.
+"""
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from slackwater_client.errors import ClientUnavailableError, NotVisibleError, StateNotKeptError
+from slackwater_client.followed import never_switched
+from slackwater_client.lake_views import (
+    LakeOutput,
+    LakeTables,
+    NoSuchLakeTableError,
+    TableChangedError,
+)
+from slackwater_client.snapshot import repeated
+from slackwater_client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater_protocol import Clock, ReaderSwitch, SystemClock, epoch_ms, from_epoch_ms
+from slackwater_protocol.keys import lake_ledger, lake_readers
+
+
+def switch_lake(
+    tables: LakeTables,
+    pipeline: str,
+    revision: int,
+    views: Views,
+    *,
+    accept_earlier: bool = False,
+    timeout: timedelta = timedelta(seconds=30),
+    clock: Clock | None = None,
+) -> Switched:
+    """Lets readers of a pipeline read the tables of a revision, from one commit on.
+
+    Waits until the revision has come as far as the one that is read now. To do it again changes nothing.
+
+    Args:
+        tables: The lake.
+        pipeline: The name with the revision.
+        revision: Its number.
+        views: Tables by view.
+        accept_earlier: Switch to a revision that is behind, too: readers go back to an earlier commit.
+        timeout: How long to wait.
+        clock: For the deadline.
+
+    Raises:
+        ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
+            source.
+        NotVisibleError: The revision was still behind in the end; nothing was changed.
+        StateNotKeptError: Both ended no batch at one commit; nothing was changed.
+        ClientUnavailableError: The lake does not answer, or somebody else switched at the same moment.
+    """
+    clock = clock or SystemClock()
+    look = partial(_try_to_switch, tables, pipeline, revision, views, accept_earlier, clock)
+    return repeated(look, timeout, clock)
+
+
+def newest_lake_switch(tables: LakeTables, pipeline: str) -> ReaderSwitch | None:
+    """Returns which revision readers of a lake were switched to last.
+
+    Args:
+        tables: The lake.
+        pipeline: The name without a revision.
+
+    Returns:
+        None: they were never switched.
+
+    Raises:
+        ClientUnavailableError: The lake does not answer.
+    """
+    try:
+        return _record(pipeline, tables.read(lake_readers(pipeline), None, {}))
+    except NoSuchLakeTableError:
+        return None
+
+
+def tables_of_readers(tables: LakeTables, pipeline: str) -> LakeOutput:
+    """Opens the output that readers of a pipeline were switched to, to be read with ``read_views``.
+
+    Args:
+        tables: The lake.
+        pipeline: The name without a revision.
+
+    Raises:
+        ClientConfigError: Readers were never switched.
+        ClientUnavailableError: The lake does not answer.
+    """
+    found = newest_lake_switch(tables, pipeline)
+    if found is None:
+        raise never_switched(pipeline)
+    return LakeOutput(tables, found.pipeline)
+
+
+def _try_to_switch(
+    tables: LakeTables, pipeline: str, revision: int, views: Views, accept_earlier: bool, clock: Clock
+) -> Switched | NotVisibleError | StateNotKeptError | ClientUnavailableError:
+    base, new = base_name(pipeline), LakeOutput(tables, pipeline)
+    done: Switched | NotVisibleError | StateNotKeptError | None = None
+
+    def make(rows: Any) -> Any:
+        nonlocal done
+        before = None if rows is None else _record(base, rows)
+        if before is not None:
+            check_views(before.pipeline, before.views, pipeline, views)
+            if before.pipeline == pipeline and before.views == views:
+                found = new.newest()
+                at = before.position if found is None else found.position
+                done = Switched(pipeline, at, at)
+                return None
+        old = None if before is None else LakeOutput(tables, before.pipeline)
+        names = () if before is None else [*before.views.values()]
+        place = place_of_switch(old, names, new, [*views.values()], accept_earlier=accept_earlier)
+        if isinstance(place, NotVisibleError | StateNotKeptError):
+            done = place
+            return None
+        done, source = place
+        return _row(
+            ReaderSwitch(
+                base_name=base,
+                pipeline=pipeline,
+                revision=revision,
+                source=source,
+                timeline=done.position.timeline,
+                commit_lsn=done.position.lsn,
+                views=dict(views),
+                switched_ms=epoch_ms(clock.now()),
+            )
+        )
+
+    try:
+        tables.replace(lake_readers(base), _schema(), make)
+    except TableChangedError:
+        return ClientUnavailableError(
+            f"somebody else switches readers of {base!r} at the same moment", "nothing was changed; ask again"
+        )
+    assert done is not None  # noqa: S101 - make was called
+    return done
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("pipeline", pa.string()),
+            ("revision", pa.int64()),
+            ("ledger", pa.string()),
+            ("views", pa.map_(pa.string(), pa.string())),
+            ("source", pa.string()),
+            ("timeline", pa.int64()),
+            ("commit_lsn", pa.int64()),
+            ("switched_at", pa.timestamp("us", "UTC")),
+        ]
+    )
+
+
+def _row(record: ReaderSwitch) -> Any:
+    import pyarrow as pa
+
+    row = {
+        "pipeline": record.pipeline,
+        "revision": record.revision,
+        "ledger": lake_ledger(record.pipeline),
+        "views": list(record.views.items()),
+        "source": record.source,
+        "timeline": record.timeline,
+        "commit_lsn": record.commit_lsn,
+        "switched_at": from_epoch_ms(record.switched_ms),
+    }
+    return pa.Table.from_pylist([row], schema=_schema())
+
+
+def _record(base: str, rows: Any) -> ReaderSwitch | None:
+    found = rows.to_pylist()
+    if not found:
+        return None
+    (row,) = found
+    names = ("pipeline", "revision", "source", "timeline", "commit_lsn")
+    return ReaderSwitch(
+        base_name=base,
+        views=dict(row["views"]),
+        switched_ms=epoch_ms(row["switched_at"]),
+        **{name: row[name] for name in names},
+    )

@@ -1,0 +1,75 @@
+"""Switches readers, and kills itself at a step: ``dying_switch.py KIND STEP PIPELINE REVISION VIEWS PLACE…``.
+
+A step is a call of what writes: before the first one, after it, and so on; what has no such step ends.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from slackwater_client.kafka import KafkaBroker
+from slackwater_client.kafka_writer import KafkaWriter
+from slackwater_client.lake_switch import switch_lake
+from slackwater_client.lake_views import DeltaTables, IcebergTables
+from slackwater_client.topic_switch import switch_topics
+from slackwater_protocol import KafkaSettings, LakeSettings
+
+WRITES: dict[str, list[tuple[Any, str]]] = {
+    "kafka": [
+        (KafkaBroker, "ensure_topic"),
+        *((KafkaWriter, name) for name in ("open", "begin", "produce", "flush", "commit", "discard")),
+    ],
+    "delta": [],
+    "iceberg": [],
+}
+left = 0
+
+
+def step() -> None:
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dying(do: Callable[..., Any]) -> Callable[..., Any]:
+    def done(*arguments: Any, **options: Any) -> Any:
+        step()
+        found = do(*arguments, **options)
+        step()
+        return found
+
+    return done
+
+
+def main(kind: str, count: str, pipeline: str, revision: str, views: str, *place: str) -> None:
+    global left
+    left = int(count)
+    now = timedelta(0)
+    if kind == "delta":
+        import deltalake
+
+        deltalake.write_deltalake = dying(deltalake.write_deltalake)
+    if kind == "iceberg":
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        WRITES[kind] = [(SqlCatalog, name) for name in ("create_namespace", "create_table", "commit_table")]
+    for owner, name in WRITES[kind]:
+        setattr(owner, name, dying(getattr(owner, name)))
+    arguments = pipeline, int(revision), json.loads(views)
+    if kind == "kafka":
+        switch_topics(KafkaSettings(place[0]), *arguments, timeout=now)
+    else:
+        options = dict(zip(("uri", "warehouse"), place[1:], strict=False))
+        lake = LakeSettings(place=place[0], options={"type": "sql", **options} if options else {})
+        tables = DeltaTables(lake) if kind == "delta" else IcebergTables(lake)
+        switch_lake(tables, *arguments, timeout=now)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    os._exit(0)  # Arrow's threads now and then abort a process that ends otherwise

@@ -1,0 +1,181 @@
+"""Readers of lakes are switched between revisions; and switches of every kind are killed at every step.
+
+How the promises were seen to fail. One decision at a time: ``DeltaTables.replace`` writes to the address, not
+to the table that it has read; Iceberg with its retries. Refused: without ``check_views``, and with
+``accept_earlier`` always. Killed: ``replace`` deletes the old row in a commit of its own.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater_client import (
+    ClientConfigError,
+    ClientUnavailableError,
+    NotVisibleError,
+    read_views,
+)
+from slackwater_client.lake_switch import newest_lake_switch, switch_lake, tables_of_readers
+from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeTables
+from slackwater_client.switched import Switched
+from slackwater_client.topic_switch import newest_switch
+from slackwater_devstack import KafkaBroker
+from slackwater_protocol import CommitPosition, KafkaSettings, LakeSettings, ReaderSwitch, Servers
+from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+
+pytestmark = pytest.mark.integration
+
+NOW = timedelta(0)
+CHILD = Path(__file__).parent / "dying_switch.py"
+
+
+class World:
+    """Two revisions of a pipeline in a lake. A batch sets row 1 to its LSN."""
+
+    def __init__(self, kind: str, folder: Path, opened: ExitStack) -> None:
+        self.kind, self.folder, self.opened = kind, folder, opened
+        self.name = f"p{uuid.uuid4().hex[:10]}"
+        folder.mkdir(exist_ok=True)
+        self.place = [str(folder)]
+        if kind == "iceberg":
+            self.place = ["test", f"sqlite:///{folder / 'catalogue.db'}", f"file://{folder}"]
+        options = dict(zip(("uri", "warehouse"), self.place[1:], strict=False))
+        self.lake = LakeSettings(place=self.place[0], options={"type": "sql", **options} if options else {})
+        self.tables = self.open_tables()
+        self.pipelines = {1: self.pipeline(self.name), 2: self.pipeline(f"{self.name}.v2")}
+
+    def open_tables(self) -> LakeTables:
+        tables: LakeTables = DeltaTables(self.lake) if self.kind == "delta" else IcebergTables(self.lake)
+        self.opened.enter_context(closing(tables))
+        return tables
+
+    def views(self, name: str) -> dict[str, str]:
+        return {"one": f"{name.replace('.', '_')}.one"}
+
+    def pipeline(self, name: str) -> PublishingPipeline:
+        of_kind: dict[str, Any] = {self.kind: self.lake}
+        servers = Servers(KafkaSettings(""), **of_kind)
+        output = f'kind = "{self.kind}"\ntable = "{self.views(name)["one"]}"'
+        made = publishing_pipeline(
+            self.folder / "pipelines" / name, view="one", output=output, servers=servers
+        )
+        return self.opened.enter_context(made)
+
+    def publish(self, *revisions: int) -> None:
+        for each in revisions:
+            self.pipelines[each].publish({1: self.pipelines[each].lsn + 100})
+
+    def switch(self, revision: int, **options: Any) -> Switched:
+        name = self.pipelines[revision].folder.name
+        views = options.pop("views", self.views(name))
+        return switch_lake(self.tables, name, revision, views, timeout=NOW, **options)
+
+    def seen(self) -> tuple[str, int, int]:
+        """Returns what a reader sees: the pipeline, its commit, and the value of the row."""
+        output = tables_of_readers(self.tables, self.name)
+        snapshot = read_views([output])
+        ((document,),) = snapshot.documents.values()
+        return output.pipeline, snapshot.position.lsn, json.loads(document)["value"]
+
+    def newest(self) -> ReaderSwitch | None:
+        return newest_lake_switch(self.tables, self.name)
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    with ExitStack() as opened:
+        yield World(request.param, tmp_path / "lake", opened)
+
+
+def test_readers_are_switched_and_switched_back(world: World) -> None:
+    with pytest.raises(ClientConfigError, match=f"slackwater revise switch {world.name} --to 1"):
+        world.seen()
+    world.publish(1)
+    assert world.switch(1) == Switched(None, None, CommitPosition(1, 100))
+    world.publish(2)
+    assert world.switch(2) == Switched(world.name, CommitPosition(1, 100), CommitPosition(1, 100))
+    world.publish(2, 2)
+    assert world.seen() == (f"{world.name}.v2", 300, 300)
+    assert world.switch(2) == Switched(f"{world.name}.v2", CommitPosition(1, 300), CommitPosition(1, 300))
+    with pytest.raises(NotVisibleError, match=r"stands at 1/0/64, readers are at 1/0/12C"):
+        world.switch(1)
+    assert world.seen() == (f"{world.name}.v2", 300, 300)
+    assert world.switch(1, accept_earlier=True).position == CommitPosition(1, 100)
+    assert world.seen() == (world.name, 100, 100)
+    with pytest.raises(ClientConfigError, match="has no view 'one'"):
+        world.switch(2, views={})
+
+
+def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
+    world.publish(1, 2)
+    world.switch(1)
+    replace, other = world.tables.replace, world.open_tables()
+
+    def late(name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
+        def made(rows: Any) -> Any:
+            found = make(rows)
+            switch_lake(other, f"{world.name}.v2", 2, world.views(f"{world.name}.v2"), timeout=NOW)
+            return found
+
+        return replace(name, schema, made)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.tables, "replace", late)
+        with pytest.raises(ClientUnavailableError, match="somebody else switches readers"):
+            world.switch(2)
+    assert world.seen() == (f"{world.name}.v2", 100, 100)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["kafka", "delta", "iceberg"])
+def test_a_switch_that_is_killed_at_any_step_has_happened_or_not(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The first one, the one to revision 2, and the way back; each time the same command goes on."""
+    with ExitStack() as opened:
+        name, place = f"p{uuid.uuid4().hex[:10]}", list[str]()
+        if kind == "kafka":
+            broker: KafkaBroker = request.getfixturevalue("kafka_broker")
+            place, kafka = [broker.bootstrap], KafkaSettings(broker.bootstrap)
+            views = {number: {"one": f"{name}.{number}"} for number in (1, 2)}
+            for number in (1, 2):
+                folder = tmp_path / (name if number == 1 else f"{name}.v2")
+                output = f'topic = "{name}.{number}"'
+                made = publishing_pipeline(folder, view="one", output=output, servers=Servers(kafka))
+                opened.enter_context(made).publish({1: 1})
+            newest: Callable[[], ReaderSwitch | None] = lambda: newest_switch(kafka, name)  # noqa: E731
+        else:
+            world = World(kind, tmp_path / "lake", opened)
+            name, place, newest = world.name, world.place, world.newest
+            views = {number: world.views(f"{name}.v2" if number == 2 else name) for number in (1, 2)}
+            world.publish(1, 2)
+
+        def killed(step: int, revision: int) -> bool:
+            pipeline = name if revision == 1 else f"{name}.v2"
+            arguments = [kind, str(step), pipeline, str(revision), json.dumps(views[revision]), *place]
+            found = subprocess.run([sys.executable, str(CHILD), *arguments], check=False, timeout=120)
+            assert found.returncode in (0, -signal.SIGKILL)
+            return found.returncode != 0
+
+        before: int | None = None
+        for revision in (1, 2, 1):
+            step, read = 0, before
+            while killed(step, revision):
+                found = newest() if kind != "kafka" or step > 1 or before else None
+                read = None if found is None else found.revision
+                assert read in (before, revision)
+                step += 1
+            assert step >= 2
+            last = newest()
+            assert last is not None
+            assert (last.revision, last.commit_lsn, last.views) == (revision, 100, views[revision])
+            before = revision
