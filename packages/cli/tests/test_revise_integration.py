@@ -93,3 +93,61 @@ def test_readers_of_tables_are_switched_and_told_so(
         assert main.run([*switch, "2"]) == 0
         told = f"readers of schema readers_{base}: {base}.v2 at 1/0/C8, before {base} at 1/0/C8\n"
         assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize("kind", ["kafka", "delta"])
+def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switched_to(
+    kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(tmp_path / "slackwater.toml")]
+    with ExitStack() as opened:
+        base, old, new = revisions(kind, servers, tmp_path, opened)
+        switch = [*config, "revise", "switch", base, "--timeout", "0", "--to"]
+        read = [*config, "read", "--pipeline", base, "--kind", kind, "--switched", "--json"]
+        old.publish({1: 1})
+        old.publish({1: 2})
+        new.publish({1: 10})
+        capsys.readouterr()
+        assert main.run(read) == 1
+        assert f"slackwater revise switch {base} --to 1" in capsys.readouterr().err
+        assert main.run([*switch, "1"]) == 0
+        where = f"readers of the {'topics' if kind == 'kafka' else 'lake tables'} of {base}"
+        assert capsys.readouterr().out == f"{where}: {base} at 1/0/C8\n"
+        assert main.run([*switch, "2"]) == 3
+        assert "readers are at 1/0/C8" in capsys.readouterr().err
+        assert main.run([*switch, "3"]) == 1
+        assert "has no revision 3; registered: 1, 2" in capsys.readouterr().err
+        assert main.run([*switch, "2", "--schema", "s"]) == 2
+        capsys.readouterr()
+        new.publish({1: 20})
+        assert main.run([*switch, "2"]) == 0
+        assert capsys.readouterr().out == f"{where}: {base}.v2 at 1/0/C8, before {base} at 1/0/C8\n"
+        assert main.run(read) == 0
+        ((document,),) = json.loads(capsys.readouterr().out)["views"].values()
+        assert document == {"id": 1, "value": 20}
+        assert main.run([*config, "revise", "status", base, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["revisions"]
+        told = "topics" if kind == "kafka" else "lake"
+        assert [(each["pipeline"], each["read_by"]) for each in found] == [(base, []), (f"{base}.v2", [told])]
+
+
+def test_the_pipelines_of_a_chain_are_switched_one_after_the_other(
+    servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(tmp_path / "slackwater.toml")]
+    with ExitStack() as opened:
+        one, *first = revisions("kafka", servers, tmp_path, opened)
+        two, *second = revisions("kafka", servers, tmp_path, opened)
+        switch = [*config, "revise", "switch", one, two, "--timeout", "0", "--to"]
+        for each in (*first, second[0]):
+            each.publish({1: 1})
+        assert main.run([*switch, "1"]) == 0
+        capsys.readouterr()
+        assert main.run([*switch, "2"]) == 3  # the second pipeline has published nothing yet
+        assert f"{one}.v2 at 1/0/64" in capsys.readouterr().out
+        second[1].publish({1: 1})
+        assert main.run([*switch, "2"]) == 0
+        assert capsys.readouterr().out == (
+            f"readers of the topics of {one}: {one}.v2 at 1/0/64, before {one}.v2 at 1/0/64\n"
+            f"readers of the topics of {two}: {two}.v2 at 1/0/64, before {two} at 1/0/64\n"
+        )

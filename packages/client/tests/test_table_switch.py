@@ -19,7 +19,7 @@ from psycopg import sql
 
 from slackwater_client import ClientConfigError, ClientUnavailableError, NotVisibleError
 from slackwater_client.switched import Switched
-from slackwater_client.table_switch import LEDGER_VIEW, switch_tables
+from slackwater_client.table_switch import LEDGER_VIEW, schemas_of_readers, switch_tables
 from slackwater_devstack import PostgresServer
 from slackwater_protocol import CommitPosition, KafkaSettings, PostgresSettings, Servers
 from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
@@ -82,6 +82,8 @@ def test_readers_are_switched_and_switched_back(world: World) -> None:
     done = world.switch(world.new, timeout=NOW)
     assert done == Switched(world.name, CommitPosition(1, 100), CommitPosition(1, 200))
     assert world.seen() == (f"{world.name}.v2", 200, 200)
+    assert schemas_of_readers(world.url, world.name) == {world.schema: f"{world.name}.v2"}
+    assert schemas_of_readers(world.url, "another") == {}
     world.publish(world.new)
     assert world.switch(world.new, timeout=NOW).before == f"{world.name}.v2"
     assert world.seen() == (f"{world.name}.v2", 300, 300)

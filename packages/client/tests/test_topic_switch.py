@@ -358,9 +358,10 @@ def test_who_switches_sees_what_was_switched_before(memory: World, monkeypatch: 
 
 def test_what_cannot_be_followed_is_refused(memory: World) -> None:
     revisions = Revisions(memory)
-    memory.topics.make(readers_topic(revisions.name))
-    with pytest.raises(ClientConfigError, match="nothing says which revision"):
-        memory.consumer(revisions.inputs)
+    for _ in range(2):
+        with pytest.raises(ClientConfigError, match="nothing says which revision"):
+            memory.consumer(revisions.inputs)
+        memory.topics.make(readers_topic(revisions.name))
     with pytest.raises(ClientConfigError, match="nothing says which revision"):
         topics_of_readers(memory.kafka, revisions.name)
     revisions.publish(1, 100)
@@ -374,6 +375,13 @@ def test_what_cannot_be_followed_is_refused(memory: World) -> None:
     consumer = memory.consumer(revisions.inputs, positions=lambda _: str(LanePosition(0)))
     with pytest.raises(ClientStateError, match="names no revision"):
         memory.read(consumer, 1)
+
+
+def test_without_a_switch_there_is_nothing_to_follow(world: World) -> None:
+    revisions = Revisions(world)
+    assert newest_switch(world.kafka, revisions.name) is None
+    with pytest.raises(ClientConfigError, match="nothing says which revision"):
+        world.consumer(revisions.inputs)
 
 
 def test_going_to_a_commit_goes_there_in_the_revision_that_is_read(world: World) -> None:

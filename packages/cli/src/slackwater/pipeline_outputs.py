@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -14,6 +14,9 @@ from slackwater.invocation import setting
 from slackwater.settings import Settings
 from slackwater_client import NotVisibleError, PipelineOutput, TopicOutput
 from slackwater_protocol import LakeSettings
+
+if TYPE_CHECKING:
+    from slackwater_client.lake_views import LakeTables
 
 KINDS = ("kafka", "postgres", "delta", "iceberg")
 """The kinds of outputs, as pipeline.toml has them."""
@@ -128,14 +131,28 @@ def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:
         return TopicOutput(kafka_settings(settings, "where the output is"), pipeline.name)
     if pipeline.kind == "postgres":
         return _open_tables(settings, pipeline.name)
-    from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeOutput
+    from slackwater_client.lake_views import LakeOutput
 
-    if pipeline.kind == "delta":
-        return LakeOutput(
-            DeltaTables(_lake(settings.delta.lake(), "delta.location", pipeline.name)), pipeline.name
-        )
-    lake = _lake(settings.iceberg.lake(), "iceberg.catalog", pipeline.name)
-    return LakeOutput(IcebergTables(lake), pipeline.name)
+    return LakeOutput(lake_tables(settings, pipeline.kind, pipeline.name), pipeline.name)
+
+
+def lake_tables(settings: Settings, kind: str, pipeline: str) -> "LakeTables":
+    """Opens the lake with a pipeline's tables.
+
+    Args:
+        settings: Say where it is.
+        kind: ``delta`` or ``iceberg``.
+        pipeline: For the error.
+
+    Raises:
+        CommandConfigError: Nothing says where it is.
+        ClientUnavailableError: It does not answer.
+    """
+    from slackwater_client.lake_views import DeltaTables, IcebergTables
+
+    if kind == "delta":
+        return DeltaTables(_lake(settings.delta.lake(), "delta.location", pipeline))
+    return IcebergTables(_lake(settings.iceberg.lake(), "iceberg.catalog", pipeline))
 
 
 def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:

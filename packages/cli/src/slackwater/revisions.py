@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slackwater.errors import CommandInputError
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
-from slackwater_control import known_pipelines
+from slackwater_control import KnownRun, known_pipelines
 from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView
 
 
@@ -60,6 +60,38 @@ def revision_pair(
     pair = RevisionPair(found[wanted[0]], found[wanted[1]])
     _check(pair)
     return pair
+
+
+def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> Mapping[int, KnownRun]:
+    """Returns the revisions of a pipeline, by number; each with its last run.
+
+    Raises:
+        CommandInputError: There is none.
+    """
+    runs = known_pipelines(entries, now_ms)
+    found = {run.registration.revision: run for run in runs if _is_of(run.registration, name)}
+    if not found:
+        hint = "the name is given without .v<revision>; `slackwater topology` lists pipelines"
+        raise CommandInputError(f"no pipeline {name!r} has registered", hint)
+    return dict(sorted(found.items()))
+
+
+def registered_revision(
+    entries: Iterable[PipelineEntry], now_ms: int, name: str, number: int
+) -> PipelineRegistration:
+    """Returns one revision of a pipeline.
+
+    Raises:
+        CommandInputError: It is not there.
+    """
+    found = registered_revisions(entries, now_ms, name)
+    if number not in found:
+        known = ", ".join(map(str, found))
+        raise CommandInputError(
+            f"pipeline {name!r} has no revision {number}; registered: {known}",
+            "start it beside the old one: docs/revisions.md",
+        )
+    return found[number].registration
 
 
 def _check(pair: RevisionPair) -> None:

@@ -252,6 +252,14 @@ class Broker(Protocol):
         """
         ...
 
+    def partitions(self, topic: str) -> int:
+        """Returns the number of partitions of a topic; 0 if it does not exist.
+
+        Raises:
+            ClientUnavailableError: Kafka does not answer.
+        """
+        ...
+
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
         """Makes a topic that keeps everything for ever, if it does not exist.
 

@@ -82,6 +82,8 @@ class FollowedFeed:
     ) -> None:
         self._broker, self._pipeline, self._views = broker, pipeline, views
         self._share, self._max_bytes, self._clock = share, max_bytes, clock
+        if not broker.partitions(readers_topic(pipeline)):
+            raise never_switched(pipeline)
         self._log = switch_log(broker, pipeline, clock)
         self._switches: dict[int, ReaderSwitch] = {}
         """By revision the newest switch to it, in the order of the switches."""

@@ -116,6 +116,14 @@ class KafkaBroker:
         }
         return KafkaMember(Consumer(config), topic, on_revoke)
 
+    def partitions(self, topic: str) -> int:
+        """See the protocol."""
+        what = f"looking at topic {topic}"
+        try:
+            return KafkaRetry(what, _SECONDS).call(partial(_count, self._admin, topic))
+        except KafkaException as error:
+            raise _unavailable(what, error) from error
+
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
         """See the protocol."""
         found = _make(self._admin, topic, partitions, _FOR_EVER)

@@ -99,7 +99,7 @@ def place_of_switch(
     try:
         if not accept_earlier or seen.source != found.source:
             check_not_behind(old.pipeline, here, new.pipeline, there)
-        common = newest_common({old: list(old_names), new: list(names)})
+        _, common = newest_common({old: list(old_names), new: list(names)})
     except NotVisibleError as error:
         return error
     except StateNotKeptError as error:

@@ -32,6 +32,10 @@ _POSITION: Final = (
 _LEDGER: Final = (
     "SELECT pipeline, source, timeline, commit_lsn, written_at FROM slackwater.ledger WHERE pipeline = {}"
 )
+_SCHEMAS: Final = """
+SELECT schemaname FROM pg_views WHERE viewname = %s
+AND has_table_privilege(format('%%I.%%I', schemaname, viewname), 'SELECT') ORDER BY schemaname
+"""
 _GRANTS: Final = """
 SELECT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END, g.privilege_type, g.is_grantable
 FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = to_regclass(%s) AND g.grantee <> c.relowner
@@ -75,6 +79,25 @@ def switch_tables(
         closing(psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)) as database,
     ):
         return repeated(partial(_try_to_switch, database, schema, pipeline, accept_earlier), timeout, clock)
+
+
+def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
+    """Returns by schema the pipeline, with its revision, that its readers were switched to.
+
+    Args:
+        url: Of the database.
+        pipeline: The name without a revision.
+
+    Raises:
+        ClientUnavailableError: The database does not answer.
+    """
+    with (
+        translated(pipeline),
+        closing(psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)) as database,
+    ):
+        schemas = [row[0] for row in database.execute(_SCHEMAS, (LEDGER_VIEW,)).fetchall()]
+        found = {schema: _pipeline_read(database, schema) for schema in schemas}
+    return {schema: read for schema, read in found.items() if read and base_name(read) == pipeline}
 
 
 def _try_to_switch(

@@ -121,6 +121,8 @@ def newest_switch(
         ClientUnavailableError: Kafka does not answer.
     """
     broker = _broker(kafka, pipeline)
+    if not broker.partitions(readers_topic(pipeline)):
+        return None
     with closing(switch_log(broker, pipeline, clock or SystemClock())) as log:
         found = list(log.entries(*log.bounds()))
     return found[-1] if found else None

@@ -4,6 +4,7 @@ import json
 import socket
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from getpass import getuser
 from pathlib import Path
@@ -22,6 +23,8 @@ from slackwater.pipeline_outputs import (
     open_outputs,
     pipelines_to_read,
 )
+from slackwater.readers import read_by
+from slackwater.settings import Settings
 from slackwater_client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
 from slackwater_protocol import (
     CommitPosition,
@@ -38,6 +41,11 @@ from slackwater_protocol import (
 @pipelines_to_read
 @click.option("--views", metavar="NAME,…", help="Views, or output topics or tables.  [default: all]")
 @click.option("--lsn", metavar="LSN", help="As of this commit: 0/153D218, or as a number.")
+@click.option(
+    "--switched",
+    is_flag=True,
+    help="Of each --pipeline NAME, without a revision, the one that readers were switched to.",
+)
 @click.option("--latest", is_flag=True, help="As of the newest commit that all of them show; the default.")
 @click.option(
     "--level",
@@ -82,6 +90,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     kind: str,
     views: str | None,
     lsn: str | None,
+    switched: bool,
     latest: bool,
     level: str,
     seconds: float,
@@ -109,6 +118,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
       slackwater read pipelines/orders pipelines/stock --level uncommitted
       slackwater read pipelines/orders pipelines/stock --level repeatable --for 3600
       slackwater read pipelines/stock --lease 4f0c2a91d3e7
+      slackwater read --pipeline shop --switched               in the revision that readers read
 
     \b
     A value of --key that looks like a number, true, false or null is one; everything else is a text.
@@ -127,6 +137,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     at = None if lsn is None else CommitPosition(settings.timeline, parse_position(lsn))
     key = parse_key(keys)
     pipelines = named_pipelines(folders, names, kind)
+    if switched:
+        pipelines = [_switched(settings, each) for each in pipelines]
     _check_scope(pipelines)
     wanted = names_in_outputs(views.split(",") if views else [], pipelines)
     with open_outputs(settings, pipelines) as outputs:
@@ -170,6 +182,22 @@ def _check_options(lsn: str | None, lease_id: str | None, *, latest: bool, level
         raise CommandConfigError(
             "--level repeatable takes a lease on the newest common commit, not on --lsn", hint
         )
+
+
+def _switched(settings: Settings, pipeline: NamedPipeline) -> NamedPipeline:
+    """Returns the revision of a pipeline that readers were switched to."""
+    if pipeline.views or pipeline.kind == "postgres":
+        raise CommandConfigError(
+            f"--switched does not fit {pipeline.name!r}",
+            "it is for topics and lakes, given by --pipeline NAME; in PostgreSQL readers ask their views",
+        )
+    found = read_by(settings, pipeline.name, pipeline.kind)
+    if not found:
+        raise CommandInputError(
+            f"nothing says which revision of pipeline {pipeline.name!r} readers read",
+            f"say it once: slackwater revise switch {pipeline.name} --to 1",
+        )
+    return replace(pipeline, name=next(iter(found.values())))
 
 
 def _check_scope(pipelines: Sequence[NamedPipeline]) -> None:

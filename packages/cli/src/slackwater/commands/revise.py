@@ -1,19 +1,28 @@
 """``slackwater revise``."""
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import click
+import msgspec
 
 from slackwater.conversion import kafka_settings
 from slackwater.errors import CommandConfigError, CommandInputError, CommandTimeoutError
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output
-from slackwater.pipeline_outputs import open_outputs, tables_url
-from slackwater.pipelines import open_pipeline_log
-from slackwater.revisions import RevisionPair, name_in_output, named_pipeline, revision_pair
+from slackwater.pipeline_outputs import KINDS, open_outputs
+from slackwater.pipelines import open_pipeline_log, read_topology
+from slackwater.readers import RevisionStatus, read_by, revision_status, switch_readers
+from slackwater.revisions import (
+    RevisionPair,
+    name_in_output,
+    named_pipeline,
+    registered_revision,
+    revision_pair,
+)
 from slackwater_client import (
     ComparedView,
     Difference,
@@ -24,6 +33,10 @@ from slackwater_client import (
 )
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 
+_RATE_SECONDS = 3.0
+"""So long is it looked at how fast a revision catches up: runs report once a second."""
+_PAUSE = threading.Event()
+"""Is never set."""
 _SHOWN = 200
 """Characters of a document that are shown to people."""
 
@@ -37,16 +50,17 @@ def revise() -> None:
 
     A pipeline whose views change is built anew beside the old one: `revision = 2` in pipeline.toml, and
     `slackwater run` again. Both publish at the commits of the same source, so what they say can be compared
-    commit by commit before any reader moves. Readers of tables in PostgreSQL then move in one transaction,
-    and back as easily.
+    commit by commit before any reader moves. Readers of topics, of tables in PostgreSQL and of lakes then
+    move at one commit, and back as easily.
 
     \b
     The way:
+      slackwater revise switch shop --to 1                 once, before there is a second revision
       slackwater run pipelines/shop --checkpoint …         with revision = 2; leave revision 1 running
-      slackwater topology                                  until shop.v2 is no longer behind
+      slackwater revise status shop                        until shop.v2 is no longer behind
       slackwater revise compare shop
-      slackwater revise switch shop --to 2 --schema reports
-      slackwater revise switch shop --to 1 --schema reports        takes it back
+      slackwater revise switch shop --to 2
+      slackwater revise switch shop --to 1                 takes it back
 
     Read on in docs/revisions.md.
     """
@@ -127,10 +141,11 @@ def compare(
 
 
 @revise.command()
-@click.argument("pipeline", metavar="NAME")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@click.argument("pipelines", metavar="NAME...", nargs=-1, required=True)
 @click.option("--to", "revision", type=click.IntRange(min=1), required=True, help="The revision to be read.")
-@click.option("--schema", required=True, help="Where the views of readers are; made if missing.")
-@click.option("--accept-earlier", is_flag=True, help="Also to a revision that is behind: readers go back.")
+@click.option("--schema", help="Of tables in PostgreSQL: where the views of readers are; made if missing.")
+@click.option("--accept-earlier", is_flag=True, help="Also to a revision that is behind.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -140,41 +155,111 @@ def compare(
 )
 @click.pass_context
 def switch(
-    ctx: click.Context, pipeline: str, revision: int, schema: str, accept_earlier: bool, timeout: float
+    ctx: click.Context,
+    pipelines: tuple[str, ...],
+    revision: int,
+    schema: str | None,
+    accept_earlier: bool,
+    timeout: float,
 ) -> None:
-    """Let readers of tables in PostgreSQL read another revision, all of its views from one moment on.
+    """Let readers read another revision of a pipeline, from one commit on.
 
-    Readers use views in a schema of their own, in place of the tables: one per view of the pipeline, and
-    slackwater_ledger, which says of which revision and of which commit they are. The switch replaces all of
-    them in one transaction. It waits until the revision has come as far as the one that is read, so that
-    readers do not go back, and is refused if it has not in time. The first switch makes the views. Killed at
-    any moment, it has changed all or nothing; to do it again changes nothing. Grants on the views stay.
+    \b
+    Readers of tables in PostgreSQL use views in a schema of their own, in place of the tables; the switch
+      replaces all of them in one transaction.
+    Readers of topics name the pipeline (PipelineViews of the Python client). The switch is one record; each
+      reader finishes what it reads up to that commit, and goes on behind it in the other topics.
+    Readers of a lake ask a table with one row which tables to read. The switch replaces the row.
+
+    The switch waits until the revision has come as far as the one that is read, so that readers do not go
+    back, and is refused if it has not in time. The first switch says which revision is read. Killed at any
+    moment, it has happened or not; to do it again changes nothing. Several pipelines are switched one after
+    the other, each by itself; when one is refused, the others before it stay switched: ask again.
 
     \b
     Examples:
-      slackwater revise switch shop_tables --to 1 --schema reports     before there is a second one
+      slackwater revise switch shop --to 1          before there is a second one
+      slackwater revise switch shop --to 2
+      slackwater revise switch shop --to 1          takes it back
       slackwater revise switch shop_tables --to 2 --schema reports
-      slackwater revise switch shop_tables --to 1 --schema reports --accept-earlier     revision 1 has stopped
+      slackwater revise switch orders totals --to 2                 a chain
+      slackwater revise switch shop --to 1 --accept-earlier         revision 1 has stopped
 
     \b
     Exit codes:
-      0  switched      1  failed, nothing was changed
-      2  wrong usage or settings      3  the revision is behind, nothing was changed
+      0  switched      1  failed, and that pipeline was not switched
+      2  wrong usage or settings      3  the revision is behind, and was not switched to
 
-    The database is that of postgres.output_url. Its user owns the views; besides, it needs CREATE on the
-    database, SELECT on the tables and on slackwater.ledger_tables, SELECT and UPDATE on slackwater.ledger.
+    Tables are found by postgres.output_url, lakes by delta.location and iceberg.catalog. The user in
+    PostgreSQL owns the views; besides, it needs CREATE on the database, SELECT on the tables and on
+    slackwater.ledger_tables, SELECT and UPDATE on slackwater.ledger. The one in Kafka needs Create, Write
+    and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
     """
-    from slackwater_client.table_switch import switch_tables
-    from slackwater_spark.pipeline.settings import revision_name
+    settings, limit, output = start_command(ctx), timedelta(seconds=timeout), Output()
+    with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+        entries, now_ms = log.read(), epoch_ms(SystemClock().now())
+    wanted = [registered_revision(entries, now_ms, name, revision) for name in pipelines]
+    for each in wanted:
+        try:
+            where, done = switch_readers(settings, each, schema, accept_earlier=accept_earlier, timeout=limit)
+        except NotVisibleError as error:
+            raise CommandTimeoutError(error.problem, error.hint) from error
+        came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
+        output.line(f"readers {where}: {each.pipeline} at {done.position}{came_from}")
 
-    name = revision_name(pipeline, revision)
-    url, limit = tables_url(start_command(ctx), name), timedelta(seconds=timeout)
-    try:
-        done = switch_tables(url, schema, name, accept_earlier=accept_earlier, timeout=limit)
-    except NotVisibleError as error:
-        raise CommandTimeoutError(error.problem, error.hint) from error
-    came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
-    Output().line(f"readers of schema {schema}: {name} at {done.position}{came_from}")
+
+@revise.command()
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@click.argument("pipeline", metavar="NAME")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+@click.pass_context
+def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
+    """Show the revisions of a pipeline: who runs, how far behind each is, and which one is read.
+
+    The time to catch up is told from the newest reports of the run: it takes a few seconds to be known.
+
+    \b
+    Examples:
+      slackwater revise status shop --bootstrap localhost:9092
+      slackwater revise status shop --json
+    """
+    settings = start_command(ctx)
+    kafka = kafka_settings(settings, "where pipelines register")
+    earlier = now = read_topology(kafka, epoch_ms(SystemClock().now()))
+    kinds = {v.kind for p in now.pipelines if p.base_name == pipeline for v in p.views if v.kind in KINDS}
+    read: dict[str, str] = {}
+    for kind in sorted(kinds):
+        read.update(read_by(settings, pipeline, kind))
+    if any(node.base_name == pipeline and node.behind_ms for node in now.pipelines):
+        _PAUSE.wait(_RATE_SECONDS)
+        now = read_topology(kafka, epoch_ms(SystemClock().now()))
+    found = revision_status(earlier, now, pipeline, read)
+    if as_json:
+        click.echo(msgspec.json.encode({"pipeline": pipeline, "revisions": found}))
+    else:
+        show_status(Output(), found)
+
+
+def show_status(output: Output, revisions: Sequence[RevisionStatus]) -> None:
+    """Prints the revisions of a pipeline for people: a line each."""
+    head = ("revision", "pipeline", "state", "shows", "behind", "caught up in", "read by")
+    rows = [
+        (
+            str(each.revision),
+            each.pipeline,
+            str(each.state),
+            each.shows or "-",
+            _seconds(each.behind_ms),
+            _seconds(each.caught_up_in_ms),
+            ", ".join(each.read_by) or "nobody",
+        )
+        for each in revisions
+    ]
+    output.table([head, *rows])
+
+
+def _seconds(milliseconds: int | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds / 1000:,.1f} s"
 
 
 def parse_revisions(text: str | None) -> tuple[int, int] | None:
