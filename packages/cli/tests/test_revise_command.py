@@ -13,11 +13,11 @@ from slackwater.errors import CommandError
 from slackwater.output import Output
 from slackwater.pipeline_outputs import NamedPipeline
 from slackwater.readers import revision_status, time_to_catch_up
-from slackwater.revisions import named_pipeline, revision_pair
+from slackwater.revisions import first_source, named_pipeline, one_source, revision_pair
 from slackwater.settings import Settings
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
-from slackwater_control import make_topology
+from slackwater_control import known_pipelines, make_topology
 from slackwater_markers import InMemoryPipelineLog
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
@@ -196,3 +196,26 @@ def test_revisions_are_shown_with_who_reads_them(capsys: pytest.CaptureFixture[s
     assert lines[2][:2] + lines[2][-1:] == ["2", "orders.v2", "topics"]
     with pytest.raises(CommandError, match="no pipeline 'none' has registered"):
         revision_status(earlier, now, "none", {})
+
+
+def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() -> None:
+    def written(run: PipelineRegistration, source: str) -> PipelineRegistration:
+        return replace(run, views=(replace(run.views[0], output_source=source),))
+
+    up = (written(FIRST, "shop"), written(SECOND, "shop_v2"))
+    down = tuple(
+        replace(each, base_name="totals", pipeline=name, source=source)
+        for each, name, source in zip(
+            (FIRST, SECOND), ("totals", "totals.v2"), ("shop", "shop_v2"), strict=True
+        )
+    )
+    pair = revision_pair(entries(*up, *down), 0, "totals", None)
+    assert (pair.old.source, pair.new.source, pair.first_source) == ("shop", "shop_v2", "inv")
+    assert one_source(entries(*up, *down), 0, "totals") == "inv"
+    assert one_source(entries(up[0], *down), 0, "totals") is None
+    with pytest.raises(CommandError, match="the revisions are of two sources: shop and shop_v2"):
+        revision_pair(entries(up[0], *down), 0, "totals", None)
+    # A circle, as of pipelines whose outputs were named anew, ends somewhere.
+    circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
+    assert one_source(entries(*circle, *down), 0, "none") is None
+    assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")

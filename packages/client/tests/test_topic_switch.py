@@ -311,6 +311,22 @@ def test_batches_without_a_common_end_are_a_reason_to_refuse(memory: World) -> N
     assert read_by(memory) == revisions.name
 
 
+def test_revisions_over_revisions_of_another_output_have_common_commits(memory: World) -> None:
+    revisions = Revisions(memory)
+    revisions.writers[2].source = "inv_v2"
+    revisions.publish(1, 100)
+    revisions.publish(2, 100, 200)
+    revisions.switch(1)
+    with pytest.raises(ClientConfigError, match=r"reads source 'inv' and .* reads 'inv_v2'"):
+        revisions.switch(2)
+    writer = revisions.writers[2]
+    done = switch_topics(memory.kafka, writer.name, 2, writer.views, source="root", timeout=NOW)
+    assert done == Switched(revisions.name, at(100), at(100))
+    found = newest_switch(memory.kafka, revisions.name)
+    assert found is not None
+    assert found.source == "root"
+
+
 def test_to_switch_again_changes_nothing(memory: World) -> None:
     revisions = Revisions(memory)
     revisions.publish(1, 100)

@@ -119,6 +119,7 @@ def switch_readers(
     schema: str | None,
     *,
     accept_earlier: bool,
+    source: str | None,
     timeout: timedelta,
 ) -> tuple[str, Switched]:
     """Lets readers read a revision; returns where they do, and what was done.
@@ -128,6 +129,7 @@ def switch_readers(
         registration: Of the revision.
         schema: Where views of readers of tables in PostgreSQL are; for these alone, and they need it.
         accept_earlier: Also to a revision that is behind.
+        source: Whose commits all revisions have; None: there is no such source.
         timeout: How long to wait.
 
     Raises:
@@ -148,17 +150,32 @@ def switch_readers(
         from slackwater_client.table_switch import switch_tables
 
         url = tables_url(settings, name)
-        done = switch_tables(url, schema, name, accept_earlier=accept_earlier, timeout=timeout)
+        done = switch_tables(url, schema, name, accept_earlier=accept_earlier, source=source, timeout=timeout)
         return f"of schema {schema}", done
     if schema is not None:
         raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "leave --schema out")
-    number = registration.revision
     if named.kind == "kafka":
         kafka = kafka_settings(settings, "where the output is")
-        done = switch_topics(kafka, name, number, views, accept_earlier=accept_earlier, timeout=timeout)
+        done = switch_topics(
+            kafka,
+            name,
+            registration.revision,
+            views,
+            accept_earlier=accept_earlier,
+            source=source,
+            timeout=timeout,
+        )
         return f"of the topics of {registration.base_name}", done
     from slackwater_client.lake_switch import switch_lake
 
     with closing(lake_tables(settings, named.kind, name)) as tables:
-        done = switch_lake(tables, name, number, views, accept_earlier=accept_earlier, timeout=timeout)
+        done = switch_lake(
+            tables,
+            name,
+            registration.revision,
+            views,
+            accept_earlier=accept_earlier,
+            source=source,
+            timeout=timeout,
+        )
     return f"of the lake tables of {registration.base_name}", done

@@ -15,6 +15,8 @@ class RevisionPair:
 
     old: PipelineRegistration
     new: PipelineRegistration
+    first_source: str
+    """The source at the beginning of the chain that they are in; its commits are those of both."""
 
     @property
     def views(self) -> Sequence[str]:
@@ -57,9 +59,38 @@ def revision_pair(
         )
         what = f"no revision {missing[0]}" if missing else "fewer than two revisions"
         raise CommandInputError(f"pipeline {name!r} has {what}; registered: {known}", hint)
-    pair = RevisionPair(found[wanted[0]], found[wanted[1]])
+    old, new = found[wanted[0]], found[wanted[1]]
+    first, *others = {first_source(runs, each.source) for each in (old, new)}
+    if others:
+        raise CommandInputError(
+            f"the revisions are of two sources: {old.source} and {new.source}",
+            "commits of two connectors have no common order, so no commit shows both",
+        )
+    pair = RevisionPair(old, new, first)
     _check(pair)
     return pair
+
+
+def first_source(runs: Iterable[KnownRun], source: str) -> str:
+    """Returns the source at the beginning of a chain: one that no pipeline writes."""
+    by_source = {
+        view.output_source: run.registration
+        for run in runs
+        for view in run.registration.views
+        if view.output_source
+    }
+    seen = {source}
+    while source in by_source and by_source[source].source not in seen:
+        source = by_source[source].source
+        seen.add(source)
+    return source
+
+
+def one_source(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> str | None:
+    """Returns the source whose commits all revisions of a pipeline have; None: they have no such source."""
+    runs = known_pipelines(entries, now_ms)
+    found = {first_source(runs, r.registration.source) for r in runs if _is_of(r.registration, name)}
+    return found.pop() if len(found) == 1 else None
 
 
 def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> Mapping[int, KnownRun]:
@@ -95,11 +126,6 @@ def registered_revision(
 
 
 def _check(pair: RevisionPair) -> None:
-    if pair.old.source != pair.new.source:
-        raise CommandInputError(
-            f"the revisions are of two sources: {pair.old.source} and {pair.new.source}",
-            "commits of two connectors have no common order, so no commit shows both",
-        )
     for each in (pair.old, pair.new):
         if each.scope != "strict":
             raise CommandInputError(

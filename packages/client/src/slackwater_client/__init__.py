@@ -28,6 +28,7 @@ from slackwater_client.producer import TransactionalProducer
 from slackwater_client.producer_transaction import ProducerTransaction
 from slackwater_client.shares import ByPartition, ByUnit, Everything, Share
 from slackwater_client.snapshot import (
+    OfOneSource,
     PipelineOutput,
     ReadableStates,
     ReadLevel,
@@ -58,6 +59,7 @@ __all__ = [
     "DocumentComparison",
     "Everything",
     "NotVisibleError",
+    "OfOneSource",
     "OutcomeUnknownError",
     "OutputTopics",
     "PipelineOutput",

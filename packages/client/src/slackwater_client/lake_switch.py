@@ -30,8 +30,8 @@ def switch_lake(
     views: Views,
     *,
     accept_earlier: bool = False,
+    source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
-    clock: Clock | None = None,
 ) -> Switched:
     """Lets readers of a pipeline read the tables of a revision, from one commit on.
 
@@ -43,8 +43,9 @@ def switch_lake(
         revision: Its number.
         views: Tables by view.
         accept_earlier: Switch to a revision that is behind, too: readers go back to an earlier commit.
+        source: The one at the beginning of a chain, if both revisions have its commits though each reads
+            another revision of an output; None: both read one source.
         timeout: How long to wait.
-        clock: For the deadline.
 
     Raises:
         ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
@@ -53,8 +54,8 @@ def switch_lake(
         StateNotKeptError: Both ended no batch at one commit; nothing was changed.
         ClientUnavailableError: The lake does not answer, or somebody else switched at the same moment.
     """
-    clock = clock or SystemClock()
-    look = partial(_try_to_switch, tables, pipeline, revision, views, accept_earlier, clock)
+    clock = SystemClock()
+    look = partial(_try_to_switch, tables, pipeline, revision, views, accept_earlier, source, clock)
     return repeated(look, timeout, clock)
 
 
@@ -95,7 +96,13 @@ def tables_of_readers(tables: LakeTables, pipeline: str) -> LakeOutput:
 
 
 def _try_to_switch(
-    tables: LakeTables, pipeline: str, revision: int, views: Views, accept_earlier: bool, clock: Clock
+    tables: LakeTables,
+    pipeline: str,
+    revision: int,
+    views: Views,
+    accept_earlier: bool,
+    source: str | None,
+    clock: Clock,
 ) -> Switched | NotVisibleError | StateNotKeptError | ClientUnavailableError:
     base, new = base_name(pipeline), LakeOutput(tables, pipeline)
     done: Switched | NotVisibleError | StateNotKeptError | None = None
@@ -112,17 +119,19 @@ def _try_to_switch(
                 return None
         old = None if before is None else LakeOutput(tables, before.pipeline)
         names = () if before is None else [*before.views.values()]
-        place = place_of_switch(old, names, new, [*views.values()], accept_earlier=accept_earlier)
+        place = place_of_switch(
+            old, names, new, [*views.values()], accept_earlier=accept_earlier, source=source
+        )
         if isinstance(place, NotVisibleError | StateNotKeptError):
             done = place
             return None
-        done, source = place
+        done, found_source = place
         return _row(
             ReaderSwitch(
                 base_name=base,
                 pipeline=pipeline,
                 revision=revision,
-                source=source,
+                source=found_source,
                 timeline=done.position.timeline,
                 commit_lsn=done.position.lsn,
                 views=dict(views),

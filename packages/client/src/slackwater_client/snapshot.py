@@ -9,7 +9,7 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -149,6 +149,48 @@ class PipelineOutput(Protocol):
     def close(self) -> None:
         """Frees connections."""
         ...
+
+
+class OfOneSource:
+    """A :class:`PipelineOutput` that names another source, whose commits its own source has, too.
+
+    So are pipelines of a chain: whatever was built over revisions of an output has the commits of the
+    database at the beginning.
+
+    Args:
+        output: What is read; it is closed with this.
+        source: The name.
+    """
+
+    def __init__(self, output: PipelineOutput, source: str) -> None:
+        self._output, self._source = output, source
+
+    @property
+    def pipeline(self) -> str:
+        """See the protocol."""
+        return self._output.pipeline
+
+    def views(self) -> Sequence[str]:
+        """See the protocol."""
+        return self._output.views()
+
+    def newest(self) -> VisibleCommit | None:
+        """See the protocol."""
+        found = self._output.newest()
+        return None if found is None else replace(found, source=self._source)
+
+    def states(self, views: Sequence[str]) -> ReadableStates | None:
+        """See the protocol."""
+        found = self._output.states(views)
+        return found and replace(found, newest=replace(found.newest, source=self._source))
+
+    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        """See the protocol."""
+        return replace(self._output.read(views, at, key), source=self._source)
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._output.close()
 
 
 def read_views(

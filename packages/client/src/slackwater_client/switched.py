@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from slackwater_client.errors import ClientConfigError, NotVisibleError, StateNotKeptError
-from slackwater_client.snapshot import PipelineOutput, newest_common, not_visible
+from slackwater_client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
 from slackwater_protocol import CommitPosition
 
 
@@ -69,6 +69,7 @@ def place_of_switch(
     names: Collection[str],
     *,
     accept_earlier: bool,
+    source: str | None,
 ) -> tuple[Switched, str] | NotVisibleError | StateNotKeptError:
     """Finds the commit from which on readers are to read another revision.
 
@@ -80,6 +81,7 @@ def place_of_switch(
         new: What is to be read.
         names: The names of its views.
         accept_earlier: Whether it may be behind.
+        source: Of both, whatever they say; None: what they say.
 
     Returns:
         The switch with the name of the source; or the error if another look may find it.
@@ -87,6 +89,9 @@ def place_of_switch(
     Raises:
         ClientConfigError: The two are of several sources.
     """
+    if source is not None:
+        new = OfOneSource(new, source)
+        old = None if old is None else OfOneSource(old, source)
     found = new.newest()
     if found is None:
         return not_visible(None, new.pipeline, None)

@@ -50,6 +50,7 @@ def switch_tables(
     pipeline: str,
     *,
     accept_earlier: bool = False,
+    source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> Switched:
@@ -64,6 +65,8 @@ def switch_tables(
         schema: Where the views are; it is made if it is missing. One pipeline's only.
         pipeline: The name with the revision.
         accept_earlier: Switch to a pipeline that is behind, too: readers go back to an earlier commit.
+        source: The one at the beginning of a chain, if both revisions have its commits though each reads
+            another revision of an output; None: both read one source.
         timeout: How long to wait, for the pipeline and for readers who are in a transaction.
         clock: For the deadline.
 
@@ -78,7 +81,9 @@ def switch_tables(
         translated(pipeline),
         closing(psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)) as database,
     ):
-        return repeated(partial(_try_to_switch, database, schema, pipeline, accept_earlier), timeout, clock)
+        return repeated(
+            partial(_try_to_switch, database, schema, pipeline, accept_earlier, source), timeout, clock
+        )
 
 
 def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
@@ -101,12 +106,12 @@ def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
 
 
 def _try_to_switch(
-    database: Database, schema: str, pipeline: str, accept_earlier: bool
+    database: Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
 ) -> Switched | NotVisibleError | ClientUnavailableError:
     """Switches, or says what keeps it from being done at this moment: then nothing has changed."""
     try:
         with database.transaction():
-            return _switched(database, schema, pipeline, accept_earlier)
+            return _switched(database, schema, pipeline, accept_earlier, source)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         return ClientUnavailableError(
             f"readers of schema {schema!r} do not let go of its views: {error.diag.message_primary}",
@@ -116,7 +121,9 @@ def _try_to_switch(
         return error
 
 
-def _switched(database: Database, schema: str, pipeline: str, accept_earlier: bool) -> Switched:
+def _switched(
+    database: Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
+) -> Switched:
     database.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_WAIT)))
     # Of two who switch at once the second one sees what the first one has done.
     database.execute("SELECT pg_advisory_xact_lock(hashtext('slackwater'), hashtext(%s))", (schema,))
@@ -128,7 +135,7 @@ def _switched(database: Database, schema: str, pipeline: str, accept_earlier: bo
     names = [name for name in (before, pipeline) if name is not None]
     database.execute("SELECT 1 FROM slackwater.ledger WHERE pipeline = ANY(%s) FOR SHARE", (names,))
     if before is not None and not accept_earlier:
-        _check_not_behind(database, before, pipeline)
+        _check_not_behind(database, before, pipeline, source)
     # Readers who ask the ledger first have views in this order, too.
     _replace(database, schema, LEDGER_VIEW, sql.SQL(_LEDGER).format(sql.Literal(pipeline)))
     for view, table in tables.items():
@@ -154,8 +161,9 @@ def _position(database: Database, pipeline: str) -> tuple[str, CommitPosition]:
     return row[0], CommitPosition(row[1], row[2])
 
 
-def _check_not_behind(database: Database, before: str, pipeline: str) -> None:
-    check_not_behind(before, _position(database, before), pipeline, _position(database, pipeline))
+def _check_not_behind(database: Database, before: str, pipeline: str, source: str | None) -> None:
+    (one, at), (other, there) = _position(database, before), _position(database, pipeline)
+    check_not_behind(before, (source or one, at), pipeline, (source or other, there))
 
 
 def _check_views(

@@ -352,8 +352,8 @@ class ViewWriter:
     ) -> None:
         self.topics, self.is_latest = world.topics, is_latest
         self.name = name or f"p{uuid.uuid4().hex[:10]}"
-        self.lsn = 0
-        """Of the newest batch."""
+        self.source, self.lsn = "inv", 0
+        """The connector's ``topic.prefix``, and the newest batch."""
         self.views = {view: f"{self.name}_{view}" for view in views}
         self.partitions = partitions
         self.batch_id = -1
@@ -387,7 +387,7 @@ class ViewWriter:
             ends[topic][partition] = offsets[-1] + 1
         record = CommitRecord(
             pipeline=self.name,
-            source="inv",
+            source=self.source,
             timeline=1,
             commit_lsn=lsn,
             previous_lsn=self.lsn,
@@ -400,7 +400,7 @@ class ViewWriter:
             pipeline=self.name,
             query_id="q",
             batch_id=self.batch_id + 1,
-            source="inv",
+            source=self.source,
             timeline=1,
             commit_lsn=lsn,
             topics={

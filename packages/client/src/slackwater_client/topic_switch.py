@@ -36,8 +36,8 @@ def switch_topics(
     views: Views,
     *,
     accept_earlier: bool = False,
+    source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
-    clock: Clock | None = None,
 ) -> Switched:
     """Lets readers of a pipeline read the topics of a revision, from one commit on.
 
@@ -50,8 +50,9 @@ def switch_topics(
         revision: Its number.
         views: Topics by view.
         accept_earlier: Switch to a revision that is behind, too: readers wait until it has caught up.
+        source: The one at the beginning of a chain, if both revisions have its commits though each reads
+            another revision of an output; None: both read one source.
         timeout: How long to wait.
-        clock: For the deadline.
 
     Raises:
         ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
@@ -62,7 +63,7 @@ def switch_topics(
         ClientUnavailableError: Kafka does not answer, or refuses.
         OutcomeUnknownError: Kafka has not said whether it is done; ask again.
     """
-    clock, base = clock or SystemClock(), base_name(pipeline)
+    clock, base = SystemClock(), base_name(pipeline)
     broker = _broker(kafka, base)
     topic = readers_topic(base)
     broker.ensure_topic(topic, 1, exactly=True)
@@ -82,8 +83,10 @@ def switch_topics(
             old = opened.enter_context(closing(TopicOutput(broker, before.pipeline, clock)))
         names = () if before is None else [before.views[view] for view in before.views]
 
-        done, source = repeated(
-            lambda: place_of_switch(old, names, new, [*views.values()], accept_earlier=accept_earlier),
+        done, found_source = repeated(
+            lambda: place_of_switch(
+                old, names, new, [*views.values()], accept_earlier=accept_earlier, source=source
+            ),
             timeout,
             clock,
         )
@@ -91,7 +94,7 @@ def switch_topics(
             base_name=base,
             pipeline=pipeline,
             revision=revision,
-            source=source,
+            source=found_source,
             timeline=done.position.timeline,
             commit_lsn=done.position.lsn,
             views=dict(views),

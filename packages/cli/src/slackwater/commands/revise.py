@@ -20,6 +20,7 @@ from slackwater.revisions import (
     RevisionPair,
     name_in_output,
     named_pipeline,
+    one_source,
     registered_revision,
     revision_pair,
 )
@@ -28,6 +29,7 @@ from slackwater_client import (
     Difference,
     DocumentComparison,
     NotVisibleError,
+    OfOneSource,
     PipelineOutput,
     compare_views,
 )
@@ -201,7 +203,14 @@ def switch(
     wanted = [registered_revision(entries, now_ms, name, revision) for name in pipelines]
     for each in wanted:
         try:
-            where, done = switch_readers(settings, each, schema, accept_earlier=accept_earlier, timeout=limit)
+            where, done = switch_readers(
+                settings,
+                each,
+                schema,
+                accept_earlier=accept_earlier,
+                source=one_source(entries, now_ms, each.base_name),
+                timeout=limit,
+            )
         except NotVisibleError as error:
             raise CommandTimeoutError(error.problem, error.hint) from error
         came_from = "" if done.before is None else f", before {done.before} at {done.left_at}"
@@ -302,7 +311,11 @@ def _sides(
     pair: RevisionPair, view: str, outputs: Sequence[PipelineOutput]
 ) -> tuple[ComparedView, ComparedView]:
     old, new = (
-        ComparedView(output, name_in_output(each), is_change_event=each.format == "debezium")
+        ComparedView(
+            OfOneSource(output, pair.first_source),
+            name_in_output(each),
+            is_change_event=each.format == "debezium",
+        )
         for output, each in zip(outputs, pair.of_view(view), strict=True)
     )
     return old, new
@@ -315,7 +328,7 @@ def comparison_json(pair: RevisionPair, found: Compared) -> str:
     head = {
         "old": pair.old.pipeline,
         "new": pair.new.pipeline,
-        "source": pair.old.source,
+        "source": pair.first_source,
         "is_equal": is_equal,
     }
     return json.dumps({**head, "views_of_one": list(pair.views_of_one), "views": views})
