@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from slackwater.revisions import first_source, named_pipeline, one_source, revis
 from slackwater.settings import Settings
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
-from slackwater_control import known_pipelines, make_topology
+from slackwater_control import PipelineState, Progress, Topology, known_pipelines, make_topology
 from slackwater_markers import InMemoryPipelineLog
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
@@ -219,3 +220,30 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
     circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
     assert one_source(entries(*circle, *down), 0, "none") is None
     assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")
+
+
+def test_a_rollout_follows_a_revision_until_it_has_caught_up(capsys: pytest.CaptureFixture[str]) -> None:
+    log = InMemoryPipelineLog()
+    log.register(FIRST)
+    base = make_topology(log.read(), {}, 0)
+    log.register(SECOND)
+    node = next(n for n in make_topology(log.read(), {}, 0).pipelines if n.name == "orders.v2")
+    assert node.state is PipelineState.RUNNING
+
+    def picture(behind_ms: int | None, made_ms: int, **changes: Any) -> Topology:
+        behind = replace(node, progress=Progress.BEHIND, behind_ms=behind_ms, **changes)
+        return replace(base, made_ms=made_ms, pipelines=(*base.pipelines, behind))
+
+    told = [base, picture(60_000, 1_000), picture(40_000, 2_000), picture(4_999, 3_000)]
+    waits: list[float] = []
+    revise.follow_catch_up(iter(told).__next__, "orders", 2, Output(), waits.append)
+    assert waits == [1, 1, 1]
+    assert capsys.readouterr().out.splitlines() == [
+        "waiting for somebody to run orders with revision = 2",
+        "orders.v2 is 60.0 s behind, will have caught up in -",
+        "orders.v2 is 40.0 s behind, will have caught up in -",
+    ]
+    pictures = iter([picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state="failed")])
+    with pytest.raises(CommandError, match="does not run: failed"):
+        revise.follow_catch_up(pictures.__next__, "orders", 2, Output(), waits.append)
+    assert "orders.v2 is 40.0 s behind, will have caught up in 2.0 s" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater import main
+from slackwater.commands import revise
 from slackwater_devstack import KafkaBroker, PostgresServer
 from slackwater_markers import KafkaPipelineLog
 from slackwater_markers.testing import REGISTRATION
@@ -151,3 +152,29 @@ def test_the_pipelines_of_a_chain_are_switched_one_after_the_other(
             f"readers of the topics of {one}: {one}.v2 at 1/0/64, before {one}.v2 at 1/0/64\n"
             f"readers of the topics of {two}: {two}.v2 at 1/0/64, before {two} at 1/0/64\n"
         )
+
+
+def test_a_rollout_compares_and_switches_if_nothing_differs_or_somebody_says_yes(
+    servers: Servers,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = ["--config", str(tmp_path / "slackwater.toml")]
+    with ExitStack() as opened:
+        base, old, new = revisions("delta", servers, tmp_path, opened)
+        monkeypatch.setattr(revise, "follow_catch_up", lambda *_: None)  # there is no source
+        rollout = [*config, "revise", "rollout", base, "--to", "2", "--timeout", "0", "--key", "one=id"]
+        old.publish({1: 1})
+        new.publish({1: 2})
+        assert main.run([*config, "revise", "switch", base, "--to", "1"]) == 0
+        assert main.run([*config, "revise", "rollout", base, "--to", "3"]) == 1
+        assert "has no revision 3" in capsys.readouterr().err
+        assert main.run(rollout) == 1
+        told = capsys.readouterr()
+        assert f"documents of {base}.v2 differ; not switched" in told.err
+        assert main.run([*rollout, "--yes"]) == 0
+        told = capsys.readouterr()
+        assert f"{base}.v2 at 1/0/64, before {base} at 1/0/64" in told.out
+        assert f"slackwater revise switch {base} --to 1" in told.out
+        assert main.run([*rollout, "--yes"]) == 0  # as after a kill: it finds what is done

@@ -1,8 +1,10 @@
 """``slackwater revise``."""
 
 import json
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,8 +24,10 @@ from slackwater.revisions import (
     named_pipeline,
     one_source,
     registered_revision,
+    registered_revisions,
     revision_pair,
 )
+from slackwater.settings import Settings
 from slackwater_client import (
     ComparedView,
     Difference,
@@ -33,10 +37,15 @@ from slackwater_client import (
     PipelineOutput,
     compare_views,
 )
+from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 
 _RATE_SECONDS = 3.0
 """So long is it looked at how fast a revision catches up: runs report once a second."""
+_RATE_PICTURES = 10
+"""Pictures over which the speed of catching up is told, one a second."""
+_CAUGHT_UP_MS = 5_000
+"""Who is less behind is compared: the comparison waits for a common commit."""
 _PAUSE = threading.Event()
 """Is never set."""
 _SHOWN = 200
@@ -59,9 +68,7 @@ def revise() -> None:
     The way:
       slackwater revise switch shop --to 1                 once, before there is a second revision
       slackwater run pipelines/shop --checkpoint …         with revision = 2; leave revision 1 running
-      slackwater revise status shop                        until shop.v2 is no longer behind
-      slackwater revise compare shop
-      slackwater revise switch shop --to 2
+      slackwater revise rollout shop --to 2                follows it, compares, and switches
       slackwater revise switch shop --to 1                 takes it back
 
     Read on in docs/revisions.md.
@@ -125,16 +132,8 @@ def compare(
     with open_pipeline_log(kafka) as log:
         pair = revision_pair(log.read(), epoch_ms(SystemClock().now()), pipeline, numbers)
     wanted = _wanted(pair, views.split(",") if views else [*pair.views], columns)
-    both = [named_pipeline(each) for each in (pair.old, pair.new)]
-    output, found = Output(), {}
-    with open_outputs(settings, both) as opened:
-        for view in wanted:
-            if not as_json:
-                output.progress(f"reading {view} from {both[0].name} and {both[1].name}")
-            sides = _sides(pair, view, opened)
-            limit = timedelta(seconds=timeout)
-            found[view] = compare_views(*sides, columns.get(view, ()), timeout=limit)
-    output.end_progress()
+    output, limit = Output(), timedelta(seconds=timeout)
+    found = _compared(settings, pair, wanted, columns, limit, None if as_json else output)
     if as_json:
         click.echo(comparison_json(pair, found))
     else:
@@ -269,6 +268,151 @@ def show_status(output: Output, revisions: Sequence[RevisionStatus]) -> None:
 
 def _seconds(milliseconds: int | None) -> str:
     return "-" if milliseconds is None else f"{milliseconds / 1000:,.1f} s"
+
+
+@revise.command()
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@click.argument("pipeline", metavar="NAME")
+@click.option("--to", "revision", type=click.IntRange(min=2), required=True, help="The new revision.")
+@click.option("--schema", help="Of tables in PostgreSQL: where the views of readers are.")
+@click.option(
+    "--key",
+    "keys",
+    metavar="VIEW=COLUMN,…",
+    multiple=True,
+    help="The columns that tell documents of a view apart; without, whole documents are counted.",
+)
+@click.option("--yes", is_flag=True, help="Switch although documents differ, without asking.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    help="Seconds to look for a commit that both show, and to wait for the switch.",
+)
+@click.pass_context
+def rollout(
+    ctx: click.Context,
+    pipeline: str,
+    revision: int,
+    schema: str | None,
+    keys: tuple[str, ...],
+    yes: bool,
+    timeout: float,
+) -> None:
+    """Wait until a revision has caught up, compare it with the one before, and switch readers to it.
+
+    The revision is run by you, beside the old one, wherever pipelines run: `slackwater run` with
+    `revision = N` in pipeline.toml. The command waits until it has registered and is at most 5 seconds behind
+    its source, says when that will be, compares, and asks before it switches if documents differ. It keeps
+    nothing: killed at any moment, the same command goes on with what it finds.
+
+    \b
+    Examples:
+      slackwater revise rollout shop --to 2
+      slackwater revise rollout shop --to 2 --key order_details=id --yes
+      slackwater revise rollout shop_tables --to 2 --schema reports
+
+    \b
+    Exit codes:
+      0  readers read the revision      1  documents differ and nobody said yes, or failed
+      2  wrong usage or settings      3  the revision is behind, and was not switched to
+    """
+    columns, settings, output = parse_keys(keys), start_command(ctx), Output()
+    kafka = kafka_settings(settings, "where pipelines register")
+    follow_catch_up(
+        lambda: read_topology(kafka, epoch_ms(SystemClock().now())), pipeline, revision, output, _PAUSE.wait
+    )
+    with open_pipeline_log(kafka) as log:
+        entries, now_ms = log.read(), epoch_ms(SystemClock().now())
+    older = max((n for n in registered_revisions(entries, now_ms, pipeline) if n < revision), default=None)
+    if older is None:
+        hint = f"there is nothing to compare it with: slackwater revise switch {pipeline} --to {revision}"
+        raise CommandInputError(f"pipeline {pipeline!r} has no revision before {revision}", hint)
+    pair = revision_pair(entries, now_ms, pipeline, (older, revision))
+    limit = timedelta(seconds=timeout)
+    found = _compared(settings, pair, _wanted(pair, [*pair.views], columns), columns, limit, output)
+    show_comparison(output, pair, found)
+    if not yes and not all(each.is_equal for _, each in found.values()):
+        if not sys.stdin.isatty():
+            hint = (
+                f"look at them; to switch all the same: slackwater revise switch {pipeline} --to {revision}"
+            )
+            raise CommandInputError(f"documents of {pair.new.pipeline} differ; not switched", hint)
+        click.confirm(f"documents differ; let readers read {pair.new.pipeline}?", abort=True)
+    options = [f"--schema {schema}"] if schema else []
+    ctx.invoke(
+        switch,
+        pipelines=(pipeline,),
+        revision=revision,
+        schema=schema,
+        accept_earlier=False,
+        timeout=timeout,
+    )
+    back = " ".join(["slackwater revise switch", pipeline, f"--to {older}", *options])
+    output.line(f"to take it back, leave {pair.old.pipeline} running: {back}")
+
+
+def follow_catch_up(
+    look: Callable[[], Topology],
+    pipeline: str,
+    revision: int,
+    output: Output,
+    wait: Callable[[float], object],
+) -> None:
+    """Waits until a revision of a pipeline has caught up, and says when that will be.
+
+    Args:
+        look: Returns the picture of this moment.
+        pipeline: The name without a revision.
+        revision: Which one is waited for.
+        output: Where progress is shown.
+        wait: Waits for so many seconds.
+
+    Raises:
+        CommandInputError: There is no such pipeline, or the revision does not run.
+    """
+    pictures: deque[Topology] = deque(maxlen=_RATE_PICTURES)
+    while True:
+        pictures.append(look())
+        known = {e.revision: e for e in revision_status(pictures[0], pictures[-1], pipeline, {})}
+        found = known.get(revision)
+        if found is None:
+            output.progress(f"waiting for somebody to run {pipeline} with revision = {revision}")
+        elif found.state is not PipelineState.RUNNING:
+            raise CommandInputError(
+                f"pipeline {found.pipeline!r} does not run: {found.state}",
+                "`slackwater topology` says why; start it, and ask again",
+            )
+        elif found.progress is Progress.UP_TO_DATE or (
+            found.behind_ms is not None and found.behind_ms <= _CAUGHT_UP_MS
+        ):
+            output.end_progress()
+            return
+        else:
+            behind, left = _seconds(found.behind_ms), _seconds(found.caught_up_in_ms)
+            output.progress(f"{found.pipeline} is {behind} behind, will have caught up in {left}")
+        wait(1)
+
+
+def _compared(
+    settings: Settings,
+    pair: RevisionPair,
+    views: Sequence[str],
+    keys: Mapping[str, Sequence[str]],
+    limit: timedelta,
+    output: Output | None,
+) -> Compared:
+    """Compares views of two revisions; shows what it does, where it may."""
+    both, found = [named_pipeline(each) for each in (pair.old, pair.new)], {}
+    with open_outputs(settings, both) as opened:
+        for view in views:
+            if output is not None:
+                output.progress(f"reading {view} from {both[0].name} and {both[1].name}")
+            found[view] = compare_views(*_sides(pair, view, opened), keys.get(view, ()), timeout=limit)
+    if output is not None:
+        output.end_progress()
+    return found
 
 
 def parse_revisions(text: str | None) -> tuple[int, int] | None:
