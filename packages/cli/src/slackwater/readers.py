@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from slackwater.conversion import kafka_settings
 from slackwater.errors import CommandConfigError, CommandInputError
-from slackwater.pipeline_outputs import lake_tables, tables_url
+from slackwater.pipeline_outputs import KINDS, lake_tables, tables_url
 from slackwater.revisions import named_pipeline
 from slackwater.settings import Settings
 from slackwater_client.switched import Switched
@@ -41,6 +41,25 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
         with closing(lake_tables(settings, kind, pipeline)) as tables:
             switch = newest_lake_switch(tables, pipeline)
     return {} if switch is None else {"topics" if kind == "kafka" else "lake": switch.pipeline}
+
+
+def readers_of(settings: Settings, topology: Topology, name: str) -> dict[str, str]:
+    """Returns what readers of a pipeline read, by where they do, for all kinds of its outputs.
+
+    Args:
+        settings: Say where outputs are.
+        topology: Has the pipelines.
+        name: Of the pipeline, without a revision.
+
+    Raises:
+        CommandConfigError: Nothing says where the outputs are.
+        ClientUnavailableError: A server does not answer.
+    """
+    kinds = {view.kind for node in topology.pipelines if node.base_name == name for view in node.views}
+    found: dict[str, str] = {}
+    for kind in sorted(kinds & set(KINDS)):
+        found.update(read_by(settings, name, kind))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,11 @@ from starlette.testclient import TestClient
 
 from slackwater.control.access import Gate, RateLimit, Role, new_token
 from slackwater.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
-from slackwater.control.requests import DecisionAnswer, DecisionRequest
+from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.errors import CommandInputError
+from slackwater.readers import RevisionStatus, revision_status
 from slackwater_control import (
     DelayCourse,
     DelayHistory,
@@ -91,6 +92,7 @@ class GivenPicture:
     error: Exception | None = None
     decided: list[tuple[str, DecisionRequest, str]] = field(default_factory=list)
     held: dict[str, LeaseStanding] = field(default_factory=lambda: {LEASE.lease.id: LEASE})
+    switched: list[tuple[str, SwitchRequest]] = field(default_factory=list)
 
     def topology(self) -> Topology:
         if self.error is not None:
@@ -119,6 +121,15 @@ class GivenPicture:
             raise CommandInputError("nothing was decided: it is below", "name another")
         self.decided.append((source, request, client))
         return DecisionAnswer(lines=("passed",), cut_log_offset=None if request.dry_run else 4)
+
+    def revisions(self, pipeline: str) -> tuple[RevisionStatus, ...]:
+        return revision_status(TOPOLOGY, TOPOLOGY, pipeline, {"topics": NAME})
+
+    def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
+        if request.revision > 1:
+            raise CommandInputError("the revision is behind; not switched", "wait")
+        self.switched.append((pipeline, request))
+        return SwitchAnswer(pipeline=pipeline, commit="1/0/64", before=None)
 
 
 class Api:
@@ -414,3 +425,26 @@ def test_decisions_are_logged_with_who_took_them(
     assert (record.__dict__["client"], record.__dict__["status"]) == ("the operator", 200)
     assert "to_lsn='0/700'" in record.getMessage()
     assert tokens[1]["operator"] not in caplog.text
+
+
+def test_revisions_are_shown_and_readers_switched_by_an_operator(
+    tokens: tuple[Path, dict[str, str]],
+) -> None:
+    path, of_role = tokens
+    api = Api(path)
+    viewer, operator = of_role[Role.VIEWER], of_role[Role.OPERATOR]
+    (found,) = api.get(f"{ROOT}/revisions/{NAME}", viewer).json()
+    assert (found["pipeline"], found["revision"], found["read_by"]) == (NAME, 1, ["topics"])
+    assert api.get(f"{ROOT}/revisions/none", viewer).status_code == 404
+
+    def switch(token: str, **body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return api.client.post(f"{ROOT}/revisions/{NAME}/switch", json=body, headers=headers)
+
+    assert switch(viewer, revision=1).status_code == 403
+    assert switch(operator, revision=2).status_code == 409
+    assert switch(operator, revision="1").status_code == 400
+    assert api.picture.switched == []
+    answer = {"pipeline": NAME, "commit": "1/0/64", "before": None}
+    assert switch(operator, revision=1).json() == answer
+    assert api.picture.switched == [(NAME, SwitchRequest(revision=1))]

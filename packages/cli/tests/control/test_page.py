@@ -22,9 +22,10 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from slackwater.control.access import Gate, RateLimit, Role, new_token
 from slackwater.control.api import make_app
-from slackwater.control.requests import DecisionAnswer, DecisionRequest
+from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import SourceReport
+from slackwater.readers import RevisionStatus
 from slackwater_control import (
     DelayCourse,
     LeaseStanding,
@@ -134,6 +135,12 @@ class LivePicture:
 
     def stall(self, name: str) -> None:
         self.stalled[name] = now_ms(), report(name)
+
+    def revisions(self, pipeline: str) -> tuple[RevisionStatus, ...]:
+        raise NotImplementedError
+
+    def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
+        raise NotImplementedError
 
     def topology(self) -> Topology:
         if self.is_away:

@@ -15,9 +15,9 @@ from slackwater.conversion import kafka_settings
 from slackwater.errors import CommandConfigError, CommandInputError, CommandTimeoutError
 from slackwater.invocation import setting, start_command
 from slackwater.output import Output
-from slackwater.pipeline_outputs import KINDS, open_outputs
+from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
-from slackwater.readers import RevisionStatus, read_by, revision_status, switch_readers
+from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.revisions import (
     RevisionPair,
     name_in_output,
@@ -234,10 +234,7 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
     settings = start_command(ctx)
     kafka = kafka_settings(settings, "where pipelines register")
     earlier = now = read_topology(kafka, epoch_ms(SystemClock().now()))
-    kinds = {v.kind for p in now.pipelines if p.base_name == pipeline for v in p.views if v.kind in KINDS}
-    read: dict[str, str] = {}
-    for kind in sorted(kinds):
-        read.update(read_by(settings, pipeline, kind))
+    read = readers_of(settings, now, pipeline)
     if any(node.base_name == pipeline and node.behind_ms for node in now.pipelines):
         _PAUSE.wait(_RATE_SECONDS)
         now = read_topology(kafka, epoch_ms(SystemClock().now()))

@@ -25,9 +25,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slackwater.control.access import Client, Gate, RateLimit, Role, is_loopback
 from slackwater.control.metrics import write_metrics
-from slackwater.control.requests import DecisionAnswer, DecisionRequest, LeaseRequest
+from slackwater.control.requests import (
+    DecisionAnswer,
+    DecisionRequest,
+    LeaseRequest,
+    SwitchAnswer,
+    SwitchRequest,
+)
 from slackwater.doctor.report import SourceReport
 from slackwater.errors import CommandInputError
+from slackwater.readers import RevisionStatus
 from slackwater_control import (
     DelayCourse,
     Delays,
@@ -94,6 +101,14 @@ class Picture(Protocol):
 
     def end_lease(self, lease_id: str) -> bool:
         """Ends a lease; returns whether there was one."""
+        ...
+
+    def revisions(self, pipeline: str) -> tuple[RevisionStatus, ...]:
+        """Returns the revisions of a pipeline, and which one is read."""
+        ...
+
+    def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
+        """Lets readers of a pipeline read another revision."""
         ...
 
 
@@ -200,6 +215,20 @@ ROUTES = (
         body=DecisionRequest,
         role=Role.OPERATOR,
     ),
+    Answered(
+        path="/revisions/{pipeline}",
+        summary="The revisions of a pipeline, how far they are, and which one readers read",
+        answer=tuple[RevisionStatus, ...],
+        name="revisions",
+    ),
+    Answered(
+        path="/revisions/{pipeline}/switch",
+        summary="Let readers of a pipeline read another revision",
+        answer=SwitchAnswer,
+        name="switch",
+        body=SwitchRequest,
+        role=Role.OPERATOR,
+    ),
 )
 
 
@@ -264,6 +293,20 @@ class Routes:
         """Records a decision about a source, or says what it would do."""
         self._known_source(source)
         return self._picture.decide(source, body, client.name)
+
+    def revisions(self, _: Client, pipeline: str) -> tuple[RevisionStatus, ...]:
+        """Returns the revisions of a pipeline, named without one."""
+        self._known_pipeline(pipeline)
+        return self._picture.revisions(pipeline)
+
+    def switch(self, _: Client, pipeline: str, body: SwitchRequest) -> SwitchAnswer:
+        """Lets readers of a pipeline read another revision."""
+        self._known_pipeline(pipeline)
+        return self._picture.switch(pipeline, body)
+
+    def _known_pipeline(self, name: str) -> None:
+        if all(node.base_name != name for node in self._picture.topology().pipelines):
+            raise _unknown("pipeline", name)
 
     def _known_source(self, source: str) -> None:
         if all(node.name != source for node in self._picture.topology().sources):

@@ -1,19 +1,29 @@
 """The picture as requests get it: read anew when it is asked for and not of this moment."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from slackwater.control.requests import DecisionAnswer, DecisionKind, DecisionRequest
+from slackwater.control.requests import (
+    DecisionAnswer,
+    DecisionKind,
+    DecisionRequest,
+    SwitchAnswer,
+    SwitchRequest,
+)
 from slackwater.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip, plan_timeline
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine
 from slackwater.doctor.report import SourceReport, make_report
 from slackwater.errors import CommandInputError
 from slackwater.pipelines import BarrierReader, topology_of
-from slackwater_client import end_lease
+from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
+from slackwater.revisions import one_source, registered_revision
+from slackwater.settings import Settings
+from slackwater_client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
 from slackwater_control import (
     DelayCourse,
     DelayHistory,
@@ -32,6 +42,10 @@ T = TypeVar("T")
 
 PICTURE_AGE = timedelta(seconds=0.5)
 """An answer may be so old: however many ask, Kafka is asked twice a second."""
+_PICTURES = 20
+"""Pictures over which the speed of catching up is told."""
+_SWITCH_TIMEOUT = timedelta(seconds=10)
+"""So long does a switch wait for a common commit, and for readers in a transaction."""
 REPORT_AGE = timedelta(seconds=5)
 """Likewise of what the doctor says of a source, who asks for everything that Kafka has of it."""
 
@@ -91,6 +105,7 @@ class ClusterPicture:
         open_sources: Opens what the facts about a source are read from, likewise.
         followed: Sources that are shown although no pipeline may read them.
         clock: The time.
+        settings: Say where outputs are.
     """
 
     def __init__(
@@ -101,8 +116,9 @@ class ClusterPicture:
         open_sources: Callable[[str], AbstractContextManager[Sources]],
         followed: Sequence[str],
         clock: Clock,
+        settings: Settings,
     ) -> None:
-        self._pipelines = pipelines
+        self._pipelines, self._settings = pipelines, settings
         self._lease_log = leases
         self._open_cut_log = open_cut_log
         self._open_sources = open_sources
@@ -113,6 +129,7 @@ class ClusterPicture:
         self._history = DelayHistory()
         self._barriers: dict[str, BarrierReader] = {}
         self._snapshots = Fresh(self._find_snapshots, PICTURE_AGE, clock)
+        self._pictures: deque[Topology] = deque(maxlen=_PICTURES)
         self._topology = Fresh(self._read_topology, PICTURE_AGE, clock)
         self._examined_sources: dict[str, _ExaminedSource] = {}
         self._turn = threading.Lock()
@@ -191,10 +208,48 @@ class ClusterPicture:
             known = lease_standings(self._lease_log.read(), epoch_ms(self._clock.now()))
         return tuple(each for each in known if each.state is not LeaseState.OVER)
 
+    def revisions(self, pipeline: str) -> tuple[RevisionStatus, ...]:
+        """Returns the revisions of a pipeline, and which one is read.
+
+        Raises:
+            MarkersError: Kafka does not answer.
+            ClientUnavailableError: A server with outputs does not.
+            CommandConfigError: Nothing says where the outputs are.
+        """
+        now = self._topology.get()
+        return revision_status(self._pictures[0], now, pipeline, readers_of(self._settings, now, pipeline))
+
+    def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
+        """Lets readers of a pipeline read another revision.
+
+        Raises:
+            CommandInputError: It does not fit the facts; nothing was changed.
+            MarkersError: Kafka does not answer.
+            ClientUnavailableError: A server with outputs does not.
+            CommandConfigError: Nothing says where the outputs are.
+        """
+        with self._turn:
+            entries, now_ms = self._pipelines.read(), epoch_ms(self._clock.now())
+        wanted = registered_revision(entries, now_ms, pipeline, request.revision)
+        try:
+            _, done = switch_readers(
+                self._settings,
+                wanted,
+                request.schema,
+                accept_earlier=request.accept_earlier,
+                source=one_source(entries, now_ms, pipeline),
+                timeout=_SWITCH_TIMEOUT,
+            )
+        except (NotVisibleError, ClientConfigError, ClientStateError) as error:
+            raise CommandInputError(error.problem, error.hint) from error
+        return SwitchAnswer(pipeline=wanted.pipeline, commit=str(done.position), before=done.before)
+
     def _read_topology(self) -> Topology:
-        return topology_of(
-            self._pipelines.read(), self._newest_cut, epoch_ms(self._clock.now()), self._followed
-        )
+        with self._turn:
+            entries = self._pipelines.read()
+        found = topology_of(entries, self._newest_cut, epoch_ms(self._clock.now()), self._followed)
+        self._pictures.append(found)
+        return found
 
     def _newest_cut(self, source: str) -> PublishedCut | None:
         if source not in self._cut_logs:

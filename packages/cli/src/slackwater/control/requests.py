@@ -44,3 +44,26 @@ class DecisionAnswer:
     """For people."""
     cut_log_offset: int | None
     """Where it is recorded; None: it was not."""
+
+
+class SwitchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A switch of a pipeline's readers, as ``slackwater revise switch`` makes it."""
+
+    revision: int
+    """The revision to be read."""
+    schema: str | None = None
+    """Of tables in PostgreSQL: where the views of readers are."""
+    accept_earlier: bool = False
+    """Also to a revision that is behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchAnswer:
+    """What was switched."""
+
+    pipeline: str
+    """What is read now, with its revision."""
+    commit: str
+    """The commit from which on, timeline and LSN."""
+    before: str | None
+    """What was read before; None: nothing was said about it."""

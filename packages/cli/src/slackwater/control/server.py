@@ -182,6 +182,7 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
         lambda source: open_sources(settings, source),
         sources_of(settings),
         clock,
+        settings,
     )
     limit = RateLimit(control.requests_per_second, int(control.requests_per_second * _BURST_SECONDS), clock)
     config = uvicorn.Config(
