@@ -12,6 +12,7 @@ import slackwater.commands.schema
 from slackwater import main
 from slackwater.commands.schema import Difference, affected, difference_lines, differences, pulled_catalog
 from slackwater_spark.pipeline import pipeline_definition
+from slackwater_sql.compiler import compile_separately
 from slackwater_sql.postgres import parse_catalog
 
 DECLARED = """
@@ -28,7 +29,7 @@ TABLE = "s.items"
 
 def found(database: str) -> list[Difference]:
     catalog = parse_catalog({"schema.sql": DECLARED})
-    plan = pipeline_definition(name="p", source="inv", catalog=catalog, views=VIEWS).plan
+    plan = compile_separately([(f"{name}.sql", sql) for name, sql in VIEWS.items()], catalog)
     return differences(plan, catalog, parse_catalog({"the database": database}))
 
 

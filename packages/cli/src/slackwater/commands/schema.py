@@ -152,7 +152,10 @@ def check(ctx: click.Context, pipeline: str) -> None:
     with _database(ctx) as connection:
         database = pulled_catalog(connection, definition.tables)
         apart = published_apart(connection, definition.tables)
-    found = differences(definition.plan, read_sql(folder).catalog, database, apart)
+    sql = read_sql(folder)
+    published = [output.view for output in definition.outputs]
+    plan = sql.plan_separately(published, definition.scope)
+    found = differences(plan, sql.catalog, database, apart)
     for line in difference_lines(definition.name, definition.revision, found):
         output.line(line)
     ctx.exit(1 if affected(found) else 0)
@@ -191,7 +194,7 @@ def differences(
     """Returns what differs by table, in the order of its columns.
 
     Args:
-        plan: Of the pipeline.
+        plan: Of the pipeline, with nothing in common between its views.
         declared: Its schema files.
         database: Of the tables that the plan reads, those that are there.
         apart: Those of them whose changes are published under the names of their partitions.

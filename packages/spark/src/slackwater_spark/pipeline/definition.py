@@ -86,10 +86,14 @@ class PipelineSql:
             self.views, catalog or self.catalog, published=published, accumulates=accumulates
         )
 
+    def plan_separately(self, published: Collection[str], scope: Scope) -> EnginePlan:
+        """Plans the published views as if they had nothing in common: each has the columns that it needs."""
+        accumulates = scope is Scope.STRICT
+        return compile_separately(self.views, self.catalog, published=published, accumulates=accumulates)
+
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
         """Returns for each stage how many the views would have in its place if none were shared."""
-        accumulates = scope is Scope.STRICT
-        plan = compile_separately(self.views, self.catalog, published=published, accumulates=accumulates)
+        plan = self.plan_separately(published, scope)
         return stage_uses(plan, [text for _, text in self.views])[1]
 
 
