@@ -29,6 +29,7 @@ MEMBERS = [
     "packages/certify",
     "packages/devstack",
     "packages/registry",
+    "packages/command",
     "packages/control",
     "packages/client",
     "packages/messaging",

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import click
 
 from slackwater import main
-from slackwater.errors import CommandInputError
-from slackwater.invocation import start_command
-from slackwater.stopping import StopRequest, stop_on_signals
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import start_command
+from slackwater_command.stopping import StopRequest, stop_on_signals
 
 
 def wait(stop: StopRequest) -> None:

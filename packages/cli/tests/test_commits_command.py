@@ -7,7 +7,7 @@ import pytest
 
 from slackwater import main
 from slackwater.commands.commits import commit_row, lsn_lines, parse_place
-from slackwater.errors import CommandInputError
+from slackwater_command.errors import CommandInputError
 from slackwater_protocol import CommitPosition, CommitRecord, OffsetRange
 from slackwater_protocol.commit_lookup import Answer, Found, PlacedCommit
 

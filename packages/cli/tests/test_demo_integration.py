@@ -15,11 +15,11 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
 from slackwater.demo.run import TABLES
 from slackwater.demo.verdict import broken_orders, count_orders, demo_specification, judge
-from slackwater.errors import CommandUnavailableError
 from slackwater.topics import read_to_end
 from slackwater_certify import Certificate
 from slackwater_certify.history import CommittedTransaction, History, RowChange
 from slackwater_certify.view import load_view
+from slackwater_command.errors import CommandUnavailableError
 from slackwater_devstack import DevStack
 from slackwater_protocol import CommitRecord, OffsetRange, SystemClock, encode_commit_record
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic, transaction_topic

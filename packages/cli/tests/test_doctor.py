@@ -12,7 +12,7 @@ from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine, newest_end
 from slackwater.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.doctor.report import make_report
-from slackwater.errors import unreachable
+from slackwater_command.errors import unreachable
 from slackwater_markers import (
     CutLogUnavailableError,
     FrontierState,

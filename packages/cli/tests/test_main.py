@@ -12,8 +12,8 @@ import pytest
 
 from slackwater import main
 from slackwater.commands import status as status_module
-from slackwater.errors import CommandUnavailableError
-from slackwater.stopping import stop_on_signals, terminate_as_interrupt
+from slackwater_command.errors import CommandUnavailableError
+from slackwater_command.stopping import stop_on_signals, terminate_as_interrupt
 
 COMMANDS = [
     "dev",

@@ -10,9 +10,9 @@ import pytest
 from slackwater import main
 from slackwater.commands.read import document_lines, parse_key, snapshot_json
 from slackwater.commands.wait import answer_json, answer_rows
-from slackwater.errors import CommandConfigError
 from slackwater.pipeline_outputs import KINDS, NamedPipeline, named_pipelines, names_in_outputs
 from slackwater_client import ViewSnapshot, VisibleCommit
+from slackwater_command.errors import CommandConfigError
 from slackwater_protocol import CommitPosition
 from slackwater_spark.sink import SinkKind
 

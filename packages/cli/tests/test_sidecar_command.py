@@ -60,7 +60,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
         if http is not None:
             on_http(http)
 
-    monkeypatch.setattr("slackwater.commands.sidecar.run_sidecars", record)
+    monkeypatch.setattr("slackwater_sidecar.command.run_sidecars", record)
     return calls
 
 

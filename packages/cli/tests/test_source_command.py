@@ -11,7 +11,7 @@ from slackwater import main
 from slackwater.decisions import plan_skip, plan_timeline
 from slackwater.doctor.examination import Sources
 from slackwater.doctor.facts import EndFacts, PartitionFacts, SourceFacts
-from slackwater.errors import CommandInputError
+from slackwater_command.errors import CommandInputError
 from slackwater_markers import (
     FrontierState,
     FrontierStatus,

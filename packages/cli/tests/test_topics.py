@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.doctor.kafka import KafkaProbe
-from slackwater.errors import CommandUnavailableError
 from slackwater.topics import read_to_end
+from slackwater_command.errors import CommandUnavailableError
 from slackwater_markers.testing import FlakyConsumer
 from slackwater_protocol import KafkaSettings, SourceTopics
 

@@ -8,8 +8,13 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.errors import CommandConfigError, CommandInputError, CommandUnavailableError, unreachable
 from slackwater.topics import open_consumer
+from slackwater_command.errors import (
+    CommandConfigError,
+    CommandInputError,
+    CommandUnavailableError,
+    unreachable,
+)
 from slackwater_markers.kafka_retry import KafkaRetry, is_transient, watermark_offsets
 from slackwater_protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
 from slackwater_protocol.commit_lookup import PlacedCommit

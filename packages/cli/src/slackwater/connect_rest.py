@@ -8,7 +8,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from slackwater.errors import CommandConfigError, CommandInputError, unreachable
+from slackwater_command.errors import CommandConfigError, CommandInputError, unreachable
 
 _SECONDS = 30
 _NOT_FOUND = 404

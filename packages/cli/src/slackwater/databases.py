@@ -6,9 +6,9 @@ from typing import Any
 
 import psycopg
 
-from slackwater.errors import unreachable
-from slackwater.invocation import required, setting
-from slackwater.settings import Settings
+from slackwater_command.errors import unreachable
+from slackwater_command.invocation import required, setting
+from slackwater_command.settings import Settings
 
 Database = psycopg.Connection[tuple[Any, ...]]
 

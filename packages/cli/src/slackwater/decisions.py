@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater.doctor.facts import SourceFacts
-from slackwater.errors import CommandInputError
+from slackwater_command.errors import CommandInputError
 from slackwater_markers import CutLog, CutLogDamagedError, RegressionNotice
 from slackwater_protocol import (
     SNAPSHOT_XID,

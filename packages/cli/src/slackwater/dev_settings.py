@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from slackwater.errors import CommandInputError
+from slackwater_command.errors import CommandInputError
 
 FIRST_LINE = "# Written by `slackwater dev up`, which writes it again as long as this line stands here."
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from slackwater.output import Output
+from slackwater_command.output import Output
 from slackwater_spark.pipeline.findings import Finding, Verdict
 
 

@@ -1,21 +1,14 @@
-"""Stands at the boundary of the process: finds the command, turns errors into lines and exit codes.
+"""Finds the command that was asked for."""
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not there in time, 130 interrupted.
-"""
-
-import atexit
-import faulthandler
-import logging
-import os
 import sys
-import threading
-import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 
 import click
+
+from slackwater_command.boundary import run_command, watch_process
+from slackwater_command.options import general_options
 
 COMMANDS = {
     "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
@@ -52,6 +45,24 @@ COMMANDS = {
 """The commands in the order of the help text, each with the first sentence of its own."""
 
 
+EXTRAS = {
+    "slackwater_spark": "slackwater[spark]",
+    "slackwater_sql": "slackwater[spark]",
+    "slackwater_engine": "slackwater[spark]",
+    "slackwater_certify": "slackwater[certify]",
+    "slackwater_messaging": "slackwater[messaging]",
+    "slackwater_devstack": "slackwater[dev]",
+    "slackwater_testing": "slackwater[demo]",
+    "psycopg": "slackwater[postgres]",
+    "deltalake": "slackwater[lake]",
+    "pyiceberg": "slackwater[lake]",
+    "sqlalchemy": "slackwater[lake]",
+    "starlette": "slackwater[control]",
+    "uvicorn": "slackwater[control]",
+}
+"""What is installed only with an extra, and that extra."""
+
+
 class _LazyGroup(click.Group):
     """Imports the module of a command only when that command is called.
 
@@ -75,23 +86,8 @@ class _LazyGroup(click.Group):
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("slackwater"), message="slackwater %(version)s")
-@click.option("--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it is there]")
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe level to log."
-)
-@click.option("--log-file", metavar="FILE", help="Write the log here instead of to standard error.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="How the log is written.")
-@click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show tracebacks. Same as SLACKWATER_DEBUG=1."
-)
-@click.pass_context
-def cli(
-    ctx: click.Context,
-    config: str | None,
-    log_level: str | None,
-    log_file: str | None,
-    log_format: str | None,
-) -> None:
+@general_options
+def cli() -> None:
     """Transactionally consistent views over Debezium change streams, with Kafka, Redis and PySpark.
 
     \b
@@ -113,79 +109,14 @@ def cli(
     `slackwater COMMAND --help` explains a command with examples. Read on in docs/: guarantees.md says what is
     promised, views.md which SQL a view may use, runbooks/ what to do when something is wrong.
     """
-    from slackwater.invocation import Invocation  # the settings take 0.2 s; the list of commands needs none
-
-    flags: dict[str, object] = {"log.level": log_level, "log.file": log_file, "log.format": log_format}
-    ctx.obj = Invocation(config=config, flags=flags)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command and ends the process. What ends it, or one of its threads, leaves a line."""
-    faulthandler.enable()
-    threading.excepthook = _log_thread
-    atexit.register(_end_quietly)
+    """Runs the command and ends the process."""
+    watch_process()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    try:
-        result = cli.main(list(arguments), prog_name="slackwater", standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as done:
-        return done.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _tell("interrupted")
-        return 130
-    except BrokenPipeError:
-        return _without_reader()
-    except Exception as error:  # noqa: BLE001 - the process boundary
-        return _report(error, is_debug="--debug" in arguments or is_debug_set())
-
-
-def is_debug_set() -> bool:
-    """Says if SLACKWATER_DEBUG asks for tracebacks."""
-    return os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
-
-
-def _report(error: Exception, *, is_debug: bool) -> int:
-    if is_debug:
-        traceback.print_exception(error)
-    is_expected = type(error).__module__.startswith("slackwater") or isinstance(error, OSError)
-    text = str(error) if is_expected else f"{type(error).__name__}: {error}"
-    first, *more = text.splitlines() or [type(error).__name__]
-    _tell(f"error: {first}")
-    for line in more:
-        _tell(f"       {line}")
-    if not is_expected and not is_debug:
-        _tell("       (unexpected; run again with --debug for the traceback)")
-    code = getattr(error, "exit_code", 1)
-    return code if isinstance(code, int) else 1
-
-
-def _tell(line: str) -> None:
-    """Writes to standard error, as long as anybody reads it and its disk has room."""
-    with suppress(OSError):
-        click.echo(line, err=True)
-
-
-def _log_thread(failed: threading.ExceptHookArgs) -> None:
-    """Logs why a thread ended, in place of a traceback on standard error, which nobody may read."""
-    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
-        name = "a thread" if failed.thread is None else f"thread {failed.thread.name}"
-        logging.getLogger(__name__).error("%s ended: %r", name, failed.exc_value, exc_info=failed.exc_value)
-
-
-def _end_quietly() -> None:
-    """Hides what DuckDB's binding reports about its own types while the interpreter is taken down."""
-    sys.stderr.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-
-
-def _without_reader() -> int:
-    """Writes nothing more, not even at exit: the reader of our output has gone, as with ``| head``."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1
+    return run_command(cli, "slackwater", arguments, EXTRAS)

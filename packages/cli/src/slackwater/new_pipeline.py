@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from string import Template
 
-from slackwater.errors import CommandInputError
 from slackwater.pipeline_folders import ENTRY_POINTS
+from slackwater_command.errors import CommandInputError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _NAMESPACE = "slackwater_pipelines"

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, T
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
-from slackwater.errors import unreachable
 from slackwater.topics import open_consumer
+from slackwater_command.errors import unreachable
 from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import HEADER_PIPELINE, progress_topic

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError, CommandTimeoutError
-from slackwater.invocation import setting
-from slackwater.settings import Settings
 from slackwater_client import NotVisibleError, PipelineOutput, TopicOutput
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError, CommandTimeoutError
+from slackwater_command.invocation import setting
+from slackwater_command.settings import Settings
 from slackwater_protocol import LakeSettings
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
-from slackwater.output import ago, aligned
+from slackwater_command.output import ago, aligned
 from slackwater_control import (
     PipelineNode,
     PipelineState,

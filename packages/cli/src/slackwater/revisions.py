@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.errors import CommandInputError
+from slackwater_command.errors import CommandInputError
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
 from slackwater_control import KnownRun, known_pipelines
 from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from slackwater.errors import CommandUnavailableError, unreachable
+from slackwater_command.errors import CommandUnavailableError, unreachable
 from slackwater_markers.kafka_retry import KafkaRetry, watermark_offsets
 from slackwater_protocol import KafkaSettings
 

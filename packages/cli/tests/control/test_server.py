@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from slackwater.control.server import ControlPlane, control_plane
-from slackwater.errors import CommandConfigError
-from slackwater.settings import Settings
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.settings import Settings
 from slackwater_protocol import SystemClock
 from slackwater_testing.certificates import Certificate, certificate
 

@@ -4,9 +4,9 @@ import os
 
 import click
 
-from slackwater.errors import CommandInputError
-from slackwater.invocation import start_command
-from slackwater.output import Output
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import start_command
+from slackwater_command.output import Output
 
 
 @click.command("archive-classes")

@@ -4,10 +4,6 @@ from pathlib import Path
 
 import click
 
-from slackwater.conversion import kafka_options
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output
-from slackwater.settings import Settings
 from slackwater_certify import (
     Connections,
     Mode,
@@ -18,6 +14,10 @@ from slackwater_certify import (
     watch_output,
 )
 from slackwater_certify import certify as judge
+from slackwater_command.conversion import kafka_options
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.settings import Settings
 from slackwater_protocol import SystemClock
 
 

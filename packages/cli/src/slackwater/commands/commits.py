@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from slackwater.commit_log import CommitLog, pipeline_name
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError, CommandInputError
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output, aligned
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError, CommandInputError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output, aligned
 from slackwater_protocol import (
     CommitPosition,
     SchemaLanguage,

@@ -2,9 +2,9 @@
 
 import click
 
-from slackwater.invocation import Invocation
-from slackwater.loading import setting_fields
-from slackwater.output import Output
+from slackwater_command.invocation import Invocation
+from slackwater_command.loading import setting_fields
+from slackwater_command.output import Output
 
 
 @click.command()

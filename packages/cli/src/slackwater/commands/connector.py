@@ -18,11 +18,11 @@ from slackwater.connector import (
     read_facts,
 )
 from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater.errors import CommandInputError
 from slackwater.findings import show_findings
-from slackwater.invocation import required, setting, start_command
-from slackwater.output import Output
-from slackwater.settings import Settings
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import required, setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.settings import Settings
 from slackwater_spark.pipeline.findings import Finding, Verdict
 from slackwater_sql.postgres import find_tables
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, needs_extra, start_command
-from slackwater.output import Output
-from slackwater.stopping import terminate_as_interrupt
 from slackwater_certify import Certificate
+from slackwater_command.invocation import Invocation, start_command
+from slackwater_command.output import Output
+from slackwater_command.stopping import terminate_as_interrupt
 from slackwater_protocol import SystemClock
 
 if TYPE_CHECKING:  # an extra brings what it needs
@@ -70,8 +70,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
 
     The pipeline it runs is in pipelines/orders; README.md and docs/guarantees.md say what is shown by this.
     """
-    with needs_extra("demo"):
-        from slackwater.demo.run import Demo
+    from slackwater.demo.run import Demo
 
     invocation: Invocation = ctx.obj
     clock, output = SystemClock(), Output()

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import click
 
-from slackwater.conversion import kafka_settings
 from slackwater.dev_settings import write_settings
-from slackwater.invocation import needs_extra, setting, start_command
-from slackwater.loading import DEFAULT_FILE
-from slackwater.output import Output
 from slackwater.topics import read_to_end, record_line
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.loading import DEFAULT_FILE
+from slackwater_command.output import Output
 
 if TYPE_CHECKING:  # an extra brings it
     from slackwater_devstack import StackStatus
@@ -58,8 +58,7 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
     Writes slackwater.toml into the current folder, in which all commands find the servers. One that you have
     written yourself stays as it is.
     """
-    with needs_extra("dev"):
-        import slackwater_devstack as devstack
+    import slackwater_devstack as devstack
 
     settings, output = start_command(ctx), Output()
     wanted = devstack.DevStackSettings(
@@ -87,8 +86,7 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
 @click.pass_context
 def status_(ctx: click.Context) -> None:
     """Show what runs, and where. Exit code 1 if nothing does or a server is missing."""
-    with needs_extra("dev"):
-        import slackwater_devstack as devstack
+    import slackwater_devstack as devstack
 
     settings, output = start_command(ctx), Output()
     status = devstack.status(settings.dev.folder)
@@ -104,8 +102,7 @@ def status_(ctx: click.Context) -> None:
 @click.pass_context
 def down(ctx: click.Context) -> None:
     """Stop everything in the folder; data, logs and ports are kept for the next `up`."""
-    with needs_extra("dev"):
-        import slackwater_devstack as devstack
+    import slackwater_devstack as devstack
 
     settings, output = start_command(ctx), Output()
     status = devstack.down(settings.dev.folder)

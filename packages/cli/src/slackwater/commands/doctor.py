@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
-from slackwater.conversion import sources_of
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import examine, open_sources
 from slackwater.doctor.facts import Finding, SourceFacts
 from slackwater.doctor.report import end_of, make_report
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output, ago, aligned
 from slackwater.pipelines import pipeline_table
-from slackwater.settings import Settings
+from slackwater_command.conversion import sources_of
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output, ago, aligned
+from slackwater_command.settings import Settings
 from slackwater_protocol import OpenTransaction, format_position, from_epoch_ms
 
 _SHOWN_PARTITIONS = 12

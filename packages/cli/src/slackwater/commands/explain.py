@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output
 from slackwater.pipeline_folders import pipeline_folder
 from slackwater.pipelines import read_topology
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
 from slackwater_control import EqualStages, Sharing, find_equal_stages
 from slackwater_protocol import SystemClock, epoch_ms
 

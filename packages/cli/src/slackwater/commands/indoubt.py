@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from slackwater.conversion import kafka_settings
 from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater.errors import CommandConfigError
-from slackwater.invocation import Command, setting, start_command
-from slackwater.output import Output, ago
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.invocation import Command, setting, start_command
+from slackwater_command.output import Output, ago
 from slackwater_messaging import MessagingError
 from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_committed, resolve
 from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms

@@ -5,11 +5,11 @@ from datetime import timedelta
 import click
 import msgspec
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandInputError
-from slackwater.invocation import Command, setting, start_command
-from slackwater.output import Output, aligned
 from slackwater_client import end_lease, open_leases, renew_lease
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import Command, setting, start_command
+from slackwater_command.output import Output, aligned
 from slackwater_control import LeaseStanding, LeaseState, lease_standings
 from slackwater_protocol import SystemClock, commit_id, epoch_ms, from_epoch_ms
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from slackwater.conversion import kafka_settings
 from slackwater.databases import POSTGRES_URL, connected
-from slackwater.errors import CommandConfigError
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
 from slackwater_messaging import AuditReport, AuditWindow, audit_messages, id_finder
 from slackwater_protocol import SystemClock
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from slackwater.errors import CommandInputError
-from slackwater.invocation import setting, start_command
 from slackwater.new_pipeline import pipeline_files
-from slackwater.output import Output
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
 
 
 @click.command()

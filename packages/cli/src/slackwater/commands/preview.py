@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import click
 
-from slackwater.conversion import kafka_settings
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output
 from slackwater.pipeline_folders import pipeline_folder
-from slackwater.stopping import stop_on_signals
 from slackwater_cdc.envelope import decode_change
 from slackwater_client import ChangeTopics, Commit, ConsumerSettings, Transaction, TransactionalConsumer
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.stopping import stop_on_signals
 from slackwater_engine.local import ChangeEvent, LocalEngine
 from slackwater_engine.payloads import Document
 from slackwater_protocol import format_position, from_epoch_ms

@@ -12,10 +12,6 @@ from typing import Any
 
 import click
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError, CommandInputError
-from slackwater.invocation import start_command
-from slackwater.output import Output
 from slackwater.pipeline_outputs import (
     NamedPipeline,
     named_pipelines,
@@ -26,6 +22,10 @@ from slackwater.pipeline_outputs import (
 from slackwater.readers import read_by
 from slackwater.settings import Settings
 from slackwater_client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError, CommandInputError
+from slackwater_command.invocation import start_command
+from slackwater_command.output import Output
 from slackwater_protocol import (
     CommitPosition,
     Lease,

@@ -11,10 +11,10 @@ from typing import Any
 import click
 import msgspec
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError, CommandInputError, CommandTimeoutError
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError, CommandInputError, CommandTimeoutError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
 from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
@@ -27,7 +27,7 @@ from slackwater.revisions import (
     registered_revisions,
     revision_pair,
 )
-from slackwater.settings import Settings
+from slackwater_command.settings import Settings
 from slackwater_client import (
     ComparedView,
     Difference,

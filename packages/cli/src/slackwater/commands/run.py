@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.conversion import servers
 from slackwater.findings import show_findings
-from slackwater.invocation import required, setting, start_command
-from slackwater.output import Output
 from slackwater.pipeline_folders import pipeline_folder
-from slackwater.settings import Settings
-from slackwater.stopping import stop_on_signals
+from slackwater_command.conversion import servers
+from slackwater_command.invocation import required, setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.settings import Settings
+from slackwater_command.stopping import stop_on_signals
 from slackwater_protocol import format_position, user_cache
 from slackwater_sql.limits import StatementLimits
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater.errors import CommandInputError
-from slackwater.invocation import start_command
-from slackwater.output import Output, aligned
 from slackwater.pipeline_folders import pipeline_folder
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import start_command
+from slackwater_command.output import Output, aligned
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.errors import MissingTablesError
 from slackwater_sql.plan import EnginePlan, InputPlan

@@ -3,10 +3,10 @@
 import click
 import msgspec
 
-from slackwater.conversion import kafka_settings
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output, aligned
 from slackwater.pipelines import read_snapshots, read_topology
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output, aligned
 from slackwater_control import SourceSnapshot
 from slackwater_protocol import SystemClock, epoch_ms
 

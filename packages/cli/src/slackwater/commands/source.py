@@ -9,8 +9,8 @@ import click
 
 from slackwater.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline
 from slackwater.doctor.examination import Sources, examine, open_sources
-from slackwater.invocation import Command, required, setting, start_command
-from slackwater.output import Output, aligned
+from slackwater_command.invocation import Command, required, setting, start_command
+from slackwater_command.output import Output, aligned
 from slackwater_control import known_pipelines
 from slackwater_markers import FrontierStatus, PipelineLogUnavailableError
 from slackwater_protocol import (

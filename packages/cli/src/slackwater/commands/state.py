@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slackwater.errors import CommandInputError
-from slackwater.invocation import required, setting, start_command
-from slackwater.output import Output, aligned
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import required, setting, start_command
+from slackwater_command.output import Output, aligned
 from slackwater_engine.state.contents import name_kinds, show_key
 from slackwater_engine.state.inspection import (
     BucketState,

@@ -7,12 +7,12 @@ from datetime import datetime
 import click
 import msgspec
 
-from slackwater.conversion import kafka_settings, redis_settings
 from slackwater.doctor.facts import is_silent
-from slackwater.invocation import required, setting, start_command
-from slackwater.output import Output, ago, aligned
 from slackwater.pipelines import pipeline_table, read_topology
-from slackwater.settings import Settings
+from slackwater_command.conversion import kafka_settings, redis_settings
+from slackwater_command.invocation import required, setting, start_command
+from slackwater_command.output import Output, ago, aligned
+from slackwater_command.settings import Settings
 from slackwater_control import PipelineNode, PipelineState
 from slackwater_markers import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import click
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandInputError
-from slackwater.invocation import setting, start_command
-from slackwater.output import Output
 from slackwater.pipelines import open_pipeline_log
-from slackwater.stopping import stop_on_signals
 from slackwater.topics import known_topics
 from slackwater_client import Commit, ConsumerSettings, OutputTopics, TransactionalConsumer
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.stopping import stop_on_signals
 from slackwater_control import known_runs
 from slackwater_protocol import KafkaSettings, RegisteredView, format_position, from_epoch_ms
 from slackwater_sql.catalog import similar

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.errors import CommandInputError
-from slackwater.invocation import start_command
-from slackwater.output import Output
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import start_command
+from slackwater_command.output import Output
 
 if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
     from slackwater_spark.testing.cases import ViewCase

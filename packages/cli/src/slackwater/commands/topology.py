@@ -2,11 +2,11 @@
 
 import click
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandInputError
-from slackwater.invocation import Command, setting, start_command
-from slackwater.output import Output, ago
 from slackwater.pipelines import open_pipeline_log, read_topology, topology_lines
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import Command, setting, start_command
+from slackwater_command.output import Output, ago
 from slackwater_control import known_runs, topology_dot, topology_json
 from slackwater_protocol import SystemClock, epoch_ms
 

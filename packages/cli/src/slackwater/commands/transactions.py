@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from slackwater.commit_log import pipeline_name, written_topics
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandInputError
-from slackwater.invocation import Command, setting, start_command
 from slackwater.open_transactions import OpenTransaction, find_open_transactions
-from slackwater.output import Output, ago
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandInputError
+from slackwater_command.invocation import Command, setting, start_command
+from slackwater_command.output import Output, ago
 from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
 
 _HEAD = ("partition", "readers stand at", "held back", "open since", "written by")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from slackwater.invocation import start_command
-from slackwater.output import Output
 from slackwater.pipeline_outputs import named_pipelines, open_outputs, pipelines_to_read
 from slackwater_client import NotVisibleError, VisibleCommit, wait_visible
+from slackwater_command.invocation import start_command
+from slackwater_command.output import Output
 from slackwater_protocol import CommitPosition, commit_id, parse_position
 
 

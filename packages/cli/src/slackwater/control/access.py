@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from slackwater.errors import CommandConfigError
+from slackwater_command.errors import CommandConfigError
 from slackwater_protocol import Clock
 
 _log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from slackwater.control.requests import (
     SwitchRequest,
 )
 from slackwater.doctor.report import SourceReport
-from slackwater.errors import CommandInputError
+from slackwater_command.errors import CommandInputError
 from slackwater.readers import RevisionStatus
 from slackwater_control import (
     DelayCourse,

@@ -15,11 +15,11 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
 from slackwater.control.access import Gate, RateLimit, is_loopback
-from slackwater.conversion import kafka_settings, sources_of
 from slackwater.doctor.examination import open_sources
-from slackwater.errors import CommandConfigError
-from slackwater.logs import configure_logging
-from slackwater.settings import ControlSection, Settings
+from slackwater_command.conversion import kafka_settings, sources_of
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.logs import configure_logging
+from slackwater_command.settings import ControlSection, Settings
 from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
 from slackwater_protocol import SystemClock
 

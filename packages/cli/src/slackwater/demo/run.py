@@ -14,8 +14,8 @@ from slackwater.demo.consumer import ConsumerReport
 from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater.demo.questions import answers, newest_lsn, write_next_revision
 from slackwater.demo.verdict import DemoReport, count_orders, demo_specification, judge
-from slackwater.errors import CommandInputError
-from slackwater.output import Output
+from slackwater_command.errors import CommandInputError
+from slackwater_command.output import Output
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_devstack.processes import Lifetime
 from slackwater_markers import MarkersError, RedisMarkerStore

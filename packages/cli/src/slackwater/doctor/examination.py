@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from slackwater.conversion import redis_settings, sidecar_settings
 from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
-from slackwater.errors import CommandUnavailableError
-from slackwater.settings import Settings
+from slackwater_command.conversion import redis_settings
+from slackwater_command.errors import CommandUnavailableError
+from slackwater_command.settings import Settings
 from slackwater_control import make_topology
 from slackwater_markers import (
     CutLog,
@@ -62,6 +62,8 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
         CommandConfigError: brokers or Redis were not given.
     """
     redis = redis_settings(settings, "where the sidecar publishes")
+    from slackwater_sidecar.command import sidecar_settings  # the sidecar takes a while to import
+
     followed = sidecar_settings(settings, source)
     kafka, topics = followed.servers.kafka, followed.source_topics
     store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_TIMEOUT)

@@ -7,10 +7,10 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId
-from slackwater.errors import unreachable
 from slackwater.topics import open_consumer
 from slackwater_cdc import UndecodableRecordError
 from slackwater_cdc.envelope import End, decode_full_row, decode_transaction
+from slackwater_command.errors import unreachable
 from slackwater_markers.kafka_retry import KafkaRetry, is_transient
 from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
 

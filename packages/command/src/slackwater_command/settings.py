@@ -1,6 +1,6 @@
 """The one settings model of all commands.
 
-A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater.loading`` merges flags, environment and
+A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater_command.loading`` merges flags, environment and
 file into this model, which checks types and ranges and supplies the defaults. The docstrings of the
 fields are what ``slackwater config`` shows.
 """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.errors import CommandConfigError
-from slackwater.loading import load_settings, setting_fields
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.loading import load_settings, setting_fields
 from slackwater_protocol import LakeSettings, PostgresSettings, RedisSettings
 
 FILE = """

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from slackwater.errors import CommandConfigError
-from slackwater.settings import Settings
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.settings import Settings
 
 PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"

@@ -1,21 +1,15 @@
-"""Makes the settings of each library of the one settings model; a run's are made by its command."""
+"""Makes the settings of servers of the one settings model; what only one command needs is made by it."""
 
-from typing import TYPE_CHECKING
-
-from slackwater.errors import CommandConfigError
-from slackwater.invocation import required
-from slackwater.settings import Settings, SourceSection
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.invocation import required
+from slackwater_command.settings import Settings
 from slackwater_protocol import (
     KafkaSettings,
     RedisSettings,
     RegistrySettings,
     Servers,
     ServersConfigError,
-    SourceTopics,
 )
-
-if TYPE_CHECKING:  # only one command needs the sidecar, which takes a while to import
-    from slackwater_sidecar import SidecarSettings
 
 QUIET = "2"
 """librdkafka writes to standard error by itself: only what is critical, unless everything is to be seen."""
@@ -85,41 +79,3 @@ def sources_of(settings: Settings) -> tuple[str, ...]:
         CommandConfigError: none was.
     """
     return settings.sources or (required(settings.source, "source", "--source", "which connector to follow"),)
-
-
-def sidecar_settings(settings: Settings, source: str) -> "SidecarSettings":
-    """Returns what a sidecar needs for one source.
-
-    Raises:
-        CommandConfigError: brokers were not given.
-    """
-    from slackwater_sidecar import SidecarSettings
-
-    sidecar = settings.sidecar
-    own = sidecar.of.get(source, SourceSection())
-    return SidecarSettings(
-        source=source,
-        servers=servers(settings, "where its topics are"),
-        tables=own.tables or sidecar.tables,
-        topics=_source_topics(settings, source),
-        evidence=sidecar.evidence if own.evidence is None else own.evidence,
-        timeline=own.timeline or settings.timeline,
-        replication_factor=settings.kafka.replication_factor,
-        publish_interval=sidecar.publish_interval,
-        barrier_interval=sidecar.barrier_interval,
-        open_after=sidecar.open_after if own.open_after is None else own.open_after,
-        restored_cuts=sidecar.restored_cuts,
-        workers=own.workers or sidecar.workers,
-    )
-
-
-def _source_topics(settings: Settings, source: str) -> SourceTopics:
-    """Returns the names of a source's topics."""
-    sidecar = settings.sidecar
-    own = sidecar.of.get(source, SourceSection())
-    return SourceTopics(
-        source,
-        sidecar.topics if own.topics is None else own.topics,
-        own.transaction_topic or sidecar.transaction_topic,
-        own.notification_topic or sidecar.notification_topic,
-    )

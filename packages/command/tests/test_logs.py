@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.logs import configure_logging
-from slackwater.settings import LogSection
+from slackwater_command.logs import configure_logging
+from slackwater_command.settings import LogSection
 
 
 @pytest.fixture

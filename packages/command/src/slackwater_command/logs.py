@@ -6,7 +6,7 @@ import logging.config
 from datetime import UTC, datetime
 from typing import Any
 
-from slackwater.settings import LogSection
+from slackwater_command.settings import LogSection
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}

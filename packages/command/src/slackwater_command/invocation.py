@@ -1,18 +1,17 @@
 """Begins a command: flags become settings, settings are loaded, logging is configured."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from slackwater.errors import CommandConfigError
-from slackwater.loading import LoadedSettings, load_settings
-from slackwater.logs import configure_logging
-from slackwater.settings import Settings
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.loading import LoadedSettings, load_settings
+from slackwater_command.logs import configure_logging
+from slackwater_command.settings import Settings
 
 NO_FLAGS: Mapping[str, object] = {}
 
@@ -32,7 +31,7 @@ class Invocation:
         """Returns the settings, with further ones by path on top.
 
         Raises:
-            CommandConfigError: as :func:`slackwater.loading.load_settings` does.
+            CommandConfigError: as :func:`slackwater_command.loading.load_settings` does.
         """
         config = Path(self.config) if self.config else None
         return load_settings(self.flags | dict(flags), os.environ, config)
@@ -77,23 +76,3 @@ def required(value: Value | None, path: str, flag: str, purpose: str) -> Value:
     in_file = f"`{key} = …` under [{section}]" if dot else f"`{key} = …`"
     hint = f"give {flag}, set {variable}, or write {in_file} in slackwater.toml"
     raise CommandConfigError(f"missing setting {path} ({purpose})", hint)
-
-
-_EXTRAS = ("slackwater_devstack", "slackwater_testing")
-"""Packages that only extras of the command bring."""
-
-
-@contextmanager
-def needs_extra(extra: str) -> Iterator[None]:
-    """Says which extra is missing when an import within the block fails.
-
-    Raises:
-        CommandConfigError: it is not installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name in _EXTRAS:
-            hint = f"it comes with: pip install 'slackwater[{extra}]'"
-            raise CommandConfigError(f"{error.name} is not installed", hint) from error
-        raise

@@ -1,0 +1,110 @@
+"""Stands at the boundary of a process: turns errors into lines and exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not there in time, 130 interrupted.
+"""
+
+import atexit
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import click
+
+NO_EXTRAS: Mapping[str, str] = {}
+
+
+def watch_process() -> None:
+    """Makes whatever ends the process, or one of its threads, leave a line. To be called once, at first."""
+    faulthandler.enable()
+    threading.excepthook = _log_thread
+    atexit.register(_end_quietly)
+
+
+def run_command(
+    command: click.Command, name: str, arguments: Sequence[str], extras: Mapping[str, str] = NO_EXTRAS
+) -> int:
+    """Runs a command; returns its exit code.
+
+    Args:
+        command: What to run.
+        name: How it was called.
+        arguments: What it was given.
+        extras: Names of packages that need not be installed, and what installs each, as pip wants it.
+    """
+    try:
+        result = command.main(list(arguments), prog_name=name, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        _tell("interrupted")
+        return 130
+    except BrokenPipeError:
+        return _without_reader()
+    except Exception as error:  # noqa: BLE001 - the process boundary
+        return _report(_named(error, extras), is_debug="--debug" in arguments or is_debug_set())
+
+
+def is_debug_set() -> bool:
+    """Says if SLACKWATER_DEBUG asks for tracebacks."""
+    return os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
+
+
+def _named(error: Exception, extras: Mapping[str, str]) -> Exception:
+    """Says what to install if that is all that is wrong."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name not in extras:
+        return error
+    from slackwater_command.errors import CommandConfigError
+
+    hint = f"it comes with: pip install '{extras[error.name]}'"
+    missing = CommandConfigError(f"{error.name} is not installed", hint)
+    missing.__cause__ = error
+    return missing
+
+
+def _report(error: Exception, *, is_debug: bool) -> int:
+    if is_debug:
+        traceback.print_exception(error)
+    is_expected = type(error).__module__.startswith("slackwater") or isinstance(error, OSError)
+    text = str(error) if is_expected else f"{type(error).__name__}: {error}"
+    first, *more = text.splitlines() or [type(error).__name__]
+    _tell(f"error: {first}")
+    for line in more:
+        _tell(f"       {line}")
+    if not is_expected and not is_debug:
+        _tell("       (unexpected; run again with --debug for the traceback)")
+    code = getattr(error, "exit_code", 1)
+    return code if isinstance(code, int) else 1
+
+
+def _tell(line: str) -> None:
+    """Writes to standard error, as long as anybody reads it and its disk has room."""
+    with suppress(OSError):
+        click.echo(line, err=True)
+
+
+def _log_thread(failed: threading.ExceptHookArgs) -> None:
+    """Logs why a thread ended, in place of a traceback on standard error, which nobody may read."""
+    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+        name = "a thread" if failed.thread is None else f"thread {failed.thread.name}"
+        logging.getLogger(__name__).error("%s ended: %r", name, failed.exc_value, exc_info=failed.exc_value)
+
+
+def _end_quietly() -> None:
+    """Hides what DuckDB's binding reports about its own types while the interpreter is taken down."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _without_reader() -> int:
+    """Writes nothing more, not even at exit: the reader of our output has gone, as with ``| head``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1

@@ -1,0 +1,188 @@
+"""The sidecar's command: ``slackwater sidecar``, and ``slackwater-sidecar`` on its own."""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import click
+
+from slackwater_command.conversion import redis_settings, servers, sources_of
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.settings import Settings, SourceSection
+from slackwater_command.stopping import stop_on_signals
+from slackwater_protocol import SourceTopics
+from slackwater_sidecar.run import run_sidecars
+from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.status import SidecarStatus, format_status
+
+
+class ControlPlane(Protocol):
+    """Answers for the whole cluster beside the sidecar."""
+
+    address: str
+    """Where its page is."""
+
+
+StartControlPlane = Callable[[Settings], AbstractContextManager[ControlPlane | None]]
+"""Runs one while a block lasts, if the settings say where."""
+
+_HELP = """Find the moments at which all topics of a source agree, and publish them.
+
+Follows the source's data topics and its transaction topic, works out which transactions are complete,
+and publishes cuts and markers: to the topic NAME.slackwater.cuts, which keeps them, and to Redis, where
+pipelines look for them. Runs until it gets SIGTERM or Ctrl-C, then ends within two seconds; several may
+run for one source. A new one goes on where the topic ends.
+
+The connector needs provide.transaction.metadata=true and, to know when an initial snapshot is complete,
+notification.enabled.channels=sink with notification.sink.topic.name=NAME.notifications.
+
+\b
+Examples:
+  slackwater sidecar --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
+  slackwater sidecar --source inv --source crm --http 127.0.0.1:8085        the rest from slackwater.toml
+  SLACKWATER_SOURCE=inv SLACKWATER_BOOTSTRAP=... SLACKWATER_REDIS_URL=... slackwater sidecar
+
+One process can follow several sources. What differs between them stands in the settings file:
+
+\b
+  sources = ["inv", "crm"]
+  [sidecar.of.crm]
+  tables = ["public.customers"]
+  open_after = 60
+
+With --control 127.0.0.1:8086 there is a page that shows sources, pipelines and views of the whole
+cluster, and an API for programs; docs/control-plane.md.
+
+Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
+Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in
+docs/sidecar.md (how it decides) and docs/metrics.md (what it measures).
+"""
+
+_OPTIONS = (
+    click.option(
+        "--source", "sources", multiple=True, metavar="NAME", help="A connector's topic.prefix; repeat."
+    ),
+    setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers Debezium writes to."),
+    setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where cuts and markers go."),
+    setting("timeline", "--timeline", type=int, help="Raise it when LSNs start over.  [default: 1]"),
+    setting(
+        "sidecar.http", "--http", metavar="HOST:PORT", help="Answer /metrics, /healthz, /readyz, /status."
+    ),
+    setting(
+        "control.listen", "--control", metavar="HOST:PORT", help="Answer page and API of the control plane."
+    ),
+    setting("sidecar.evidence", "--evidence", metavar="TABLE=KIND,…", help="counts, overtaken or offsets."),
+    setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables whose topics were renamed."),
+    setting(
+        "sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Where BEGIN and END are."
+    ),
+    setting(
+        "sidecar.barrier_interval",
+        "--barrier-interval",
+        type=float,
+        metavar="SECONDS",
+        help="All pipelines end a batch so often; 0: never.  [default: 1]",
+    ),
+    setting(
+        "sidecar.workers", "--workers", type=int, metavar="N", help="Processes per source.  [default: 1]"
+    ),
+)
+
+
+def sidecar_command(call: str, start_control_plane: StartControlPlane) -> click.Command:
+    """Makes the command.
+
+    Args:
+        call: How it is called, for the help text.
+        start_control_plane: What ``control.listen`` starts.
+    """
+
+    def run(ctx: click.Context, sources: tuple[str, ...]) -> None:
+        ctx.exit(follow(start_command(ctx, {"sources": ",".join(sources) or None}), start_control_plane))
+
+    command = click.pass_context(run)
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return click.command("sidecar", help=_HELP.replace("slackwater sidecar", call))(command)
+
+
+def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
+    """Follows the sources of the settings until a signal comes; returns the exit code.
+
+    Raises:
+        CommandConfigError: a setting is missing.
+        SidecarError: see :func:`slackwater_sidecar.run_sidecars`.
+    """
+    output = Output()
+    redis_settings(settings, "where to publish")
+    followed = [sidecar_settings(settings, source) for source in sources_of(settings)]
+    with start_control_plane(settings) as plane, stop_on_signals("the sidecar") as stop:
+        if plane is not None:
+            output.line(f"control plane: {plane.address}")
+        try:
+            run_sidecars(
+                followed,
+                stop.event,
+                _shown(output, many=len(followed) > 1),
+                http=settings.sidecar.http,
+                on_http=lambda address: output.line(f"answering at http://{address}"),
+            )
+        finally:
+            output.end_progress()
+    return stop.exit_code
+
+
+def _shown(output: Output, *, many: bool) -> Callable[[SidecarStatus], None]:
+    """Shows one source in a changing line, several in lines of their own when they change state.
+
+    Called by the threads of the sources.
+    """
+    turn, states = threading.Lock(), dict[str, object]()
+
+    def show(status: SidecarStatus) -> None:
+        with turn:
+            if not many:
+                output.progress(format_status(status))
+            elif states.get(status.source) != (status.state, status.detail):
+                states[status.source] = (status.state, status.detail)
+                output.line(format_status(status))
+
+    return show
+
+
+def sidecar_settings(settings: Settings, source: str) -> SidecarSettings:
+    """Returns what a sidecar needs for one source.
+
+    Raises:
+        CommandConfigError: brokers were not given.
+    """
+    sidecar = settings.sidecar
+    own = sidecar.of.get(source, SourceSection())
+    return SidecarSettings(
+        source=source,
+        servers=servers(settings, "where its topics are"),
+        tables=own.tables or sidecar.tables,
+        topics=_source_topics(settings, source),
+        evidence=sidecar.evidence if own.evidence is None else own.evidence,
+        timeline=own.timeline or settings.timeline,
+        replication_factor=settings.kafka.replication_factor,
+        publish_interval=sidecar.publish_interval,
+        barrier_interval=sidecar.barrier_interval,
+        open_after=sidecar.open_after if own.open_after is None else own.open_after,
+        restored_cuts=sidecar.restored_cuts,
+        workers=own.workers or sidecar.workers,
+    )
+
+
+def _source_topics(settings: Settings, source: str) -> SourceTopics:
+    """Returns the names of a source's topics."""
+    sidecar = settings.sidecar
+    own = sidecar.of.get(source, SourceSection())
+    return SourceTopics(
+        source,
+        sidecar.topics if own.topics is None else own.topics,
+        own.transaction_topic or sidecar.transaction_topic,
+        own.notification_topic or sidecar.notification_topic,
+    )
