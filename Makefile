@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare lock clean
+.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare lock wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -124,6 +124,11 @@ lock: setup
 	.tools/bin/uv pip compile requirements.in --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
+## make wheels       a wheel of each member into dist/
+wheels: setup
+	rm -rf dist
+	$(BIN)/python -m infra.wheels.build dist
+
 ## make clean        removes environments and caches of this folder
 clean:
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .slackwater
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .slackwater dist

@@ -1,11 +1,12 @@
 """Commands of extras that are not installed say which one is needed."""
 
+import re
 import sys
-from importlib.metadata import requires
+from importlib.metadata import metadata, requires
 
 import pytest
 
-from slackwater.main import run
+from slackwater.main import EXTRAS, run
 
 
 class Absence:
@@ -24,6 +25,9 @@ class Absence:
     [
         (["dev", "status"], "slackwater_devstack", "slackwater[dev]"),
         (["demo"], "slackwater_testing", "slackwater[demo]"),
+        (["run", "anything", "--checkpoint", "c"], "slackwater_spark", "slackwater[spark]"),
+        (["certify", "--help"], "slackwater_certify", "slackwater[certify]"),
+        (["indoubt", "--help"], "slackwater_messaging", "slackwater[messaging]"),
     ],
 )
 def test_a_missing_extra_is_named(
@@ -42,6 +46,32 @@ def test_a_missing_extra_is_named(
     assert extra in capsys.readouterr().err
 
 
-def test_the_package_itself_needs_no_stack_and_no_tests() -> None:
-    needed = [each for each in requires("slackwater") or [] if "extra ==" not in each]
-    assert [each for each in needed if each.startswith(("slackwater-devstack", "slackwater-testing"))] == []
+def requirements() -> dict[str, list[str]]:
+    """What each extra of the command brings by itself; that of no extra is under an empty name."""
+    found: dict[str, list[str]] = {"": []}
+    for line in requires("slackwater") or []:
+        name = re.split(r"[^a-z0-9-]", line)[0]
+        extra = re.search(r"extra == ['\"](\w+)['\"]", line)
+        found.setdefault(extra[1] if extra else "", []).append(name)
+    return found
+
+
+def test_the_package_itself_needs_no_spark_no_stack_and_no_tests() -> None:
+    heavy = {"slackwater-spark", "slackwater-certify", "slackwater-devstack", "slackwater-testing", "psycopg"}
+    assert heavy & set(requirements()[""]) == set()
+
+
+def test_what_a_command_may_miss_comes_with_the_extra_that_is_named() -> None:
+    brought = requirements()
+    lake = metadata("slackwater-client").get_all("Provides-Extra") or []
+    assert {"delta", "iceberg"} <= set(lake)
+    for module, words in EXTRAS.items():
+        extra = words.removeprefix("slackwater[").removesuffix("]")
+        name = module.replace("_", "-")
+        assert name in brought[extra] or (extra, name) in {("lake", "deltalake"), ("lake", "pyiceberg")}
+
+
+def test_everything_that_only_extras_bring_is_named() -> None:
+    brought = requirements()
+    own = {name for extra, names in brought.items() if extra for name in names} - set(brought[""])
+    assert {name.replace("-", "_") for name in own - {"slackwater"}} <= set(EXTRAS)

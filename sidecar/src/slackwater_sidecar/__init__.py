@@ -14,6 +14,8 @@ from slackwater_sidecar.service import Sidecar
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, describe_open, format_status
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Publisher",
     "Sidecar",

@@ -16,6 +16,8 @@ from slackwater_cdc.partition import Partition
 from slackwater_cdc.partition_queues import EndOffsets, Obstacle
 from slackwater_cdc.regression import Regression
 
+__version__ = "0.1.0"
+
 __all__ = [
     "MAX_TRANSACTIONS_PER_CUT",
     "BadInputError",

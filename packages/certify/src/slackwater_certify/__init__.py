@@ -6,6 +6,8 @@ from slackwater_certify.errors import CertifyError
 from slackwater_certify.output import OutputRecords
 from slackwater_certify.specification import Connections, Specification, load_specification
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Certificate",
     "CertifyError",

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 from psycopg import IsolationLevel, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
-from pyiceberg.exceptions import NoSuchTableError, ValidationError
-from pyiceberg.table import StaticTable
-from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from slackwater_certify.canonical import DocumentReader, UnreadableValueError, digest
 from slackwater_certify.errors import unreadable
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Connections, OutputSpecification
+
+if TYPE_CHECKING:  # the extra `lake` brings them; each is imported where a table of its kind is read
+    from deltalake import DeltaTable
+    from pyiceberg.table import StaticTable
+    from pyiceberg.table.snapshots import SnapshotLogEntry
 
 _Row = Mapping[str, Any]
 _AWAY_SECONDS: Final = 0.5
@@ -84,9 +84,11 @@ def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRec
     Raises:
         CertifyUnavailableError: it cannot be read.
     """
+    from deltalake.exceptions import DeltaError
+
     try:
         if output.ledger is not None:
-            rows = DeltaTable(output.ledger).to_pyarrow_table().to_pylist()
+            rows = _delta_table(output.ledger).to_pyarrow_table().to_pylist()
             found = _ledger_snapshots(rows, output.table, partial(_delta_version, output.name))
             return _from_snapshots(reader, found, "times of the ledger's rows")
         return _from_snapshots(reader, _delta_versions(output.name), "commit times of the table's versions")
@@ -102,9 +104,11 @@ def read_iceberg(output: OutputSpecification, reader: DocumentReader) -> OutputR
     Raises:
         CertifyUnavailableError: it cannot be read.
     """
+    from pyiceberg.exceptions import NoSuchTableError, ValidationError
+
     try:
         if output.ledger is not None:
-            ledger, table = map(StaticTable.from_metadata, map(_metadata, (output.ledger, output.name)))
+            ledger, table = map(_iceberg_table, map(_metadata, (output.ledger, output.name)))
             rows = ledger.scan().to_arrow().to_pylist()
             found = _ledger_snapshots(rows, output.table, partial(_iceberg_snapshot, table))
             return _from_snapshots(reader, found, "times of the ledger's rows")
@@ -187,8 +191,14 @@ def _ledger_snapshots(
         yield _Snapshot(int(row["written_at"].timestamp() * 1000), rows, claim)
 
 
+def _delta_table(location: str, version: int | None = None) -> "DeltaTable":
+    from deltalake import DeltaTable
+
+    return DeltaTable(location, version=version)
+
+
 def _delta_version(location: str, version: int) -> list[_Row]:
-    rows: list[_Row] = DeltaTable(location, version=version).to_pyarrow_table().to_pylist()
+    rows: list[_Row] = _delta_table(location, version).to_pyarrow_table().to_pylist()
     return rows
 
 
@@ -232,7 +242,7 @@ def _loads(text: str | bytes) -> Any:
 
 
 def _delta_versions(location: str) -> Iterator[_Snapshot]:
-    table = DeltaTable(location)
+    table = _delta_table(location)
     history = sorted(table.history(), key=lambda commit: int(commit["version"]))
     for commit in history:
         table.load_as_version(int(commit["version"]))
@@ -249,19 +259,25 @@ def _metadata(location: str) -> str:
     return str(files[-1])
 
 
+def _iceberg_table(metadata: str) -> "StaticTable":
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(metadata)
+
+
 def _iceberg_snapshots(metadata: str) -> Iterator[_Snapshot]:
-    table = StaticTable.from_metadata(metadata)
+    table = _iceberg_table(metadata)
     for entry in _visible(table):
         rows = table.scan(snapshot_id=entry.snapshot_id).to_arrow().to_pylist()
         yield _Snapshot(entry.timestamp_ms, rows)
 
 
-def _iceberg_snapshot(table: StaticTable, snapshot: int) -> list[_Row]:
+def _iceberg_snapshot(table: "StaticTable", snapshot: int) -> list[_Row]:
     rows: list[_Row] = table.scan(snapshot_id=snapshot).to_arrow().to_pylist()
     return rows
 
 
-def _visible(table: StaticTable) -> list[SnapshotLogEntry]:
+def _visible(table: "StaticTable") -> "list[SnapshotLogEntry]":
     """Returns the snapshots that readers could see: the newest one of each commit.
 
     A commit may add several snapshots, for instance one that deletes and one that adds. Which was the newest
@@ -271,7 +287,7 @@ def _visible(table: StaticTable) -> list[SnapshotLogEntry]:
     known_since = table.metadata.last_updated_ms
     for entry in table.metadata.metadata_log:
         try:
-            newest.add(StaticTable.from_metadata(entry.metadata_file).metadata.current_snapshot_id)
+            newest.add(_iceberg_table(entry.metadata_file).metadata.current_snapshot_id)
         except OSError:
             continue  # deleted, as old metadata files may be
         known_since = min(known_since, entry.timestamp_ms)

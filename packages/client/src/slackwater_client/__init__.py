@@ -42,6 +42,8 @@ from slackwater_client.snapshot import (
 from slackwater_client.topic_views import TopicOutput
 from slackwater_client.transaction import Commit, Transaction
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AsyncTransaction",
     "AsyncTransactionalConsumer",

@@ -27,6 +27,8 @@ from slackwater_control.topology import (
     make_topology,
 )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "HELD_FOR",
     "SAMPLES",

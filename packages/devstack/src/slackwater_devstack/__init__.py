@@ -18,6 +18,8 @@ from slackwater_devstack.settings import Collector, ConnectMode, ConnectPlugin, 
 from slackwater_devstack.stack import DevStack, down, status, up
 from slackwater_devstack.state import RunState, ServerStatus, StackStatus
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Collector",
     "ConnectMode",

@@ -5,3 +5,5 @@ bucket; a ``bucket`` applies events to its ``state``, of which an ``index`` hold
 entries; ``evaluate`` and ``accumulate`` compute what a stage's results are and what has changed in them.
 ``local`` runs a whole pipeline in one process.
 """
+
+__version__ = "0.1.0"

@@ -35,6 +35,8 @@ from slackwater_markers.store import (
     merged_markers,
 )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "CutLog",
     "CutLogDamagedError",

@@ -26,6 +26,8 @@ from slackwater_messaging.sending import (
     SendingTransaction,
 )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "AuditReport",
     "AuditWindow",

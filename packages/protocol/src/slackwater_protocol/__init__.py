@@ -89,6 +89,8 @@ from slackwater_protocol.servers import (
 )
 from slackwater_protocol.switches import ReaderSwitch, decode_reader_switch, encode_reader_switch
 
+__version__ = "0.1.0"
+
 __all__ = [
     "END_OF_TIME_MS",
     "NO_SERVERS",

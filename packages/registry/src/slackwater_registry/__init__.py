@@ -12,6 +12,8 @@ from slackwater_registry.client import (
 )
 from slackwater_registry.subjects import Schema, SchemaKind, SubjectRegistry, subject, wire_header
 
+__version__ = "0.1.0"
+
 __all__ = [
     "RegistryConfigError",
     "RegistryError",

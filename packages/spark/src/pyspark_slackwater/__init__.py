@@ -6,4 +6,6 @@ imported here.
 
 from slackwater_spark.source.data_source import SlackwaterSource as DefaultSource
 
+__version__ = "0.1.0"
+
 __all__ = ["DefaultSource"]

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from slackwater_spark.pipeline import BatchProgress, RunSettings, ViewOutput
     from slackwater_spark.testing.view_test import ViewTest
 
+__version__ = "0.1.0"
+
 __all__ = [
     "BatchProgress",
     "Changes",

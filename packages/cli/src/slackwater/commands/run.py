@@ -15,7 +15,6 @@ from slackwater_command.output import Output
 from slackwater_command.settings import Settings
 from slackwater_command.stopping import stop_on_signals
 from slackwater_protocol import format_position, user_cache
-from slackwater_sql.limits import StatementLimits
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
@@ -130,6 +129,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         CommandConfigError: brokers or checkpoint were not given.
     """
     from slackwater_spark.pipeline import RunSettings, default_class_archives
+    from slackwater_sql.limits import StatementLimits
 
     run = settings.run
     checkpoint = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where the state is kept")
