@@ -10,14 +10,14 @@ import pytest
 
 from slackwater import main
 from slackwater.commands import revise
-from slackwater_command.errors import CommandError
-from slackwater_command.output import Output
 from slackwater.pipeline_outputs import NamedPipeline
 from slackwater.readers import revision_status, time_to_catch_up
 from slackwater.revisions import first_source, named_pipeline, one_source, revision_pair
-from slackwater_command.settings import Settings
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
+from slackwater_command.errors import CommandError
+from slackwater_command.output import Output
+from slackwater_command.settings import Settings
 from slackwater_control import PipelineState, Progress, Topology, known_pipelines, make_topology
 from slackwater_markers import InMemoryPipelineLog
 from slackwater_markers.testing import REGISTRATION

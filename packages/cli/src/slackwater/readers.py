@@ -5,13 +5,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater.conversion import kafka_settings
-from slackwater.errors import CommandConfigError, CommandInputError
 from slackwater.pipeline_outputs import KINDS, lake_tables, tables_url
 from slackwater.revisions import named_pipeline
-from slackwater.settings import Settings
 from slackwater_client.switched import Switched
 from slackwater_client.topic_switch import newest_switch, switch_topics
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError, CommandInputError
+from slackwater_command.settings import Settings
 from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import PipelineRegistration
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater_command.errors import CommandInputError
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
+from slackwater_command.errors import CommandInputError
 from slackwater_control import KnownRun, known_pipelines
 from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView
 

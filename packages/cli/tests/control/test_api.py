@@ -20,8 +20,8 @@ from slackwater.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
 from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
-from slackwater_command.errors import CommandInputError
 from slackwater.readers import RevisionStatus, revision_status
+from slackwater_command.errors import CommandInputError
 from slackwater_control import (
     DelayCourse,
     DelayHistory,

@@ -11,10 +11,6 @@ from typing import Any
 import click
 import msgspec
 
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError, CommandInputError, CommandTimeoutError
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
 from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
@@ -27,7 +23,6 @@ from slackwater.revisions import (
     registered_revisions,
     revision_pair,
 )
-from slackwater_command.settings import Settings
 from slackwater_client import (
     ComparedView,
     Difference,
@@ -37,6 +32,11 @@ from slackwater_client import (
     PipelineOutput,
     compare_views,
 )
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandConfigError, CommandInputError, CommandTimeoutError
+from slackwater_command.invocation import setting, start_command
+from slackwater_command.output import Output
+from slackwater_command.settings import Settings
 from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 

@@ -33,8 +33,8 @@ from slackwater.control.requests import (
     SwitchRequest,
 )
 from slackwater.doctor.report import SourceReport
-from slackwater_command.errors import CommandInputError
 from slackwater.readers import RevisionStatus
+from slackwater_command.errors import CommandInputError
 from slackwater_control import (
     DelayCourse,
     Delays,

@@ -18,12 +18,12 @@ from slackwater.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine
 from slackwater.doctor.report import SourceReport, make_report
-from slackwater_command.errors import CommandInputError
 from slackwater.pipelines import BarrierReader, topology_of
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.revisions import one_source, registered_revision
-from slackwater_command.settings import Settings
 from slackwater_client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
+from slackwater_command.errors import CommandInputError
+from slackwater_command.settings import Settings
 from slackwater_control import (
     DelayCourse,
     DelayHistory,
