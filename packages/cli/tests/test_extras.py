@@ -37,7 +37,9 @@ def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == package or ".demo" in name]:
+    of_commands = ("slackwater.commands.", "slackwater.demo")
+    of_package = [name for name in sys.modules if name.partition(".")[0] == package]
+    for name in [*of_package, *(name for name in sys.modules if name.startswith(of_commands))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Absence(package), *sys.meta_path])
 
