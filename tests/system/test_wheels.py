@@ -1,0 +1,180 @@
+"""Each member's wheel, installed into an environment that holds nothing else, and used there.
+
+The repository's own environment has all members and all their extras, so it hides what one of them forgets to
+ask for. How it was seen to fail: a dependency taken out of a member's pyproject.toml.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slackwater_devstack import KafkaBroker, RedisServer
+from slackwater_devstack.loopback import free_port
+from slackwater_protocol import KafkaSettings, Servers
+from slackwater_testing.publishing import publishing_pipeline
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 300.0
+OTHERS = (
+    "slackwater",
+    "slackwater-cdc",
+    "slackwater-command",
+    "slackwater-control",
+    "slackwater-engine",
+    "slackwater-markers",
+    "slackwater-messaging",
+    "slackwater-protocol",
+    "slackwater-registry",
+    "slackwater-sql",
+)
+IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+missing = {}
+for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    if module.name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        missing[module.name] = error.name
+print(json.dumps(missing))
+"""
+READ = """
+
+import sys
+from slackwater_client import TopicOutput, read_views
+from slackwater_protocol import KafkaSettings
+output = TopicOutput(KafkaSettings(sys.argv[1]), sys.argv[2])
+for documents in read_views([output]).documents.values():
+    for document in documents:
+        print(document.decode())
+output.close()
+"""
+EXTRA_MODULES = {
+    "psycopg",
+    "deltalake",
+    "pyiceberg",
+    "pyarrow",
+    "starlette",
+    "uvicorn",
+    "slackwater_spark",
+    "slackwater_sql",
+    "slackwater_engine",
+    "slackwater_certify",
+    "slackwater_messaging",
+    "slackwater_devstack",
+    "slackwater_testing",
+    "sqlalchemy",
+    "pytest",
+    "fastavro",
+    "hypothesis",
+}
+"""What extras bring; whatever else is missing is a dependency that a member forgot."""
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    build = (sys.executable, "-m", "infra.wheels.build", folder)
+    subprocess.run(build, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+@pytest.fixture
+def install(wheels: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Installs a member into an environment of its own; returns the folder of its commands."""
+
+    def make(member: str) -> Path:
+        venv.create(tmp_path / "environment", with_pip=True)
+        commands = tmp_path / "environment" / "bin"
+        pip = (commands / "pip", "install", "--quiet", "--disable-pip-version-check")
+        subprocess.run((*pip, "--find-links", wheels, member), check=True, timeout=SECONDS)
+        return commands
+
+    return make
+
+
+def ran(*command: str | Path) -> str:
+    """Runs a command as a user would who knows nothing of this repository; returns what it prints."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SLACKWATER"))
+    }
+    done = subprocess.run(
+        command, env=kept, cwd="/", capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_imports(commands: Path, member: str) -> None:
+    """Imports every module of a member, and looks whether any is missing that no extra brings."""
+    missing = json.loads(ran(commands / "python", "-c", IMPORT_ALL, member.replace("-", "_")))
+    assert {name: what for name, what in missing.items() if what.partition(".")[0] not in EXTRA_MODULES} == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("member", OTHERS)
+def test_a_member_has_all_that_it_imports(member: str, install: Callable[[str], Path]) -> None:
+    commands = install(member)
+    check_imports(commands, member)
+    assert ran(
+        commands / "python", "-c", f"import {member.replace('-', '_')} as m; print(m.__version__)"
+    ).strip()
+    if member == "slackwater":
+        assert "run       " in ran(commands / "slackwater", "--help")
+        assert ran(commands / "slackwater", "topology", "--help")
+
+
+def test_a_service_reads_views_with_the_client_alone(
+    kafka_broker: KafkaBroker, install: Callable[[str], Path], tmp_path: Path
+) -> None:
+    commands = install("slackwater-client")
+    check_imports(commands, "slackwater-client")
+    servers = Servers(kafka=KafkaSettings(kafka_broker.bootstrap))
+    output = 'topic = "wheels"\npartitions = 2'
+    with publishing_pipeline(tmp_path / "wheels", view="one", output=output, servers=servers) as pipeline:
+        pipeline.publish({1: 10, 2: 20})
+    read = ran(commands / "python", "-c", READ, kafka_broker.bootstrap, "wheels").splitlines()
+    assert sorted(json.loads(line)["value"] for line in read) == [10, 20]
+    assert "pyspark" not in ran(commands / "pip", "list")
+
+
+def test_a_sidecar_runs_without_the_rest_of_the_command(
+    kafka_broker: KafkaBroker, redis_server: RedisServer, install: Callable[[str], Path], tmp_path: Path
+) -> None:
+    commands = install("slackwater-sidecar")
+    check_imports(commands, "slackwater-sidecar")
+    port = free_port()
+    log = (tmp_path / "sidecar.log").open("w")
+    servers = ("--bootstrap", kafka_broker.bootstrap, "--redis-url", redis_server.url)
+    options = ("--source", "wheels", *servers, "--http", f"127.0.0.1:{port}")
+    sidecar = subprocess.Popen(
+        [commands / "slackwater-sidecar", *options], cwd=tmp_path, stdout=log, stderr=log
+    )
+    try:
+        while not answers(port):
+            assert sidecar.poll() is None, (tmp_path / "sidecar.log").read_text()
+    finally:
+        sidecar.send_signal(signal.SIGTERM)
+        code = sidecar.wait(SECONDS)
+        log.close()
+    assert code == 0, (tmp_path / "sidecar.log").read_text()
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, TimeoutError):
+        return False
