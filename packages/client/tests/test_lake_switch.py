@@ -1,9 +1,4 @@
-"""Readers of lakes are switched between revisions; and switches of every kind are killed at every step.
-
-How the promises were seen to fail. One decision at a time: ``DeltaTables.replace`` writes to the address, not
-to the table that it has read; Iceberg with its retries. Refused: without ``check_views``, and with
-``accept_earlier`` always. Killed: ``replace`` deletes the old row in a commit of its own.
-"""
+"""Readers of lakes are switched between revisions; and switches of every kind are killed at every step."""
 
 import json
 import signal

@@ -1,8 +1,6 @@
 """Readers of topics are switched between revisions, over a broker in memory and a real one.
 
-How the promises were seen to fail. Nothing lost or repeated: ``place_behind`` without the condition on
-batches; ``_FollowedMerge`` with ``_done`` from the beginning; ``is_left`` without the commit of the switch.
-One decision at a time: ``switch_topics`` reads before it opens its writer.
+How the promises were seen to fail: reviewed mutants ``infra/mutants/reviewed/switches.toml``.
 """
 
 import json
