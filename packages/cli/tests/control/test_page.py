@@ -25,7 +25,7 @@ from slackwater.control.api import make_app
 from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import SourceReport
-from slackwater.readers import RevisionStatus
+from slackwater.readers import RevisionStatus, revision_status
 from slackwater_control import (
     DelayCourse,
     LeaseStanding,
@@ -137,7 +137,9 @@ class LivePicture:
         self.stalled[name] = now_ms(), report(name)
 
     def revisions(self, pipeline: str) -> tuple[RevisionStatus, ...]:
-        raise NotImplementedError
+        assert pipeline == "shop"
+        topology = self.topology()
+        return revision_status(topology, topology, pipeline, {"topics": "shop"})
 
     def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
         raise NotImplementedError
@@ -406,6 +408,18 @@ def test_how_late_a_pipeline_was_is_drawn_and_said_in_words(open_page: Callable[
     assert len(page.find(".course polyline")[0].get_attribute("points").split()) == 3
     page.open("#/pipelines/revenue")
     page.sees(lambda: page.find(".course polyline"))
+
+
+def test_revisions_of_a_pipeline_are_shown_with_who_reads_them(open_page: Callable[..., Page]) -> None:
+    first = registration("shop", "inv", base_name="shop")
+    second = registration("shop.v2", "inv", base_name="shop", revision=2)
+    page = open_page(LivePicture(first, second), "#/pipelines/shop.v2")
+    page.sees(lambda: page.find("section[aria-label=Revisions] tbody tr"))
+    old, new = page.find("section[aria-label=Revisions] tbody tr")
+    assert "topics" in old.text
+    assert "nobody was switched to it" in new.text
+    page.open("#/pipelines/shop")
+    page.sees(lambda: page.find("section[aria-label=Revisions]"))
 
 
 def test_names_and_errors_are_text_whatever_they_hold(open_page: Callable[..., Page]) -> None:

@@ -14,7 +14,17 @@ const PAGES = [["", "Overview"], ["sources", "Sources"], ["pipelines", "Pipeline
 function wanted(page, name) {
   if (page === "reads") return [["snapshots", "/snapshots"], ["leases", "/leases"]];
   if (page !== "pipelines") return [];
-  return name ? [["history", `/delays/history/${encodeURIComponent(name)}`]] : [["sharing", "/sharing"]];
+  if (!name) return [["sharing", "/sharing"]];
+  const history = ["history", `/delays/history/${encodeURIComponent(name)}`];
+  const base = baseOf(name);
+  return base === null ? [history] : [history, ["revisions", `/revisions/${encodeURIComponent(base)}`]];
+}
+
+/** The name without a revision, of a pipeline that has several; null for others. */
+function baseOf(name) {
+  const all = state.topology?.pipelines ?? [];
+  const found = all.find((each) => each.name === name);
+  return found !== undefined && all.filter((each) => each.base_name === found.base_name).length > 1 ? found.base_name : null;
 }
 
 const path = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -211,11 +221,21 @@ function pipeline(name) {
         return row(each.name, each.name, `${each.kind} ${each.output}${each.format ? ` (${each.format})` : ""}`,
           duration(delay?.delay_ms), delay ? hops(delay) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
       })),
+    state.revisions?.some((each) => each.pipeline === name) && revisions(state.revisions),
     state.history?.pipeline === name && course(state.history),
     h("h2", null, "Stages"),
     table(plural(found.stages.length, "stage"), ["stage", "level", "by", "takes", "does"],
       found.stages.map((each) => row(each.number, String(each.number), each.level, each.key.join(", ") || "nothing",
         [...each.tables, ...each.stages.map((number) => `stage ${number}`)].join(", "), each.why))));
+}
+
+function revisions(found) {
+  return h("section", { key: "revisions", "aria-label": "Revisions" },
+    h("h2", null, "Revisions"),
+    table(plural(found.length, "revision"), ["revision", "state", "shows", "behind", "caught up", "read by"],
+      found.map((each) => row(each.pipeline, link("pipelines", each.pipeline), badge(each.state), each.shows ?? "nothing yet",
+        duration(each.behind_ms), each.caught_up_in_ms === null ? "–" : `in ${duration(each.caught_up_in_ms)}`,
+        each.read_by.join(", ") || "nobody was switched to it"))));
 }
 
 /** How late the views of a pipeline were: a line each, and the same in words. */

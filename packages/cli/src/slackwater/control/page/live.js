@@ -16,6 +16,8 @@ export const state = {
   sharing: null,
   /** How late the views of the pipeline that is looked at were. */
   history: null,
+  /** The revisions of the pipeline that is looked at, if it has several. */
+  revisions: null,
   /** Change events and documents a second by pipeline. */
   rates: new Map(),
   /** Since when nobody answers; null: somebody does. */
