@@ -13,7 +13,14 @@ from slackwater.commands import revise
 from slackwater_devstack import KafkaBroker, PostgresServer
 from slackwater_markers import KafkaPipelineLog
 from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater_protocol import (
+    KafkaSettings,
+    LakeSettings,
+    PipelineReport,
+    PostgresSettings,
+    RunEnd,
+    Servers,
+)
 from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
@@ -130,6 +137,49 @@ def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switch
         found = json.loads(capsys.readouterr().out)["revisions"]
         told = "topics" if kind == "kafka" else "lake"
         assert [(each["pipeline"], each["read_by"]) for each in found] == [(base, []), (f"{base}.v2", [told])]
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_revision_that_nobody_reads_is_removed_and_no_other(
+    kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(tmp_path / "slackwater.toml")]
+    with ExitStack() as opened:
+        base, old, new = revisions(kind, servers, tmp_path, opened)
+        retire = [*config, "revise", "retire", base, "--keep-for", "0", "--revision"]
+        schema = ["--schema", f"readers_{base}"] if kind == "postgres" else []
+        switch = [*config, "revise", "switch", base, "--timeout", "60", *schema, "--to"]
+        for each in (old, new):
+            each.publish({1: 1})
+        assert main.run([*switch, "1"]) == 0
+        assert main.run([*retire, "1"]) == 1
+        assert f"'{base}' runs on host-7" in capsys.readouterr().err
+        log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
+        end = RunEnd(ended_ms=1, failure="")
+        for name in (base, f"{base}.v2"):
+            values = {"batch_id": 0, "timeline": 1, "commit_lsn": 100, "end": end}
+            log.report(PipelineReport(pipeline=name, run=REGISTRATION.run, **values))  # type: ignore[arg-type]
+        log.register(replace(REGISTRATION, pipeline=f"other{base}", base_name=f"other{base}", run="o"))
+        assert main.run([*retire, "1"]) == 1
+        assert f"readers were switched to '{base}'" in capsys.readouterr().err
+        assert main.run([*switch, "2"]) == 0
+        assert main.run([*retire[:-2], "3600", "--revision", "1"]) == 1
+        assert "is kept for 3,600 s" in capsys.readouterr().err
+        assert main.run([*retire, "1"]) == 0
+        told = capsys.readouterr().out
+        assert "nothing was removed" in told
+        assert f"the checkpoint {REGISTRATION.checkpoint}" in told
+        read = [*config, "read", "--pipeline", base, "--kind", kind]
+        assert main.run(read) == 0
+        capsys.readouterr()
+        assert main.run([*retire, "1", "--yes"]) == 0
+        assert f"retired: {base}\n" in capsys.readouterr().out
+        assert main.run(read) == (0 if kind == "delta" else 1), "tables of lakes are removed by hand"
+        assert main.run([*config, "read", "--pipeline", f"{base}.v2", "--kind", kind]) == 0
+        capsys.readouterr()
+        assert main.run([*retire, "2", "--yes"]) == 1
+        assert "is the only revision of its pipeline" in capsys.readouterr().err
+        assert main.run([*config, "topology", "forget", f"other{base}"]) == 1, "others stay"
 
 
 def test_the_pipelines_of_a_chain_are_switched_one_after_the_other(

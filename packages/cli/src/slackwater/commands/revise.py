@@ -14,6 +14,7 @@ import msgspec
 from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
+from slackwater.retiring import check_retirable, find_remains, remove
 from slackwater.revisions import (
     RevisionPair,
     name_in_output,
@@ -37,7 +38,7 @@ from slackwater_command.errors import CommandConfigError, CommandInputError, Com
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
-from slackwater_control import PipelineState, Progress, Topology
+from slackwater_control import PipelineState, Progress, Topology, known_runs
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 
 _RATE_SECONDS = 3.0
@@ -70,6 +71,7 @@ def revise() -> None:
       slackwater run pipelines/shop --checkpoint …         with revision = 2; leave revision 1 running
       slackwater revise rollout shop --to 2                follows it, compares, and switches
       slackwater revise switch shop --to 1                 takes it back
+      slackwater revise retire shop --revision 1           when nobody will want to go back
 
     Read on in docs/revisions.md.
     """
@@ -243,6 +245,56 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
         click.echo(msgspec.json.encode({"pipeline": pipeline, "revisions": found}))
     else:
         show_status(Output(), found)
+
+
+@revise.command()
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@click.argument("pipeline", metavar="NAME")
+@click.option("--revision", "number", type=click.IntRange(min=1), required=True, help="The one that goes.")
+@click.option(
+    "--keep-for",
+    type=click.FloatRange(min=0),
+    default=86_400,
+    show_default=True,
+    metavar="SECONDS",
+    help="Refuse while its last run was heard of less than so long ago.",
+)
+@click.option("--yes", is_flag=True, help="Remove it; else only say what would be removed.")
+@click.pass_context
+def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes: bool) -> None:
+    """Remove a revision that nobody reads any more: its topics or tables, and its place in the topology.
+
+    NAME is without the revision. Refused while it runs, while readers are switched to it, until it has been
+    silent for as long as --keep-for says, and if it is the only revision there is. Readers who name its
+    topics or tables themselves are not known: whether there are any is for you to say. There is no way back.
+
+    Without --yes nothing is removed. When it is killed in the middle, ask again: it goes on with what is
+    left. Checkpoints and tables of lakes are named, and removed by you.
+
+    \b
+    Examples:
+      slackwater revise retire shop --revision 1
+      slackwater revise retire shop --revision 1 --keep-for 3600 --yes
+    """
+    settings, output = start_command(ctx), Output()
+    kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
+    read = readers_of(settings, read_topology(kafka, now_ms), pipeline)
+    with open_pipeline_log(kafka) as log:
+        entries = log.read()
+        runs = [*registered_revisions(entries, now_ms, pipeline).values()]
+        age = timedelta(seconds=keep_for)
+        gone = check_retirable(runs, number, [*read.values()], now_ms, age)
+        remains = find_remains(settings, gone)
+        for line in remains.lines():
+            output.line(line)
+        if not yes:
+            output.line(f"nothing was removed; --yes removes what is left of {gone.pipeline}")
+            return
+        remove(settings, gone, remains)
+        for each in known_runs(entries):
+            if each.registration.pipeline == gone.pipeline:
+                log.forget(gone.pipeline, each.registration.run)
+    output.line(f"retired: {gone.pipeline}")
 
 
 def show_status(output: Output, revisions: Sequence[RevisionStatus]) -> None:
