@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare lock wheels clean
+.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs lock wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -119,6 +119,12 @@ bench-peers: setup
 load: setup
 	$(BIN)/python -m slackwater_bench load $(LOAD)
 
+## make docs        the documentation as a site: site/index.html; broken links and anchors are errors
+docs: setup
+	$(BIN)/python -m infra.site
+	$(BIN)/sphinx-build -q -W --keep-going -c infra/site -d site/.trees . site
+	@echo site/index.html
+
 ## make lock         requirements.lock from requirements.in
 lock: setup
 	.tools/bin/uv pip compile requirements.in --python-version 3.11 --universal --generate-hashes \
@@ -131,4 +137,4 @@ wheels: setup
 
 ## make clean        removes environments and caches of this folder
 clean:
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .slackwater dist
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .slackwater dist site

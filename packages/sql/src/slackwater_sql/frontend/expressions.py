@@ -172,7 +172,7 @@ class ExpressionBinder:
         if name in self._aliases and name not in self._expanding:
             return self._expanded(name)
         self._refuse_outer(node)
-        if len(node.names) == 1 and _function_facts().is_impure(name, 0):
+        if len(node.names) == 1 and function_facts().is_impure(name, 0):
             hint = "A view must depend on nothing but the rows; take the value from a column"
             raise self.error(node, f"{name} depends on more than the rows", hint)
         raise self.scope.unknown(node)
@@ -204,7 +204,7 @@ class ExpressionBinder:
         if node.raw.get("schema", "") not in _SCHEMAS:
             hint = f"Write it as {node.function}(…)"
             raise self.error(node, f"{node.function} stands behind its argument", hint)
-        facts = _function_facts()
+        facts = function_facts()
         if facts.is_impure(node.function, len(node.arguments)):
             hint = "A view must depend on nothing but the rows; take the value from a column"
             raise self.error(node, f"{node.function} depends on more than the rows", hint)
@@ -270,11 +270,11 @@ class ExpressionBinder:
 
 def is_aggregate(node: Node) -> bool:
     """Returns a call of an aggregate function."""
-    return node.kind == "FUNCTION" and node.function in _function_facts().aggregates
+    return node.kind == "FUNCTION" and node.function in function_facts().aggregates
 
 
 @dataclass(frozen=True, slots=True)
-class _FunctionFacts:
+class FunctionFacts:
     """Facts that DuckDB knows of its functions, macros looked through.
 
     Attributes:
@@ -293,7 +293,7 @@ class _FunctionFacts:
 
 
 @lru_cache(maxsize=1)
-def _function_facts() -> _FunctionFacts:
+def function_facts() -> FunctionFacts:
     """Returns the facts of the installed DuckDB; read once per process."""
     with open_connection() as connection:
         functions = connection.execute(
@@ -304,7 +304,7 @@ def _function_facts() -> _FunctionFacts:
         name for name, kind, stability, _ in functions if kind == "scalar" and stability != "CONSISTENT"
     }
     macros = [(name, definition) for name, kind, _, definition in functions if kind == "macro"]
-    return _FunctionFacts(
+    return FunctionFacts(
         aggregates=_closed_over_macros(aggregates, macros),
         impure=_closed_over_macros(impure | _IMPURE_AGGREGATES | _PLAIN_KEYWORDS, macros),
         row_makers=_closed_over_macros(set(_ROW_MAKERS), macros),

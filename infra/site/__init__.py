@@ -1,0 +1,1 @@
+"""The documentation as a site: reference pages and pictures made from code (`make docs`)."""

@@ -1,0 +1,24 @@
+"""``python -m infra.site``: writes the pages and pictures that are made from code."""
+
+import sys
+from pathlib import Path
+
+from infra.site.reference import FOLDER, reference_pages
+
+
+def main() -> None:
+    """Writes what differs, and says so."""
+    for path, text in generated().items():
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            sys.stderr.write(f"written: {path}\n")
+
+
+def generated() -> dict[Path, str]:
+    """Returns the text of every file that is made from code."""
+    return {FOLDER / name: text for name, text in reference_pages().items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""The reference pages: settings, commands, SQL functions and errors, each from the code that it describes.
+
+The pages are committed, so that they can be read and linked to without building anything; a test compares
+them with what is generated here. The same code gives the same text.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import click
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from slackwater.doctor.facts import Cause
+from slackwater.main import cli
+from slackwater_command import boundary
+from slackwater_command.loading import SettingField, setting_fields
+from slackwater_sql.frontend.expressions import FunctionFacts, function_facts
+from slackwater_sql.session import open_connection
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reference"
+NOTE = "<!-- `make docs` writes this page from the code; a test compares them. -->\n\n"
+WIDTH = 110
+
+ERROR_MODULES = {
+    "Every package": "packages/protocol/src/slackwater_protocol/errors.py",
+    "Pipelines (`slackwater run`, `slackwater_spark`)": "packages/spark/src/slackwater_spark/errors.py",
+    "Views (`slackwater_sql`)": "packages/sql/src/slackwater_sql/errors.py",
+    "Stages (`slackwater_engine`)": "packages/engine/src/slackwater_engine/errors.py",
+    "Consumers and producers (`slackwater_client`)": "packages/client/src/slackwater_client/errors.py",
+    "Messages of services (`slackwater_messaging`)": (
+        "packages/messaging/src/slackwater_messaging/errors.py"
+    ),
+    "The sidecar": "sidecar/src/slackwater_sidecar/errors.py",
+    "Change events (`slackwater_cdc`)": "packages/cdc/src/slackwater_cdc/errors.py",
+    "The cut log and Redis (`slackwater_markers`)": "packages/markers/src/slackwater_markers/errors.py",
+    "The certifier (`slackwater_certify`)": "packages/certify/src/slackwater_certify/errors.py",
+    "The command": "packages/command/src/slackwater_command/errors.py",
+    "Servers on this machine (`slackwater dev`)": "packages/devstack/src/slackwater_devstack/errors.py",
+}
+"""The modules whose docstrings draw the trees of errors, by heading."""
+
+
+def reference_pages() -> dict[str, str]:
+    """Returns the text of each page by its name in docs/reference/."""
+    return {
+        "settings.md": settings_page(),
+        "commands.md": commands_page(),
+        "sql-functions.md": functions_page(),
+        "errors.md": errors_page(),
+    }
+
+
+def settings_page() -> str:
+    """Returns all settings, by section."""
+    lines = [
+        "# Settings\n",
+        NOTE + "A setting can be given in three ways. A flag of a command wins over the environment, and the "
+        "environment wins over the file `slackwater.toml`. `slackwater config` shows the value of every "
+        "setting here and now, and where it comes from; secrets are masked.\n",
+        '```toml\n# slackwater.toml\n[kafka]\nbootstrap = "localhost:9092"\n\n[redis]\n'
+        'url = "redis://localhost:6379"\n```\n',
+        "The variable of a setting is `SLACKWATER_`, its section, one or two underscores, and its key, all "
+        "in capitals: `SLACKWATER_KAFKA_BOOTSTRAP`. Durations are numbers of seconds.\n",
+    ]
+    section = None
+    for field in setting_fields():
+        name = field.path.rpartition(".")[0]
+        if name != section:
+            section = name
+            lines += [f"\n## {f'[{name}]' if name else 'At the top of the file'}\n"]
+            lines += ["| setting | default | meaning |\n|---|---|---|"]
+        lines.append(f"| {_setting(field)} | {_default(field)} | {_cell(field.info.description or '')} |")
+    return _page(lines)
+
+
+def _setting(field: SettingField) -> str:
+    short = [name for name in field.variables if name.count("_") == 1 and "." in field.path]
+    return f"`{field.path}`{f'<br>(also `{short[0]}`)' if short else ''}"
+
+
+def _default(field: SettingField) -> str:
+    info = field.info
+    value = info.default_factory() if info.default_factory else info.default  # type: ignore[call-arg]
+    if value in (None, PydanticUndefined) or isinstance(value, SecretStr) or value in ({}, (), frozenset()):
+        return ""
+    if isinstance(value, timedelta):
+        return f"`{value.total_seconds():g}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def commands_page() -> str:
+    """Returns the help text of every command."""
+    lines = [
+        "# Commands\n",
+        NOTE + "What `slackwater COMMAND --help` says. Every command ends with one of these exit codes: "
+        f"{_exit_codes()}. [Settings](settings.md) lists what can stand in the environment or in "
+        "`slackwater.toml` instead of a flag.\n",
+        *_help(("slackwater",), cli, None),
+    ]
+    return _page(lines)
+
+
+def _exit_codes() -> str:
+    found = re.search(r"^Exit codes: (.+)\.$", boundary.__doc__ or "", re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def _help(path: tuple[str, ...], command: click.Command, parent: click.Context | None) -> Iterator[str]:
+    context = click.Context(
+        command, info_name=path[-1], parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
+    )
+    yield f"\n## {' '.join(path)}\n"
+    yield f"```text\n{command.get_help(context)}\n```"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            each = command.get_command(context, name)
+            if each is not None and not each.hidden:
+                yield from _help((*path, name), each, context)
+
+
+def functions_page() -> str:
+    """Returns the functions that a view may call, and those that it may not."""
+    facts = function_facts()
+    with open_connection() as connection:
+        version = connection.execute("SELECT version()").fetchall()[0][0]
+        rows = connection.execute(
+            "SELECT function_name, function_type, max(description), max(examples[1]) FROM duckdb_functions() "
+            "WHERE function_type IN ('scalar', 'aggregate', 'window', 'macro') "
+            "AND regexp_full_match(function_name, '[a-z][a-z0-9_]*') "
+            "GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    lines = [
+        "# SQL functions\n",
+        NOTE
+        + "A view may call every function of DuckDB whose result depends on its arguments alone. This is "
+        f"the list of DuckDB {version}, with which this version is tested; "
+        "[views.md](../views.md#what-a-view-may-be) says what else a view may contain.\n",
+    ]
+    kept = [row for row in rows if not _is_refused(row[0], facts)]
+    for heading, text, kind in (
+        ("Aggregates", _AGGREGATES, "aggregate"),
+        ("Window functions", _WINDOWS, "window"),
+        ("Functions of one row", "", "scalar"),
+    ):
+        lines += [
+            f"\n## {heading}\n",
+            *([text] if text else []),
+            "| function | what it gives | example |\n|---|---|---|",
+        ]
+        lines += [_function(*row) for row in kept if _kind(row, facts) == kind]
+    refused = sorted({row[0] for row in rows if _is_refused(row[0], facts)} | facts.row_makers)
+    lines += [
+        "\n## Functions that a view may not call\n",
+        "Their results depend on the time, on chance, on the session or on its settings, or they make "
+        "several rows of one. A view that calls one of them is refused with its place in the text.\n",
+        ", ".join(f"`{name}`" for name in refused),
+    ]
+    return _page(lines)
+
+
+_AGGREGATES = (
+    "`count`, `sum`, `avg` of integers and decimals, `min`, `max`, `count(DISTINCT …)` are accumulated: "
+    "a change costs the same, however many rows its group has. All others are computed from all rows of a "
+    "group when one of them changed "
+    "([how a view is kept up to date](../views.md#how-a-view-is-kept-up-to-date)).\n"
+)
+_WINDOWS = "A window needs a PARTITION BY. Aggregates may be used as window functions, too.\n"
+
+
+def _is_refused(name: str, facts: FunctionFacts) -> bool:
+    return name in facts.impure or name in facts.row_makers
+
+
+def _kind(row: tuple[str, str, str | None, str | None], facts: FunctionFacts) -> str:
+    name, kind, _, _ = row
+    if kind != "macro":
+        return kind
+    return "aggregate" if name in facts.aggregates else "scalar"
+
+
+def _function(name: str, _kind: str, description: str | None, example: str | None) -> str:
+    return f"| `{name}` | {_cell(description or '')} | {f'`{_cell(example)}`' if example else ''} |"
+
+
+def errors_page() -> str:
+    """Returns exit codes, what doctor finds, and the trees of errors."""
+    lines = [
+        "# Errors\n",
+        NOTE + "A message says what happened, where, and what helps. Commands print it on standard error and "
+        f"end with an exit code: {_exit_codes()}. With `--debug` they print the traceback, too.\n",
+        "\n## What `slackwater doctor` finds\n",
+        "`slackwater doctor --json` names each finding by one of these causes. The text version says "
+        "the same in words, with the evidence and commands that help; [runbooks](../runbooks) go on from "
+        "there.\n",
+        "| cause | meaning |\n|---|---|",
+        *(f"| `{name}` | {_cell(text)} |" for name, text in _causes()),
+        "\n## Errors in Python\n",
+        "Each package has one root, and below it a class for each thing that can be done about an error. An "
+        "error of `…ConfigError` needs another setting or argument, one of `…InputError` other data, one of "
+        "`…StateError` somebody who looks, and one of `…UnavailableError` only another attempt.\n",
+    ]
+    for heading, path in ERROR_MODULES.items():
+        lines += [f"\n### {heading}\n", f"```text\n{_tree(ROOT / path)}\n```"]
+    return _page(lines)
+
+
+def _causes() -> Iterator[tuple[str, str]]:
+    """Gives the causes of doctor, each with the docstring below it, or with its name in words."""
+    path = ROOT / "packages/cli/src/slackwater/doctor/facts.py"
+    body = next(
+        node.body
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == Cause.__name__
+    )
+    for at, node in enumerate(body):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            after = body[at + 1] if at + 1 < len(body) else None
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            cause = Cause[node.targets[0].id].value
+            text = str(after.value.value) if is_text else f"{cause.replace('_', ' ').capitalize()}."  # type: ignore[union-attr]
+            yield cause, text
+
+
+def _tree(path: Path) -> str:
+    """Returns the tree of errors that a module's docstring draws."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    after = text.partition("::\n")[2].lstrip("\n").splitlines()
+    drawn = []
+    for line in after:
+        if line.strip() and not line.startswith("    "):
+            break
+        drawn.append(line.removeprefix("    "))
+    return "\n".join(drawn).rstrip()
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("``", "`").replace("<", "&lt;")
+
+
+def _page(lines: list[str]) -> str:
+    return "\n".join(lines).rstrip() + "\n"
