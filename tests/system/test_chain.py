@@ -195,7 +195,9 @@ class Chain:
         local.mkdir()
         settings = write_run_settings(self._product.folder / f"{link.name}.toml", local)
         run = ("--config", str(settings), "run", str(link.folder), *servers, "--master", "local[1]")
-        self._program("pipeline", link, *run, "--checkpoint", str(local / "checkpoint"))
+        # The one before may not have made its topic yet.
+        more = ("--checkpoint", str(local / "checkpoint"), "--allow-missing-tables")
+        self._program("pipeline", link, *run, *more)
 
     def _program(self, kind: str, link: Link, *arguments: str) -> Program:
         return self._product.start(f"{kind}-{link.name}", slackwater_command(*arguments))

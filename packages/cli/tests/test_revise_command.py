@@ -10,9 +10,11 @@ import pytest
 
 from slackwater import main
 from slackwater.commands import revise
+from slackwater.one_database import have_one_history
 from slackwater.pipeline_outputs import NamedPipeline
 from slackwater.readers import revision_status, time_to_catch_up
 from slackwater.revisions import first_source, named_pipeline, one_source, revision_pair
+from slackwater_cdc.envelope import End
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
 from slackwater_command.errors import CommandError
@@ -31,6 +33,11 @@ SECOND = replace(
 THIRD = replace(SECOND, pipeline="orders.v3", revision=3, run="r3")
 FUNCTION = replace(SECOND, pipeline="orders/7f1c02aa", run="r4", revision=4)
 AT = CommitPosition(1, 0x500)
+
+
+def are_two(first: str, second: str) -> bool:
+    assert first != second
+    return False
 
 
 def entries(*registrations: PipelineRegistration) -> list[PipelineEntry]:
@@ -140,9 +147,11 @@ def test_what_cannot_be_meant_is_refused(
 
 def test_the_two_newest_revisions_are_compared_unless_others_are_named() -> None:
     known = entries(THIRD, FIRST, SECOND, FUNCTION)
-    assert revision_pair(known, 0, "orders", None) == revision_pair(known, 0, "orders", (2, 3))
-    assert revision_pair(known, 0, "orders", (1, 3)).old == FIRST
-    assert revision_pair(known, 0, "orders", (1, 3)).new == THIRD
+    assert revision_pair(known, 0, "orders", None, are_two) == revision_pair(
+        known, 0, "orders", (2, 3), are_two
+    )
+    assert revision_pair(known, 0, "orders", (1, 3), are_two).old == FIRST
+    assert revision_pair(known, 0, "orders", (1, 3), are_two).new == THIRD
 
 
 @pytest.mark.parametrize(
@@ -154,7 +163,7 @@ def test_the_two_newest_revisions_are_compared_unless_others_are_named() -> None
 )
 def test_revisions_that_no_commit_shows_are_refused(second: PipelineRegistration, told: str) -> None:
     with pytest.raises(CommandError, match=told):
-        revision_pair(entries(FIRST, second), 0, "orders", None)
+        revision_pair(entries(FIRST, second), 0, "orders", None, are_two)
 
 
 def test_outputs_are_named_as_they_know_themselves() -> None:
@@ -210,16 +219,58 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
             (FIRST, SECOND), ("totals", "totals.v2"), ("shop", "shop_v2"), strict=True
         )
     )
-    pair = revision_pair(entries(*up, *down), 0, "totals", None)
+    pair = revision_pair(entries(*up, *down), 0, "totals", None, are_two)
     assert (pair.old.source, pair.new.source, pair.first_source) == ("shop", "shop_v2", "inv")
-    assert one_source(entries(*up, *down), 0, "totals") == "inv"
-    assert one_source(entries(up[0], *down), 0, "totals") is None
+    assert one_source(entries(*up, *down), 0, "totals", are_two) == "inv"
+    assert one_source(entries(up[0], *down), 0, "totals", are_two) is None
     with pytest.raises(CommandError, match="the revisions are of two sources: shop and shop_v2"):
-        revision_pair(entries(up[0], *down), 0, "totals", None)
+        revision_pair(entries(up[0], *down), 0, "totals", None, are_two)
     # A circle, as of pipelines whose outputs were named anew, ends somewhere.
     circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
-    assert one_source(entries(*circle, *down), 0, "none") is None
+    assert one_source(entries(*circle, *down), 0, "none", are_two) is None
     assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")
+
+
+def test_revisions_of_two_sources_of_one_database_have_its_commits() -> None:
+    other = replace(SECOND, source="inv_again")
+    asked: list[tuple[str, str]] = []
+
+    def is_one(first: str, second: str) -> bool:
+        asked.append((first, second))
+        return True
+
+    assert revision_pair(entries(FIRST, other), 0, "orders", None, is_one).first_source == "inv"
+    assert one_source(entries(other, FIRST), 0, "orders", is_one) == "inv"
+    assert asked == [("inv", "inv_again")] * 2
+    later = replace(other, timeline=FIRST.timeline + 1)
+    with pytest.raises(CommandError, match="are of two sources"):
+        revision_pair(entries(FIRST, later), 0, "orders", None, is_one)
+    assert one_source(entries(FIRST, later), 0, "orders", is_one) is None
+
+
+def end(xid: int, commit_lsn: int) -> End:
+    return End(xid, commit_lsn, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "are_one"),
+    [
+        ([(7, 700), (8, 800), (9, 900)], [(8, 800), (9, 900), (10, 1_000)], True),
+        ([(7, 700), (9, 900)], [(8, 800), (9, 900)], True),
+        ([(7, 700)], [(8, 800)], False),
+        ([], [(8, 800)], False),
+        ([(7, 700)], [], False),
+        ([(7, 700), (8, 800)], [(7, 700), (8, 801)], False),
+        ([(7, 700), (8, 800)], [(7, 700), (9, 800)], False),
+        ([(7, 700)], [(7, 701)], False),
+    ],
+    ids=["later", "other tables", "nothing in common", "none", "none yet", "a copy", "a commit", "numbers"],
+)
+def test_connectors_of_one_database_have_transactions_in_common_and_none_that_differ(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], are_one: bool
+) -> None:
+    one, other = ([end(*each) for each in ends] for ends in (first, second))
+    assert have_one_history(one, other) is have_one_history(iter(other), iter(one)) is are_one
 
 
 def test_a_rollout_follows_a_revision_until_it_has_caught_up(capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,16 +285,18 @@ def test_a_rollout_follows_a_revision_until_it_has_caught_up(capsys: pytest.Capt
         behind = replace(node, progress=Progress.BEHIND, behind_ms=behind_ms, **changes)
         return replace(base, made_ms=made_ms, pipelines=(*base.pipelines, behind))
 
-    told = [base, picture(60_000, 1_000), picture(40_000, 2_000), picture(4_999, 3_000)]
+    gone = picture(None, 2_500, state=PipelineState.VANISHED)
+    told = [base, picture(60_000, 1_000), picture(40_000, 2_000), gone, picture(4_999, 3_000)]
     waits: list[float] = []
     revise.follow_catch_up(iter(told).__next__, "orders", 2, Output(), waits.append)
-    assert waits == [1, 1, 1]
+    assert waits == [1, 1, 1, 1]
     assert capsys.readouterr().out.splitlines() == [
         "waiting for somebody to run orders with revision = 2",
         "orders.v2 is 60.0 s behind, will have caught up in -",
         "orders.v2 is 40.0 s behind, will have caught up in -",
+        "waiting for somebody to start orders.v2 again: it has vanished",
     ]
-    pictures = iter([picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state="failed")])
+    pictures = iter([picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state=PipelineState.FAILED)])
     with pytest.raises(CommandError, match="does not run: failed"):
         revise.follow_catch_up(pictures.__next__, "orders", 2, Output(), waits.append)
     assert "orders.v2 is 40.0 s behind, will have caught up in 2.0 s" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from slackwater.one_database import OneDatabase
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
 from slackwater_command.errors import CommandInputError
 from slackwater_control import KnownRun, known_pipelines
@@ -16,7 +17,9 @@ class RevisionPair:
     old: PipelineRegistration
     new: PipelineRegistration
     first_source: str
-    """The source at the beginning of the chain that they are in; its commits are those of both."""
+    """The source at the beginning of the chain that they are in; its commits are those of both.
+
+    Of two sources that follow one database, the old one's."""
 
     @property
     def views(self) -> Sequence[str]:
@@ -34,7 +37,11 @@ class RevisionPair:
 
 
 def revision_pair(
-    entries: Iterable[PipelineEntry], now_ms: int, name: str, numbers: tuple[int, int] | None
+    entries: Iterable[PipelineEntry],
+    now_ms: int,
+    name: str,
+    numbers: tuple[int, int] | None,
+    is_one_database: OneDatabase,
 ) -> RevisionPair:
     """Finds two revisions of a pipeline in the topic of pipelines.
 
@@ -43,10 +50,11 @@ def revision_pair(
         now_ms: The time, milliseconds since the epoch.
         name: Of the pipeline, without a revision.
         numbers: The older and the newer one; None: the two newest ones that there are.
+        is_one_database: Asked of two sources.
 
     Raises:
         CommandInputError: They are not there; or commits do not show their views together, since they read
-            different sources or have scope ``aggregate``.
+            sources of several databases or have scope ``aggregate``.
     """
     runs = known_pipelines(entries, now_ms)
     found = {run.registration.revision: run.registration for run in runs if _is_of(run.registration, name)}
@@ -60,11 +68,12 @@ def revision_pair(
         what = f"no revision {missing[0]}" if missing else "fewer than two revisions"
         raise CommandInputError(f"pipeline {name!r} has {what}; registered: {known}", hint)
     old, new = found[wanted[0]], found[wanted[1]]
-    first, *others = {first_source(runs, each.source) for each in (old, new)}
-    if others:
+    first = _common_source(runs, (old, new), is_one_database)
+    if first is None:
         raise CommandInputError(
             f"the revisions are of two sources: {old.source} and {new.source}",
-            "commits of two connectors have no common order, so no commit shows both",
+            "commits of two databases have no common order; of one database they have, once both connectors"
+            " have seen a transaction since the later one began, and if both sources are at one timeline",
         )
     pair = RevisionPair(old, new, first)
     _check(pair)
@@ -86,11 +95,30 @@ def first_source(runs: Iterable[KnownRun], source: str) -> str:
     return source
 
 
-def one_source(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> str | None:
-    """Returns the source whose commits all revisions of a pipeline have; None: they have no such source."""
+def one_source(
+    entries: Iterable[PipelineEntry], now_ms: int, name: str, is_one_database: OneDatabase
+) -> str | None:
+    """Returns the source whose commits all revisions of a pipeline have; None: they have no such source.
+
+    Args:
+        entries: Of the topic of pipelines.
+        now_ms: The time, milliseconds since the epoch.
+        name: Of the pipeline, without a revision.
+        is_one_database: Asked of two sources.
+    """
     runs = known_pipelines(entries, now_ms)
-    found = {first_source(runs, r.registration.source) for r in runs if _is_of(r.registration, name)}
-    return found.pop() if len(found) == 1 else None
+    found = [run.registration for run in runs if _is_of(run.registration, name)]
+    return _common_source(runs, sorted(found, key=lambda each: each.revision), is_one_database)
+
+
+def _common_source(
+    runs: Sequence[KnownRun], registrations: Sequence[PipelineRegistration], is_one_database: OneDatabase
+) -> str | None:
+    """Returns the first one's source at the beginning, if the others' commits are of the same order."""
+    first, *others = dict.fromkeys(first_source(runs, each.source) for each in registrations) or [None]
+    if first is None or (others and len({each.timeline for each in registrations}) > 1):
+        return None
+    return first if all(is_one_database(first, other) for other in others) else None
 
 
 def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> Mapping[int, KnownRun]:

@@ -37,9 +37,19 @@ def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Con
 
 
 def read_to_end(
-    bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str] | None = None
+    bootstrap: str,
+    topics: Sequence[str],
+    kafka: Mapping[str, str] | None = None,
+    *,
+    newest: int | None = None,
 ) -> Iterator[Message]:
     """Yields every committed record that is in the topics now, in order within each partition.
+
+    Args:
+        bootstrap: The brokers.
+        topics: All of them have to exist.
+        kafka: More settings of librdkafka.
+        newest: Only what lies at the last so many offsets of each partition; None: everything.
 
     Raises:
         CommandUnavailableError: a topic is missing or cannot be read.
@@ -48,7 +58,7 @@ def read_to_end(
     try:
         ends = _ends(consumer, topics)
         if ends:
-            consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
+            consumer.assign(_starts(consumer, ends, newest))
         retry = _wait_for(topics)
         while ends:
             if records := _records(consumer.consume(10_000, 0.1), retry):
@@ -122,6 +132,17 @@ def _ends(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], in
         if high > low:
             ends[place.topic, place.partition] = high
     return ends
+
+
+def _starts(
+    consumer: Consumer, ends: Mapping[tuple[str, int], int], newest: int | None
+) -> list[TopicPartition]:
+    places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in ends]
+    if newest is not None:
+        for place in places:
+            low, high = _bounds(consumer, place)
+            place.offset = max(low, high - newest)
+    return places
 
 
 def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:

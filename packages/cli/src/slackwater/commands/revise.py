@@ -6,11 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import click
 import msgspec
 
+from slackwater.one_database import follow_one_database
 from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
@@ -132,7 +134,8 @@ def compare(
     settings = start_command(ctx)
     kafka = kafka_settings(settings, "where pipelines register")
     with open_pipeline_log(kafka) as log:
-        pair = revision_pair(log.read(), epoch_ms(SystemClock().now()), pipeline, numbers)
+        entries, now_ms = log.read(), epoch_ms(SystemClock().now())
+    pair = revision_pair(entries, now_ms, pipeline, numbers, partial(follow_one_database, kafka))
     wanted = _wanted(pair, views.split(",") if views else [*pair.views], columns)
     output, limit = Output(), timedelta(seconds=timeout)
     found = _compared(settings, pair, wanted, columns, limit, None if as_json else output)
@@ -199,7 +202,8 @@ def switch(
     and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
     """
     settings, limit, output = start_command(ctx), timedelta(seconds=timeout), Output()
-    with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+    kafka = kafka_settings(settings, "where pipelines register")
+    with open_pipeline_log(kafka) as log:
         entries, now_ms = log.read(), epoch_ms(SystemClock().now())
     wanted = [registered_revision(entries, now_ms, name, revision) for name in pipelines]
     for each in wanted:
@@ -209,7 +213,7 @@ def switch(
                 each,
                 schema,
                 accept_earlier=accept_earlier,
-                source=one_source(entries, now_ms, each.base_name),
+                source=one_source(entries, now_ms, each.base_name, partial(follow_one_database, kafka)),
                 timeout=limit,
             )
         except NotVisibleError as error:
@@ -378,7 +382,7 @@ def rollout(
     if older is None:
         hint = f"there is nothing to compare it with: slackwater revise switch {pipeline} --to {revision}"
         raise CommandInputError(f"pipeline {pipeline!r} has no revision before {revision}", hint)
-    pair = revision_pair(entries, now_ms, pipeline, (older, revision))
+    pair = revision_pair(entries, now_ms, pipeline, (older, revision), partial(follow_one_database, kafka))
     limit = timedelta(seconds=timeout)
     found = _compared(settings, pair, _wanted(pair, [*pair.views], columns), columns, limit, output)
     show_comparison(output, pair, found)
@@ -419,7 +423,7 @@ def follow_catch_up(
         wait: Waits for so many seconds.
 
     Raises:
-        CommandInputError: There is no such pipeline, or the revision does not run.
+        CommandInputError: There is no such pipeline, or the revision has failed.
     """
     pictures: deque[Topology] = deque(maxlen=_RATE_PICTURES)
     while True:
@@ -428,11 +432,13 @@ def follow_catch_up(
         found = known.get(revision)
         if found is None:
             output.progress(f"waiting for somebody to run {pipeline} with revision = {revision}")
-        elif found.state is not PipelineState.RUNNING:
+        elif found.state is PipelineState.FAILED:
             raise CommandInputError(
                 f"pipeline {found.pipeline!r} does not run: {found.state}",
                 "`slackwater topology` says why; start it, and ask again",
             )
+        elif found.state is not PipelineState.RUNNING:
+            output.progress(f"waiting for somebody to start {found.pipeline} again: it has {found.state}")
         elif found.progress is Progress.UP_TO_DATE or (
             found.behind_ms is not None and found.behind_ms <= _CAUGHT_UP_MS
         ):

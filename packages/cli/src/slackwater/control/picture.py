@@ -18,10 +18,12 @@ from slackwater.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine
 from slackwater.doctor.report import SourceReport, make_report
+from slackwater.one_database import follow_one_database
 from slackwater.pipelines import BarrierReader, topology_of
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.revisions import one_source, registered_revision
 from slackwater_client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
+from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandInputError
 from slackwater_command.settings import Settings
 from slackwater_control import (
@@ -237,12 +239,15 @@ class ClusterPicture:
                 wanted,
                 request.schema,
                 accept_earlier=request.accept_earlier,
-                source=one_source(entries, now_ms, pipeline),
+                source=one_source(entries, now_ms, pipeline, self._follow_one_database),
                 timeout=_SWITCH_TIMEOUT,
             )
         except (NotVisibleError, ClientConfigError, ClientStateError) as error:
             raise CommandInputError(error.problem, error.hint) from error
         return SwitchAnswer(pipeline=wanted.pipeline, commit=str(done.position), before=done.before)
+
+    def _follow_one_database(self, first: str, second: str) -> bool:
+        return follow_one_database(kafka_settings(self._settings, "where sources are"), first, second)
 
     def _read_topology(self) -> Topology:
         with self._turn:
