@@ -250,9 +250,9 @@ def test_a_chain_is_revised_and_a_consumer_gets_each_commit_once(place: Place) -
             place.wait_until_published("groups_v2")
             place.product.programs[name].kill()
             place.product.programs[name].start(folder=place.product.folder)
-            for pipeline, key in (("sums", "sums=owner"), ("groups", "groups=accounts")):
-                told = place.command("revise", "rollout", pipeline, "--to", "2", "--key", key, "--yes")
-                assert f"{pipeline}.v2 at " in told
+            for revised, key in (("sums", "sums=owner"), ("groups", "groups=accounts")):
+                told = place.command("revise", "rollout", revised, "--to", "2", "--key", key, "--yes")
+                assert f"{revised}.v2 at " in told
             switch = newest_switch(place.kafka, "groups")
             assert switch is not None
             assert switch.pipeline == "groups.v2"

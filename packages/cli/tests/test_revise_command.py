@@ -296,7 +296,9 @@ def test_a_rollout_follows_a_revision_until_it_has_caught_up(capsys: pytest.Capt
         "orders.v2 is 40.0 s behind, will have caught up in -",
         "waiting for somebody to start orders.v2 again: it has vanished",
     ]
-    pictures = iter([picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state=PipelineState.FAILED)])
+    pictures = iter(
+        [picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state=PipelineState.FAILED)]
+    )
     with pytest.raises(CommandError, match="does not run: failed"):
         revise.follow_catch_up(pictures.__next__, "orders", 2, Output(), waits.append)
     assert "orders.v2 is 40.0 s behind, will have caught up in 2.0 s" in capsys.readouterr().out

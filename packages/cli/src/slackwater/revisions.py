@@ -115,10 +115,10 @@ def _common_source(
     runs: Sequence[KnownRun], registrations: Sequence[PipelineRegistration], is_one_database: OneDatabase
 ) -> str | None:
     """Returns the first one's source at the beginning, if the others' commits are of the same order."""
-    first, *others = dict.fromkeys(first_source(runs, each.source) for each in registrations) or [None]
-    if first is None or (others and len({each.timeline for each in registrations}) > 1):
+    sources = list(dict.fromkeys(first_source(runs, each.source) for each in registrations))
+    if not sources or (len(sources) > 1 and len({each.timeline for each in registrations}) > 1):
         return None
-    return first if all(is_one_database(first, other) for other in others) else None
+    return sources[0] if all(is_one_database(sources[0], other) for other in sources[1:]) else None
 
 
 def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: str) -> Mapping[int, KnownRun]:
