@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from infra.site.reference import FOLDER, reference_pages
+from infra.site import pictures, reference
 
 
 def main() -> None:
@@ -17,7 +17,8 @@ def main() -> None:
 
 def generated() -> dict[Path, str]:
     """Returns the text of every file that is made from code."""
-    return {FOLDER / name: text for name, text in reference_pages().items()}
+    pages = {reference.FOLDER / name: text for name, text in reference.reference_pages().items()}
+    return pages | {pictures.FOLDER / name: text for name, text in pictures.pictures().items()}
 
 
 if __name__ == "__main__":
