@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from docutils.nodes import inline
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -40,12 +41,17 @@ html_extra_path = ["start"]
 html_show_sourcelink = False
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
 
-class FolderNames(SphinxPostTransform):
-    """Shows the name of a folder that is linked to; one with a README is a link to that."""
+class RepositoryLinks(SphinxPostTransform):
+    """Shows links of the repository as readers of a site expect them.
+
+    A folder becomes a link to its README, or a name if it has none; a page that is linked to by the name of
+    its file is shown by its title.
+    """
 
     default_priority = 8  # before MyST's, which knows no folders
     formats = ("html",)
@@ -53,16 +59,29 @@ class FolderNames(SphinxPostTransform):
     def run(self, **_: Any) -> None:
         """Called by Sphinx for each page."""
         for link in list(self.document.findall(pending_xref)):
-            folder = (ROOT / self.env.docname).parent / str(link["reftarget"])
-            if link["reftype"] != "myst" or not folder.is_dir():
-                continue
-            page = (folder / "README").resolve().relative_to(ROOT).as_posix()
-            if page in self.env.all_docs:
-                link["reftype"], link["refdomain"], link["reftarget"] = "doc", "std", f"/{page}"
-            else:
-                link.replace_self(link.children)
+            target = str(link["reftarget"])
+            if link["reftype"] == "myst" and ((ROOT / self.env.docname).parent / target).is_dir():
+                self._show_folder(link, target)
+            elif link.get("refdomain") == "doc" and _is_path(link.astext(), target):
+                title = self.env.titles[target.lstrip("/")]
+                shown = inline("", "", *(child.deepcopy() for child in title.children))
+                link.children = []
+                link += shown
+
+    def _show_folder(self, link: pending_xref, target: str) -> None:
+        folder = (ROOT / self.env.docname).parent / target
+        page = (folder / "README").resolve().relative_to(ROOT).as_posix()
+        if page in self.env.all_docs:
+            link["reftype"], link["refdomain"], link["reftarget"] = "doc", "std", f"/{page}"
+        else:
+            link.replace_self(link.children)
+
+
+def _is_path(shown: str, page: str) -> bool:
+    """The text of a link is the end of the path of the page's file."""
+    return shown.endswith(".md") and f"/{page.lstrip('/')}.md".endswith(f"/{shown}")
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.add_post_transform(FolderNames)
+    app.add_post_transform(RepositoryLinks)
