@@ -111,8 +111,12 @@ def _exit_codes() -> str:
 
 
 def _help(path: tuple[str, ...], command: click.Command, parent: click.Context | None) -> Iterator[str]:
+    # With the settings that it is called with: click keeps the first help option that it makes.
     context = click.Context(
-        command, info_name=path[-1], parent=parent, terminal_width=WIDTH, max_content_width=WIDTH
+        command,
+        info_name=path[-1],
+        parent=parent,
+        **{**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH},
     )
     yield f"\n## {' '.join(path)}\n"
     yield f"```text\n{command.get_help(context)}\n```"
