@@ -28,7 +28,7 @@ COMMANDS = [
     "read",
     "wait",
     "topology",
-    "topology forget",
+    "pipeline list",
     "status",
     "doctor",
     "source",

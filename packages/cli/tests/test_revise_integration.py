@@ -179,7 +179,7 @@ def test_a_revision_that_nobody_reads_is_removed_and_no_other(
         capsys.readouterr()
         assert main.run([*retire, "2", "--yes"]) == 1
         assert "is the only revision of its pipeline" in capsys.readouterr().err
-        assert main.run([*config, "topology", "forget", f"other{base}"]) == 1, "others stay"
+        assert main.run([*config, "pipeline", "delete", f"other{base}"]) == 1, "others stay"
 
 
 def test_the_pipelines_of_a_chain_are_switched_one_after_the_other(

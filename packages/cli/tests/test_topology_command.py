@@ -1,4 +1,4 @@
-"""What `slackwater topology` shows and forgets, and how status and doctor show pipelines."""
+"""What `slackwater topology` shows, and how status and doctor show pipelines."""
 
 import json
 from dataclasses import replace
@@ -167,29 +167,6 @@ def test_the_picture_is_shown_as_text_json_and_graph(
     assert main.run(["topology", "--dot", "--json"]) == 2
 
 
-def test_a_pipeline_that_runs_is_not_forgotten(
-    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log.register(ORDERS)
-    assert main.run(["topology", "forget", "orders"]) == 1
-    assert "runs on host-7 (process 4711)" in capsys.readouterr().err
-    assert len(log.read()) == 1
-
-
-def test_a_pipeline_that_has_ended_is_forgotten_with_all_its_runs(
-    log: InMemoryPipelineLog, capsys: pytest.CaptureFixture[str]
-) -> None:
-    end = RunEnd(ended_ms=NOW_MS, failure="")
-    for run in ("r", "r2"):
-        log.register(replace(ORDERS, run=run))
-        log.report(replace(REPORT, run=run, end=end))
-    log.register(REVENUE)
-    assert main.run(["topology", "forget", "orders"]) == 0
-    assert [entry.record for entry in log.read()] == [REVENUE]
-    assert main.run(["topology", "forget", "orders"]) == 1
-    assert "no pipeline 'orders' is registered" in capsys.readouterr().err
-
-
 # --- snapshots, sharing
 
 
@@ -294,7 +271,7 @@ def test_the_doctor_finds_pipelines_that_failed_or_vanished(
     facts = SourceFacts(topics=SourceTopics("inv"), now_ms=NOW_MS, pipelines=pipelines, redis_error="refused")
     findings = [finding for finding in diagnose(facts) if finding.cause is not Cause.REDIS_AWAY]
     assert [finding.cause for finding in findings] == causes
-    assert all("slackwater topology forget orders" in finding.advice[-1] for finding in findings)
+    assert all("slackwater pipeline delete orders" in finding.advice[-1] for finding in findings)
     assert any(line.startswith("orders ") for line in report_lines(facts, findings))
     assert b"host-7" in msgspec.json.encode(make_report(facts, findings))
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "indoubt": "Show and decide the prepared transactions that senders of messages have left in a database.",
     "revise": "Compare two revisions of a pipeline, and switch readers from one to the other.",
     "topology": "Show how sources, tables, pipelines and views are connected, and how far each pipeline is.",
+    "pipeline": "List pipelines; let one start over from the beginning, or remove it.",
     "delay": "Show how late each view is, hop by hop, and whose fault it is.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",

@@ -134,7 +134,7 @@ def pipeline_table(pipelines: Sequence[PipelineNode], now_ms: int) -> list[str]:
         shown = each.batch.commit_lsn if each.batch else "-"
         number = str(each.batch.batch_id) if each.batch else "-"
         rows.append(
-            (each.name, each.state, shown, number, ago(each.heard_ms, now_ms), ", ".join(_standing(each)))
+            (each.name, each.state, shown, number, ago(each.heard_ms, now_ms), ", ".join(standing(each)))
         )
     return aligned(rows)
 
@@ -170,8 +170,8 @@ def _source_lines(source: SourceNode, topology: Topology) -> Iterator[str]:
 
 def _pipeline_lines(pipeline: PipelineNode, topology: Topology) -> Iterator[str]:
     owner = f", owner {pipeline.owner}" if pipeline.owner else ""
-    standing = ", ".join([pipeline.state, *_standing(pipeline)])
-    yield f"  pipeline {pipeline.name}{owner}: {standing}"
+    text = ", ".join([pipeline.state, *standing(pipeline)])
+    yield f"  pipeline {pipeline.name}{owner}: {text}"
     rows = [
         ("    run", _run(pipeline, topology.made_ms)),
         *(("    shows", text) for text in _shown(pipeline)),
@@ -217,7 +217,7 @@ def _shown(pipeline: PipelineNode) -> Iterator[str]:
     yield text
 
 
-def _standing(pipeline: PipelineNode) -> Iterator[str]:
+def standing(pipeline: PipelineNode) -> Iterator[str]:
     """Yields how far a pipeline is beside its source, and the error that ended it."""
     match pipeline.progress:
         case Progress.UP_TO_DATE:

@@ -261,7 +261,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written_or_asked(run
     run.folder = run.folder.with_name("another")
     run.settings = replace(run.settings, checkpoint=str(run.folder))
     run.definition, run.sink = replace(run.definition, source="crm"), Sink()
-    with pytest.raises(PipelineStateError, match=r"'orders' is taken: .* from source inv .*topology forget"):
+    with pytest.raises(PipelineStateError, match=r"'orders' is taken: .* from source inv .*pipeline delete"):
         run.go()
     assert run.sink.checked == run.sink.happened == []
     assert not run.folder.exists()

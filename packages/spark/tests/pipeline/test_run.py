@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -198,6 +199,30 @@ def test_a_changed_view_is_refused_and_its_new_revision_is_built_beside_the_old_
         key: order["status"].upper() for key, order in inventory.orders.items()
     }
     assert (tmp_path / "checkpoint.v2" / "slackwater.json").exists()
+
+
+@pytest.mark.full
+def test_a_pipeline_that_is_reset_makes_its_view_anew_from_the_beginning(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    inventory.run(10)
+    checkpoint = {"checkpoint": str(tmp_path / "checkpoint"), "max_events_per_batch": 20}
+    assert start_pipeline(settings=checkpoint).await_end() == 0
+    before = output.records(f"out-{inventory.source}")
+    inventory.run(10)
+    command = [sys.executable, "-m", "slackwater", "pipeline", "reset", f"p-{inventory.source}"]
+    done = subprocess.run(
+        [*command, "--bootstrap", inventory.bootstrap, "--yes"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "by hand" not in done.stdout
+    assert list((tmp_path / "checkpoint").glob("*")) == []
+    run = start_pipeline(settings=checkpoint)
+    assert run.await_end() == 0, run.last
+    assert_view(inventory, output)
+    assert sum(batch["events"] for batch in run.batches) == inventory.events
+    first = output.records(f"out-{inventory.source}")[0]
+    assert first == before[0], "it begins where it began"
 
 
 def by_commit(records: Iterable[tuple[int, int, bytes, bytes | None]]) -> dict[int, list[Any]]:

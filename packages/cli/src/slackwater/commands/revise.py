@@ -16,7 +16,7 @@ from slackwater.one_database import follow_one_database
 from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
-from slackwater.retiring import check_retirable, find_remains, remove
+from slackwater.removal import check_retirable, remove_pipeline
 from slackwater.revisions import (
     RevisionPair,
     name_in_output,
@@ -40,7 +40,7 @@ from slackwater_command.errors import CommandConfigError, CommandInputError, Com
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
-from slackwater_control import PipelineState, Progress, Topology, known_runs
+from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 
 _RATE_SECONDS = 3.0
@@ -273,32 +273,19 @@ def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes:
     topics or tables themselves are not known: whether there are any is for you to say. There is no way back.
 
     Without --yes nothing is removed. When it is killed in the middle, ask again: it goes on with what is
-    left. Checkpoints and tables of lakes are named, and removed by you.
+    left. Tables of lakes, and a checkpoint that is not found from here, are named, and removed by you.
 
     \b
     Examples:
       slackwater revise retire shop --revision 1
       slackwater revise retire shop --revision 1 --keep-for 3600 --yes
     """
-    settings, output = start_command(ctx), Output()
+    settings = start_command(ctx)
     kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
-    read = readers_of(settings, read_topology(kafka, now_ms), pipeline)
     with open_pipeline_log(kafka) as log:
-        entries = log.read()
-        runs = [*registered_revisions(entries, now_ms, pipeline).values()]
-        age = timedelta(seconds=keep_for)
-        gone = check_retirable(runs, number, [*read.values()], now_ms, age)
-        remains = find_remains(settings, gone)
-        for line in remains.lines():
-            output.line(line)
-        if not yes:
-            output.line(f"nothing was removed; --yes removes what is left of {gone.pipeline}")
-            return
-        remove(settings, gone, remains)
-        for each in known_runs(entries):
-            if each.registration.pipeline == gone.pipeline:
-                log.forget(gone.pipeline, each.registration.run)
-    output.line(f"retired: {gone.pipeline}")
+        revisions = [*registered_revisions(log.read(), now_ms, pipeline).values()]
+        gone = check_retirable(revisions, number, now_ms, timedelta(seconds=keep_for)).registration
+        remove_pipeline(settings, log, gone.pipeline, Output(), done="retired", yes=yes)
 
 
 def show_status(output: Output, revisions: Sequence[RevisionStatus]) -> None:

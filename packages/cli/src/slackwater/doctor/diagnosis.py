@@ -55,7 +55,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
     for pipeline in facts.pipelines:
         where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
-        gone = f"will it never run again? slackwater topology forget {pipeline.name}"
+        gone = f"will it never run again? slackwater pipeline delete {pipeline.name}"
         if pipeline.state is PipelineState.FAILED:
             yield Finding(
                 cause=Cause.PIPELINE_FAILED,

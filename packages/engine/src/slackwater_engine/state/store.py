@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
 
-_DRAFTS: Final = ".drafts"
+DRAFTS: Final = ".drafts"
 """A folder beside the files, so that a listing does not show what is not whole yet."""
 
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"?]*@")
@@ -181,7 +181,7 @@ class ArrowStore:
 
     def _write_locally(self, name: str, data: bytes, place: Callable[[str, str], None]) -> None:
         path = self._path(name)
-        folder, drafts = os.path.dirname(path), str(self._folder / _DRAFTS)
+        folder, drafts = os.path.dirname(path), str(self._folder / DRAFTS)
         draft = os.path.join(drafts, uuid.uuid4().hex)
         try:
             descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

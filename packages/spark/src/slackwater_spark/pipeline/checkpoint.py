@@ -7,15 +7,16 @@ The folder is on a disk of this machine, or wherever ``pyarrow.fs`` reaches; the
 import fcntl
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater_engine.state.store import ArrowStore
+from slackwater_engine.state.store import DRAFTS, ArrowStore
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark 
 
 CHECKPOINT_FILE = "slackwater.json"
 HOLD_FILE = "slackwater.lock"
+SPARK_HOME_FOLDER = "spark-home"
+SPARK_LOG = "spark.log"
 
 _SPARK_QUERY = "metadata"
 """A file that queries of Spark keep in their checkpoints."""
@@ -106,6 +109,29 @@ class Checkpoint:
         if identity is None:
             raise self._incompatible((("its id", "", "is missing"),), fingerprint.revision)
         return identity
+
+    def remove(self) -> None:
+        """Removes what a pipeline has written here; other files stay. Killed meanwhile, it can be repeated.
+
+        Raises:
+            EngineUnavailableError: The store does not answer.
+        """
+        from slackwater_engine.state.keeper import PUBLISHED
+        from slackwater_engine.state.manifest import MANIFESTS, SEGMENTS
+        from slackwater_spark.sink.function import PROGRESS_FILE
+
+        for folder in (MANIFESTS, SEGMENTS, DRAFTS):
+            self.store.delete([f"{folder}/{name}" for name in self.store.list(folder)])
+        self.store.delete([PUBLISHED, PROGRESS_FILE])
+        if (local := self.local_folder) is not None:
+            shutil.rmtree(local / SPARK_HOME_FOLDER, ignore_errors=True)
+            for name in (SPARK_LOG, HOLD_FILE):
+                (local / name).unlink(missing_ok=True)
+        self.store.delete([CHECKPOINT_FILE])  # at last: by it the rest is known to be the pipeline's
+        if local is not None:
+            for name in (MANIFESTS, SEGMENTS, DRAFTS, "."):
+                with suppress(OSError):  # files of others are in it
+                    os.rmdir(os.path.normpath(local / name))
 
     @contextmanager
     def hold(self, holder: str) -> Iterator[None]:

@@ -279,6 +279,6 @@ def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
     else:
         hint = (
             "give this pipeline another name in pipeline.toml; if that one is gone for good: "
-            f"`slackwater topology forget {by.pipeline}`"
+            f"`slackwater pipeline delete {by.pipeline}`"
         )
     return PipelineStateError(problem, hint)

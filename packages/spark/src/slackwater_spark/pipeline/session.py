@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from slackwater_spark.pipeline.checkpoint import Checkpoint
+from slackwater_spark.pipeline.checkpoint import SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
 from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_does_not_start, watched_start
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
@@ -53,8 +53,6 @@ REQUIRED_CONF = {
 """Settings of every context that runs batches."""
 
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
-_SPARK_HOME_FOLDER = "spark-home"
-_SPARK_LOG = "spark.log"
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
 """Characters that mean themselves in a Java properties file."""
@@ -149,7 +147,7 @@ def with_spark_log(settings: RunSettings, revision: int) -> RunSettings:
     folder = Checkpoint(revision_checkpoint(settings.checkpoint, revision)).local_folder
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
-    return replace(settings, spark_log=folder / _SPARK_LOG)
+    return replace(settings, spark_log=folder / SPARK_LOG)
 
 
 def _stop(context: SparkContext) -> None:
@@ -216,7 +214,7 @@ def _start(
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
-            home = home or spark_home(settings, spark_log.parent / _SPARK_HOME_FOLDER)
+            home = home or spark_home(settings, spark_log.parent / SPARK_HOME_FOLDER)
             own = dict(conf.getAll())
             with (
                 logged_output() as output,

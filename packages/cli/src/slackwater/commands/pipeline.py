@@ -1,0 +1,164 @@
+"""``slackwater pipeline``."""
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from slackwater.pipelines import open_pipeline_log, read_topology, standing
+from slackwater.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.invocation import Command, setting, start_command
+from slackwater_command.output import Output, ago
+from slackwater_control import PipelineNode, make_topology
+from slackwater_protocol import SystemClock, epoch_ms
+
+
+def _brokers(command: Command) -> Command:
+    option = setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+    return option(command)
+
+
+def _checkpoint(command: Command) -> Command:
+    text = "Where its state is, if not where the pipeline said."
+    return setting("run.checkpoint", "--checkpoint", metavar="DIR", help=text)(command)
+
+
+@click.group()
+def pipeline() -> None:
+    """List pipelines; let one start over from the beginning, or remove it.
+
+    \b
+    Examples:
+      slackwater pipeline list --bootstrap localhost:9092
+      slackwater pipeline reset orders
+      slackwater pipeline delete orders.v2 --outputs
+
+    Read on in docs/topology.md.
+    """
+
+
+@pipeline.command("list")
+@_brokers
+@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON array.")
+@click.pass_context
+def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> None:
+    """List the pipelines that have registered, a line each, also those that do not run.
+
+    What the states mean says `slackwater topology --help`; --json writes what the control plane answers at
+    /api/v1/pipelines.
+
+    \b
+    Examples:
+      slackwater pipeline list --bootstrap localhost:9092
+      slackwater pipeline list --json | jq -r '.[] | select(.state != "running") | [.name, .owner] | @tsv'
+    """
+    kafka = kafka_settings(start_command(ctx), "where pipelines register")
+    now_ms = epoch_ms(SystemClock().now())
+    found = read_topology(kafka, now_ms, source).pipelines
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    output = Output()
+    if not found:
+        output.line("no pipeline has registered; each `slackwater run` does")
+    else:
+        output.table(pipeline_rows(found, now_ms))
+
+
+def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequence[str]]:
+    """Writes a row for each pipeline, below a heading."""
+    head = (
+        "pipeline",
+        "owner",
+        "source",
+        "revision",
+        "state",
+        "shows",
+        "last batch",
+        "began",
+        "checkpoint",
+        "",
+    )
+    rows: list[Sequence[str]] = [head]
+    for each in pipelines:
+        visible_ms = None if each.batch is None else each.batch.visible_ms
+        rows.append(
+            (
+                each.name,
+                each.owner or "-",
+                each.source,
+                str(each.revision),
+                each.state,
+                "-" if each.batch is None else each.batch.commit_lsn,
+                "-" if visible_ms is None else ago(visible_ms, now_ms),
+                ago(each.started_ms, now_ms),
+                each.checkpoint,
+                ", ".join(standing(each)),
+            )
+        )
+    return rows
+
+
+@pipeline.command()
+@_brokers
+@_checkpoint
+@click.argument("name", metavar="NAME")
+@click.option("--yes", is_flag=True, help="Do it, without asking.")
+@click.pass_context
+def reset(ctx: click.Context, name: str, yes: bool) -> None:
+    """Let a pipeline start over: remove its state, its outputs with their commit records, and its progress.
+
+    NAME has the revision, as in orders.v2. The next `slackwater run` makes topics and tables anew, and reads
+    the source's topics from their beginning. To consumers they are other topics: whoever has kept positions
+    in the old ones begins anew, too. To let readers go on meanwhile, build the views beside the old ones
+    instead, with a higher revision: docs/revisions.md.
+
+    State is never forgotten alone: documents would stay in the output that the views no longer have. Refused
+    while the pipeline runs, while other pipelines read its output, while readers are switched to it, and
+    while a lease needs what it shows. What will be removed is shown first. Killed in the middle, ask again:
+    until it is done, runs are refused, and none goes on wrong. Tables of lakes, and a checkpoint that is not
+    found from here, are named, and removed by you before it can start over.
+
+    \b
+    Examples:
+      slackwater pipeline reset orders --bootstrap localhost:9092
+      slackwater pipeline reset orders --checkpoint s3://bucket/orders --yes
+    """
+    settings = start_command(ctx)
+    with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+        remove_pipeline(settings, log, name, Output(), done="starts over", yes=yes)
+
+
+@pipeline.command()
+@_brokers
+@_checkpoint
+@click.argument("name", metavar="NAME")
+@click.option("--outputs", is_flag=True, help="Remove its topics and tables, progress and state, too.")
+@click.option("--yes", is_flag=True, help="Remove them, without asking.")
+@click.pass_context
+def delete(ctx: click.Context, name: str, outputs: bool, yes: bool) -> None:
+    """Remove a pipeline that will never run again from the picture, and free its name.
+
+    NAME has the revision, as in orders.v2. Without --outputs nothing else is removed: neither its checkpoint
+    nor its outputs, and there is nothing to ask. Refused while it runs, and while other pipelines read its
+    output; with --outputs also while readers are switched to it, and while a lease needs what it shows.
+    Readers who name its topics or tables themselves are not known.
+
+    \b
+    Examples:
+      slackwater pipeline delete orders --bootstrap localhost:9092
+      slackwater pipeline delete orders.v2 --outputs --yes
+    """
+    settings, output = start_command(ctx), Output()
+    with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+        if outputs:
+            remove_pipeline(settings, log, name, output, done="deleted", yes=yes)
+            return
+        runs, now_ms = runs_of(log, name), epoch_ms(SystemClock().now())
+        check_not_running(runs, now_ms)
+        check_not_a_source(name, make_topology(log.read(), {}, now_ms))
+        for each in runs:
+            log.forget(name, each.registration.run)
+    output.line(f"deleted: {name}")

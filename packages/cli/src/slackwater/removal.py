@@ -1,0 +1,396 @@
+"""What is left of a pipeline that shall go or start over, who stands against that, and its removal.
+
+Every command that removes something of a pipeline does it here.
+"""
+
+import os
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from slackwater.pipeline_outputs import tables_url
+from slackwater.readers import readers_of
+from slackwater_client import open_leases
+from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandInputError
+from slackwater_command.output import Output, ago
+from slackwater_command.settings import Settings
+from slackwater_control import KnownRun, Topology, is_over, known_runs, make_topology
+from slackwater_markers import PipelineLog
+from slackwater_protocol import KafkaSettings, Lease, PipelineRegistration, SystemClock, epoch_ms
+from slackwater_protocol.keys import (
+    commit_topic,
+    cut_log_topic,
+    notification_topic,
+    progress_topic,
+    transaction_topic,
+)
+
+if TYPE_CHECKING:  # Spark's libraries take a second to import, and need not be installed
+    from slackwater_spark.pipeline.checkpoint import Checkpoint
+
+_SECONDS = 30.0
+_PAUSE = threading.Event()
+"""Is never set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What belongs to a pipeline alone."""
+
+    topics: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    """In PostgreSQL, ``schema.name``."""
+    checkpoint: "Checkpoint | None" = None
+    """None: it is not there, or cannot be reached from here."""
+    by_hand: tuple[str, ...] = ()
+    """What only you can remove: a sentence each."""
+
+    def lines(self) -> Iterator[str]:
+        """Yields a line for each of them, for people."""
+        yield from (f"topic       {name}" for name in self.topics)
+        yield from (f"table       {name}" for name in self.tables)
+        if self.checkpoint is not None:
+            yield f"checkpoint  {self.checkpoint.store.address}"
+        yield from (f"by hand     {text}" for text in self.by_hand)
+
+
+def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
+    """Returns every run of a pipeline that is known, in the order in which they began.
+
+    Raises:
+        CommandInputError: There is none.
+        PipelineLogUnavailableError: The topic of pipelines cannot be read.
+    """
+    found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
+    if not found:
+        hint = "`slackwater pipeline list` names those that are; the name has the revision, as in orders.v2"
+        raise CommandInputError(f"no pipeline {pipeline!r} is registered", hint)
+    return sorted(found, key=lambda run: run.offset)
+
+
+def check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
+    """Refuses a pipeline of which a run may go on.
+
+    Raises:
+        CommandInputError: One was heard of within a minute, and has not ended.
+    """
+    for each in runs:
+        if each.holds_name(now_ms):
+            run = each.registration
+            raise CommandInputError(
+                f"pipeline {run.pipeline!r} runs on {run.host} (process {run.pid}), heard of "
+                f"{ago(each.heard_ms, now_ms)}; nothing was removed",
+                "stop it first; of one that was killed nothing is in the way a minute later",
+            )
+
+
+def check_not_a_source(pipeline: str, topology: Topology) -> None:
+    """Refuses a pipeline whose output other pipelines read.
+
+    Raises:
+        CommandInputError: One does; nothing was removed.
+    """
+    readers = sorted({link.read_by for link in topology.links if link.pipeline == pipeline})
+    if readers:
+        raise CommandInputError(
+            f"{', '.join(readers)} read what {pipeline!r} publishes; nothing was removed",
+            f"begin at the end of the chain: slackwater pipeline delete {readers[0]}",
+        )
+
+
+def check_unread(pipeline: str, read: Collection[str], leases: Sequence[Lease], now_ms: int) -> None:
+    """Refuses a pipeline whose outputs readers need, as far as that is known.
+
+    Args:
+        pipeline: The name with the revision.
+        read: The pipelines that readers were switched to.
+        leases: Of the cluster.
+        now_ms: The time, milliseconds since the epoch.
+
+    Raises:
+        CommandInputError: They do; nothing was removed.
+    """
+    if pipeline in read:
+        raise CommandInputError(
+            f"readers were switched to {pipeline!r}; nothing was removed",
+            "switch them to another revision first: slackwater revise switch",
+        )
+    for lease in leases:
+        if pipeline in lease.pipelines and not is_over(lease, now_ms):
+            raise CommandInputError(
+                f"lease {lease.id} of {lease.holder or 'somebody'} needs what {pipeline!r} shows for "
+                f"{(lease.expires_ms - now_ms) / 1000:,.0f} s more; nothing was removed",
+                f"wait, or end it: slackwater lease end {lease.id}",
+            )
+
+
+def read_leases(kafka: KafkaSettings) -> list[Lease]:
+    """Reads the leases of a cluster, also those that are over.
+
+    Raises:
+        ClientUnavailableError: Kafka refuses or does not answer.
+    """
+    with open_leases(kafka) as log:
+        return [each for each in log.read() if isinstance(each, Lease)]
+
+
+def remove_pipeline(
+    settings: Settings, log: PipelineLog, pipeline: str, output: Output, *, done: str, yes: bool
+) -> None:
+    """Removes all that a pipeline has made, and its place in the picture; shows it and asks before.
+
+    Args:
+        settings: Say where it is.
+        log: The topic of pipelines.
+        pipeline: The name with the revision.
+        output: Where it is shown.
+        done: What is said at the end: that the pipeline was done so.
+        yes: Without asking. If nobody can be asked, nothing is removed.
+
+    Raises:
+        CommandInputError: It runs, or somebody needs what it publishes; nothing was removed.
+        CommandConfigError: Nothing says where its outputs are.
+    """
+    kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
+    runs = runs_of(log, pipeline)
+    check_not_running(runs, now_ms)
+    topology = make_topology(log.read(), {}, now_ms)
+    check_not_a_source(pipeline, topology)
+    read = readers_of(settings, topology, runs[-1].registration.base_name)
+    check_unread(pipeline, read.values(), read_leases(kafka), now_ms)
+    remains = find_remains(settings, runs)
+    for line in remains.lines():
+        output.line(line)
+    if not yes:
+        if not sys.stdin.isatty():
+            output.line(f"nothing was removed; --yes removes what is left of {pipeline}")
+            return
+        click.confirm(f"remove all of that? {pipeline} does not get it back", abort=True)
+    with taking_name(log, runs, now_ms):
+        remove(settings, runs[-1].registration, remains)
+    output.line(f"{done}: {pipeline}")
+
+
+def check_retirable(runs: Sequence[KnownRun], number: int, now_ms: int, age: timedelta) -> KnownRun:
+    """Returns the last run of a revision that another one has replaced.
+
+    Args:
+        runs: The last run of each revision of the pipeline.
+        number: Of the revision.
+        now_ms: The time, milliseconds since the epoch.
+        age: So long ago its last run has to have been heard of.
+
+    Raises:
+        CommandInputError: None has, or it was heard of since; nothing was removed.
+    """
+    found = {run.registration.revision: run for run in runs}
+    if number not in found:
+        known = ", ".join(map(str, sorted(found))) or "none"
+        raise CommandInputError(f"there is no revision {number}; registered: {known}", "nothing was removed")
+    run = found[number]
+    name = run.registration.pipeline
+    if len(found) == 1:
+        raise CommandInputError(
+            f"{name!r} is the only revision of its pipeline",
+            f"what another revision has replaced is removed here; else: slackwater pipeline delete {name}",
+        )
+    check_not_running([run], now_ms)
+    silent = timedelta(milliseconds=now_ms - run.heard_ms)
+    if silent < age:
+        raise CommandInputError(
+            f"{name!r} was last heard of {silent.total_seconds():,.0f} s ago, and is kept for "
+            f"{age.total_seconds():,.0f} s",
+            "wait, or give a shorter --keep-for",
+        )
+    return run
+
+
+def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
+    """Finds what is left of a pipeline; what was removed before is not in it.
+
+    Args:
+        settings: Say where its outputs are; the checkpoint is looked for where ``run.checkpoint`` says, else
+            where the pipeline had it. One with another id is another pipeline's and not touched.
+        runs: All that are known of the pipeline.
+
+    Raises:
+        CommandConfigError: Nothing says where its outputs are.
+    """
+    registration = runs[-1].registration
+    kinds = {view.kind for view in registration.views}
+    checkpoint = _found_checkpoint(settings, runs)
+    by_hand = (
+        [] if checkpoint else [f"the checkpoint {registration.checkpoint}, which is not found from here"]
+    )
+    topics: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    if "kafka" in kinds:
+        topics = tuple(_existing_topics(settings, _topics_of(registration)))
+    if "postgres" in kinds:
+        tables = tuple(_existing_tables(settings, registration))
+    by_hand += [
+        f"table {view.output} of the lake ({view.kind})"
+        for view in registration.views
+        if view.kind in ("delta", "iceberg")
+    ]
+    by_hand += [
+        f"the sidecar of source {source} and its topic {cut_log_topic(source)}"
+        for source in _output_sources(registration)
+    ]
+    by_hand += [
+        f"what the function of {view.name} has done: a new checkpoint gives it all documents again"
+        for view in registration.views
+        if view.kind == "function"
+    ]
+    return Remains(topics, tables, checkpoint, tuple(by_hand))
+
+
+@contextmanager
+def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iterator[None]:
+    """Takes the name of a pipeline for the time of the block, as a run does: none begins meanwhile.
+
+    At the end of the block the pipeline is registered no more. If the block fails, or this process ends
+    before, the name is free after a minute, and the pipeline is still known.
+
+    Args:
+        log: The topic of pipelines.
+        runs: All that are known of the pipeline.
+        now_ms: The time, milliseconds since the epoch.
+
+    Raises:
+        CommandInputError: A run has begun.
+        PipelineLogUnavailableError: The topic of pipelines cannot be read or written.
+    """
+    last = runs[-1].registration
+    own = replace(
+        last,
+        run=uuid.uuid4().hex,
+        query_id=str(uuid.uuid4()),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        started_ms=now_ms,
+    )
+    log.ensure()
+    offset = log.register(own)
+    others = [each for each in runs_of(log, last.pipeline) if each.registration.run != own.run]
+    try:
+        check_not_running([each for each in others if each.offset < offset], epoch_ms(SystemClock().now()))
+    except CommandInputError:
+        log.forget(own.pipeline, own.run)
+        raise
+    yield
+    for run in [*(each.registration.run for each in others), own.run]:
+        log.forget(own.pipeline, run)
+
+
+def remove(settings: Settings, registration: PipelineRegistration, remains: Remains) -> None:
+    """Removes topics, tables, and at last the checkpoint; what is gone already is passed over.
+
+    In any order of these a run that finds only part of them gone is refused.
+
+    Raises:
+        CommandInputError: PostgreSQL refuses, since something depends on a table; no table was removed then.
+        KafkaException: Kafka refuses or does not answer; part of the topics may be gone. Ask again.
+        EngineUnavailableError: The store of the checkpoint does not answer. Ask again.
+    """
+    if remains.topics:
+        _delete_topics(kafka_settings(settings, "where the output is"), remains.topics)
+    if remains.tables:
+        _drop_tables(settings, registration, remains.tables)
+    if remains.checkpoint is not None:
+        remains.checkpoint.remove()
+
+
+def _delete_topics(kafka: KafkaSettings, topics: Sequence[str]) -> None:
+    """Deletes topics, and waits until brokers tell of none of them: a run may begin at once."""
+    from confluent_kafka.admin import AdminClient
+
+    admin, clock = AdminClient({**kafka.client_config}), SystemClock()
+    for answer in admin.delete_topics([*topics], request_timeout=_SECONDS).values():
+        answer.result(_SECONDS)
+    deadline = clock.monotonic() + _SECONDS
+    while set(topics) & admin.list_topics(timeout=_SECONDS).topics.keys() and clock.monotonic() < deadline:
+        _PAUSE.wait(0.05)
+
+
+def _found_checkpoint(settings: Settings, runs: Sequence[KnownRun]) -> "Checkpoint | None":
+    """Returns the pipeline's checkpoint if it can be reached from here, and is the pipeline's."""
+    try:
+        from slackwater_engine.errors import EngineError
+        from slackwater_spark.errors import PipelineStateError
+        from slackwater_spark.pipeline.checkpoint import Checkpoint
+        from slackwater_spark.pipeline.settings import revision_checkpoint
+    except ModuleNotFoundError:  # without slackwater[spark] there are no checkpoints here
+        return None
+    last, given = runs[-1].registration, settings.run.checkpoint
+    known = {each.registration.query_id for each in runs}
+    for address in (revision_checkpoint(given, last.revision) if given else None, last.checkpoint):
+        with suppress(EngineError, PipelineStateError):
+            checkpoint = Checkpoint(address) if address else None
+            if checkpoint and (identity := checkpoint.identity()) and identity.query_id in known:
+                return checkpoint
+    return None
+
+
+def _topics_of(registration: PipelineRegistration) -> Iterator[str]:
+    for view in registration.views:
+        if view.kind == "kafka":
+            yield from (view.output, commit_topic(view.output))
+    for source in _output_sources(registration):
+        yield from (transaction_topic(source), notification_topic(source))
+    yield progress_topic(registration.pipeline)
+
+
+def _output_sources(registration: PipelineRegistration) -> list[str]:
+    return sorted({view.output_source for view in registration.views if view.output_source})
+
+
+def _existing_topics(settings: Settings, wanted: Iterator[str]) -> Iterator[str]:
+    from confluent_kafka.admin import AdminClient
+
+    kafka = kafka_settings(settings, "where the output is")
+    known = AdminClient({**kafka.client_config}).list_topics(timeout=_SECONDS).topics
+    yield from (name for name in wanted if name in known)
+
+
+def _existing_tables(settings: Settings, registration: PipelineRegistration) -> Iterator[str]:
+    import psycopg
+
+    query = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s"
+    with psycopg.connect(tables_url(settings, registration.pipeline)) as database:
+        for view in registration.views:
+            for name in (view.output, f"{view.output}_history"):
+                schema, _, table = name.rpartition(".")
+                if database.execute(query, (schema, table)).fetchone():
+                    yield name
+
+
+def _drop_tables(settings: Settings, registration: PipelineRegistration, tables: Sequence[str]) -> None:
+    """Drops all tables and the pipeline's rows of the ledger, in one transaction."""
+    import psycopg
+    from psycopg import sql
+
+    try:
+        with psycopg.connect(tables_url(settings, registration.pipeline)) as database:
+            for name in tables:
+                schema, _, table = name.rpartition(".")
+                database.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
+            for ledger in ("slackwater.ledger_tables", "slackwater.ledger"):
+                query = sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(
+                    sql.Identifier(*ledger.split("."))
+                )
+                database.execute(query, (registration.pipeline,))
+    except psycopg.errors.DependentObjectsStillExist as error:
+        raise CommandInputError(
+            f"PostgreSQL keeps the tables: {error.diag.message_detail or error.diag.message_primary}",
+            "remove or change what reads them; no table was removed",
+        ) from error
