@@ -229,16 +229,15 @@ def test_without_a_place_for_archives_none_is_made(
 
 
 def test_indexes_outlive_a_run_on_this_machine(tmp_path: Path) -> None:
-    root = default_index_root("local[2]", {"XDG_CACHE_HOME": str(tmp_path)})
+    root = default_index_root({"XDG_CACHE_HOME": str(tmp_path)})
     assert root == tmp_path / "slackwater" / "indexes"
     assert root.is_dir()
 
 
-def test_indexes_of_other_machines_or_without_a_place_are_left_to_spark(tmp_path: Path) -> None:
-    assert default_index_root("spark://h:7077", {"XDG_CACHE_HOME": str(tmp_path)}) is None
+def test_indexes_without_a_place_are_left_to_spark(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
-    assert default_index_root("local[2]", {"XDG_CACHE_HOME": str(blocked)}) is None
+    assert default_index_root({"XDG_CACHE_HOME": str(blocked)}) is None
 
 
 def test_a_dry_run_without_a_broker_still_says_all_that_it_knows(

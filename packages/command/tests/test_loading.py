@@ -35,7 +35,7 @@ def test_without_anything_every_setting_has_its_default(
     monkeypatch.chdir(tmp_path)
     loaded = load_settings({}, {})
     assert set(loaded.origins.values()) == {"default"}
-    assert loaded.settings.run.master == "local[*]"
+    assert loaded.settings.run.master is None
 
 
 def test_the_file_overrides_defaults(config: Path) -> None:

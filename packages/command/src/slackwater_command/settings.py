@@ -345,12 +345,12 @@ class RunSection(_Section):
 
     checkpoint: str | None = None
     """Folder, or address such as ``s3://bucket/folder``, where the pipeline's state is kept."""
-    master: str = "local[*]"
-    """Spark master."""
+    master: str | None = None
+    """Spark master; default: what Spark's own configuration says, else local[*]."""
     available_now: bool = False
     """Process what is there, then end."""
-    driver_memory: str = "768m"
-    """Heap of Spark's driver."""
+    driver_memory: str | None = None
+    """Heap of Spark's driver; default: what Spark's own configuration says, else 768m."""
     parallelism: int | None = Field(default=None, ge=1)
     """Tasks of a large batch, and of each of its levels; default: the cores Spark has."""
     max_events_per_batch: int | None = Field(default=None, ge=1)
@@ -374,7 +374,7 @@ class RunSection(_Section):
     spark_log: Path | None = None
     """File for the log of Spark's JVM."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    """Any other Spark settings; only in the file."""
+    """Any other Spark settings; win over spark-defaults.conf and spark-submit; only in the file."""
 
 
 class LogSection(_Section):

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from slackwater_spark import check_session, missing_settings
 from slackwater_spark.api.session import lacking_settings
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.session import REQUIRED_CONF
+from slackwater_spark.pipeline.spark_conf import REQUIRED_CONF
 
 WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
 

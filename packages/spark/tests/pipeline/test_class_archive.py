@@ -13,7 +13,6 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from slackwater_protocol import NO_SERVERS
 from slackwater_spark.errors import PipelineUnavailableError
 from slackwater_spark.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
 from slackwater_spark.pipeline.class_archive import run_small_batches
@@ -219,10 +218,7 @@ def test_drivers_on_this_machine_use_it_unless_executors_need_a_home_of_their_ow
     archives: Path, tmp_path: Path, master: str, is_used: bool | None
 ) -> None:
     make_class_archive(archives)
-    settings = RunSettings(
-        servers=NO_SERVERS, checkpoint=str(tmp_path), master=master, class_archives=archives
-    )
-    home = spark_home(settings, tmp_path / "own")
+    home = spark_home(master, archives, tmp_path / "own")
     assert (None if home is None else home.folder != tmp_path / "own") == is_used
 
 
@@ -230,11 +226,10 @@ def test_without_an_archive_or_if_none_is_wanted_each_run_has_a_home_of_its_own(
     archives: Path, tmp_path: Path
 ) -> None:
     own = SparkHome(tmp_path / "own")
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(tmp_path), class_archives=archives)
-    assert spark_home(settings, own.folder) == own
+    assert spark_home("local[*]", archives, own.folder) == own
     make_class_archive(archives)
-    assert spark_home(settings, own.folder) != own
-    assert spark_home(RunSettings(servers=NO_SERVERS, checkpoint=str(tmp_path)), own.folder) == own
+    assert spark_home("local[*]", archives, own.folder) != own
+    assert spark_home("local[*]", None, own.folder) == own
 
 
 def test_the_spark_that_the_environment_names_is_left_alone(
@@ -242,8 +237,7 @@ def test_the_spark_that_the_environment_names_is_left_alone(
 ) -> None:
     make_class_archive(archives)
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(tmp_path), class_archives=archives)
-    assert spark_home(settings, tmp_path / "own") is None
+    assert spark_home("local[*]", archives, tmp_path / "own") is None
 
 
 def test_a_home_is_named_in_the_environment_only_while_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,12 @@ SHOWN_SECONDS = 0.001
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
 @setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where the state is kept: a folder, or s3://…")
 @setting("run.available_now", "--available-now", is_flag=True, help="Process what is there, then end.")
-@setting("run.master", "--master", metavar="URL", help="Spark master.  [default: local[*]]")
+@setting(
+    "run.master",
+    "--master",
+    metavar="URL",
+    help="Spark master.  [default: Spark's configuration, else local[*]]",
+)
 @setting(
     "run.max_events_per_batch",
     "--max-events-per-batch",
@@ -143,7 +148,8 @@ def _run_settings(settings: Settings) -> "RunSettings":
         parallelism=run.parallelism,
         max_events_per_batch=run.max_events_per_batch,
         limits=StatementLimits(run.statement_memory, run.statement_seconds),
-        index_root=run.index_root or default_index_root(run.master, os.environ),
+        index_root=run.index_root,
+        local_index_root=default_index_root(os.environ),
         class_archives=default_class_archives(os.environ) if run.class_archive else None,
         replication_factor=settings.kafka.replication_factor,
         keep=settings.kafka.keep,
@@ -155,13 +161,13 @@ def _run_settings(settings: Settings) -> "RunSettings":
     )
 
 
-def default_index_root(master: str, environment: Mapping[str, str]) -> Path | None:
-    """Returns where indexes outlive a run, so that the next one need not rebuild them.
+def default_index_root(environment: Mapping[str, str]) -> Path | None:
+    """Returns where indexes outlive a run on this machine, so that the next one need not rebuild them.
 
-    The user's cache folder if the executors are on this machine and it can be written; else None.
+    The user's cache folder if it can be written; else None.
     """
     cache = user_cache(environment)
-    if cache is None or not master.startswith("local"):
+    if cache is None:
         return None
     root = cache / "indexes"
     try:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.session import REQUIRED_CONF
+from slackwater_spark.pipeline.spark_conf import REQUIRED_CONF
 
 _PYTHON = "PYSPARK_PYTHON"
 _WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"

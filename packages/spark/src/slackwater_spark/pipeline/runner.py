@@ -33,6 +33,7 @@ from slackwater_spark.pipeline.registration import make_registration
 from slackwater_spark.pipeline.session import starting_spark, with_spark_log
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink, output_forms
+from slackwater_spark.pipeline.spark_conf import index_root
 from slackwater_spark.sink import REQUEST_TIMEOUT, Emit, Sink, SinkProbe
 from slackwater_spark.sink.waiting import Waiting
 from slackwater_spark.source.kafka_reader import existing_topics
@@ -224,7 +225,7 @@ class PipelineRun:
             options = source_options(self._definition, self._settings, context.defaultParallelism)
             planner = Planner(options)
             ending.callback(planner.close)
-            program = self._program(identity, options)
+            program = self._program(identity, options, str(context.master))
             self._reporter.report_start(progress)
             leases = self._connect_leases()
             ending.callback(leases.close)
@@ -269,8 +270,8 @@ class PipelineRun:
         keeper.open("" if progress is None else progress.state)
         return keeper
 
-    def _program(self, identity: CheckpointIdentity, options: SourceOptions) -> TaskProgram:
-        root = self._settings.index_root
+    def _program(self, identity: CheckpointIdentity, options: SourceOptions, master: str) -> TaskProgram:
+        root = index_root(self._settings, master)
         return TaskProgram(
             plan=self._definition.plan,
             settings=self._stage_settings(),

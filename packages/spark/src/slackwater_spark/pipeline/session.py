@@ -2,9 +2,7 @@
 
 import logging
 import os
-import re
 import shlex
-import string
 import sys
 import tempfile
 import threading
@@ -12,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import javaproperties
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -23,78 +22,18 @@ from pyspark.java_gateway import launch_gateway
 from slackwater_spark.pipeline.checkpoint import SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
 from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_does_not_start, watched_start
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater_spark.pipeline.spark_conf import (
+    LOCAL_CLUSTER,
+    configured_defaults,
+    is_local,
+    is_submitted,
+    session_conf,
+    without_effect,
+    workers_python,
+)
 from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
 
-_TASK_ATTEMPTS = 4
-
 _log = logging.getLogger(__name__)
-
-# The JVM plans and moves a few large blobs; Python does the work. Without the second compiler it takes half
-# the CPU per small batch (0.27 s instead of 0.55 s) and a third less until the first one.
-_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
-
-_DEFAULTS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # Documents of a batch come to the driver; their size is bounded by the batch, not by Spark's default.
-    "spark.driver.maxResultSize": "0",
-    # What Spark never shows; more than its default, since keys of TLS and of Kafka's logins are secrets, too.
-    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|[.]pem|oauthbearer|jaas",
-}
-
-REQUIRED_CONF = {
-    # Rows travel over unix sockets: no TCP stack, and no port that other users of the machine can reach.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # Workers are forked from a process that has imported what tasks need.
-    "spark.python.daemon.module": "slackwater_spark.worker_daemon",
-    # A worker keeps what it has prepared from task to task.
-    "spark.python.worker.reuse": "true",
-}
-"""Settings of every context that runs batches."""
-
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
-
-_PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
-"""Characters that mean themselves in a Java properties file."""
-
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""For a master in this process: nobody else has to reach the driver."""
-
-
-def master_with_retries(master: str) -> str:
-    """Writes ``local[N]`` as ``local[N,4]``: Spark's local mode does not repeat failed tasks unless told so.
-
-    A killed Python worker then costs a task, not the query.
-    """
-    if master == "local":
-        return f"local[1,{_TASK_ATTEMPTS}]"
-    if master.startswith("local[") and master.endswith("]") and "," not in master:
-        return f"{master[:-1]},{_TASK_ATTEMPTS}]"
-    return master
-
-
-def executor_memory(master: str) -> dict[str, str]:
-    """Gives an executor all the memory that ``local-cluster[workers, cores, MiB]`` has for its worker."""
-    found = _LOCAL_CLUSTER.fullmatch(master)
-    return {} if found is None else {"spark.executor.memory": f"{found['mib']}m"}
-
-
-def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str, str]:
-    """Returns everything the session is configured with."""
-    log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
-    java_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
-    return {
-        **_DEFAULTS,
-        "spark.app.name": f"slackwater {name}",
-        "spark.master": master_with_retries(settings.master),
-        "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": f"{java_options} {_JAVA_OPTIONS}",
-        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
-        **(_LOOPBACK if settings.master.startswith("local") else {}),
-        **executor_memory(settings.master),
-        **settings.spark_conf,
-        **REQUIRED_CONF,
-    }
 
 
 @contextmanager
@@ -104,7 +43,8 @@ def starting_spark(
     """Starts Spark with its own JVM, whose output goes to the log, beside the block; it ends with the block.
 
     The JVM ends, too, when this process is killed: it watches its standard input. When the block fails while
-    the JVM is starting, the JVM is ended at once.
+    the JVM is starting, the JVM is ended at once. Under ``spark-submit`` the JVM that has started this
+    process is used, with the settings that it was given.
 
     Args:
         name: The application's name.
@@ -113,20 +53,17 @@ def starting_spark(
 
     Yields:
         What waits until Spark has started and returns its context. Raises ``PipelineUnavailableError`` if
-        Java or Spark does not start.
+        Java or Spark does not start, ``PipelineConfigError`` if it is configured so that tasks cannot run.
     """
     spark_log = settings.spark_log
     if spark_log is None:
         raise ValueError("settings name no file for Spark's log")
     spark_log.parent.mkdir(parents=True, exist_ok=True)
-    # The JVM inherits these: workers must be this interpreter.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
     is_in_vain = threading.Event()
     with ThreadPoolExecutor(1, "starting-spark") as beside:
-        starting = beside.submit(_start, conf, settings, spark_log, home, is_in_vain)
+        starting = beside.submit(_start, name, settings, spark_log, home, is_in_vain)
         try:
             yield starting.result
         finally:
@@ -167,7 +104,7 @@ def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
     """
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     with tempfile.NamedTemporaryFile("w", prefix="slackwater-", suffix=".properties") as file:  # mode 0600
-        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.items())
+        file.write(javaproperties.dumps(conf, timestamp=False))
         file.flush()
         arguments = ["--properties-file", file.name, "--load-spark-defaults"]
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
@@ -180,30 +117,23 @@ def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
                 os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
-def _escaped(text: str) -> str:
-    """Escapes a text for a Java properties file: whatever could mean something there, as UTF-16."""
-    units = memoryview(text.encode("utf-16-be")).cast("B")
-    codes = (units[i] << 8 | units[i + 1] for i in range(0, len(units), 2))
-    return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
-
-
-def spark_home(settings: RunSettings, folder: Path) -> SparkHome | None:
+def spark_home(master: str, class_archives: Path | None, folder: Path) -> SparkHome | None:
     """Chooses what a JVM is started from: a home with an archive of its classes, else `folder`, made anew.
 
     None leaves it to PySpark: the Spark that the environment names, or, for masters elsewhere, the installed
     one, since they are sent its Python archives.
     """
-    if "SPARK_HOME" in os.environ or not settings.master.startswith("local"):
+    if "SPARK_HOME" in os.environ or not is_local(master):
         return None
     home = None
     # Executors of a local cluster write into the home, so it is of one run only.
-    if settings.class_archives is not None and _LOCAL_CLUSTER.fullmatch(settings.master) is None:
-        home = archived_home(settings.class_archives)
+    if class_archives is not None and LOCAL_CLUSTER.fullmatch(master) is None:
+        home = archived_home(class_archives)
     return SparkHome(link_spark_home(folder)) if home is None else home
 
 
 def _start(
-    conf: SparkConf,
+    name: str,
     settings: RunSettings,
     spark_log: Path,
     home: SparkHome | None,
@@ -213,9 +143,17 @@ def _start(
         if explain_jvm_end() is not None:
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
+        if is_submitted(os.environ):
+            gateway = gateway or launch_gateway()  # type: ignore[no-untyped-call]
+            given = _conf_of_jvm(gateway)
+            own = session_conf(name, without_effect(settings, given), given, None)
+        else:
+            own = session_conf(name, settings, configured_defaults(os.environ), spark_log)
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         if gateway is None:
-            home = home or spark_home(settings, spark_log.parent / SPARK_HOME_FOLDER)
-            own = dict(conf.getAll())
+            home = home or spark_home(
+                own["spark.master"], settings.class_archives, spark_log.parent / SPARK_HOME_FOLDER
+            )
             with (
                 logged_output() as output,
                 started_from(home),
@@ -224,12 +162,20 @@ def _start(
             ):
                 popen = {"stdout": output, "stderr": output}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
-        context = SparkContext(conf=conf, gateway=gateway)
+            # PYSPARK_SUBMIT_ARGS may have said more.
+            own = session_conf(name, settings, _conf_of_jvm(gateway), None)
+        os.environ["PYSPARK_PYTHON"] = workers_python(own, os.environ)
+        context = SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(own.items())), gateway=gateway)
         _start_workers(context)
         return context
     except (PySparkException, Py4JError, OSError) as error:
         why = explain_jvm_end(is_lost=True) or f"{type(error).__name__}: {error}"
         raise spark_does_not_start(f"{why}; see {spark_log}") from error
+
+
+def _conf_of_jvm(gateway: Any) -> dict[str, str]:
+    """Returns the settings that a JVM was started with."""
+    return dict(SparkConf(_jvm=gateway.jvm).getAll())
 
 
 def _start_workers(context: SparkContext) -> None:

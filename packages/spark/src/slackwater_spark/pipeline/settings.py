@@ -22,10 +22,12 @@ class RunSettings:
     """Timeline of the source that is read."""
     available_now: bool = False
     """Process what is there when the run starts, then end."""
-    master: str = "local[*]"
-    """Spark master."""
-    driver_memory: str = "768m"
-    """Heap of the driver's JVM; takes effect only if this process has not started one yet."""
+    master: str | None = None
+    """Spark master; None: the one that Spark is configured with, else ``local[*]``. Without effect under
+    ``spark-submit``, which has chosen one."""
+    driver_memory: str | None = None
+    """Heap of the driver's JVM; None: what Spark is configured with, else 768 MiB. Takes effect only if no
+    JVM runs for this process yet."""
     parallelism: int | None = None
     """Tasks of a large batch, and of each of its levels; None is the number of cores Spark has."""
     max_events_per_batch: int | None = None
@@ -34,6 +36,8 @@ class RunSettings:
     """Limits of one statement of a view."""
     index_root: Path | None = None
     """Where tasks keep the indexes of stages, a cache; None is Spark's local folder."""
+    local_index_root: Path | None = None
+    """The same for executors on this machine, where indexes may outlive a run, if `index_root` is None."""
     class_archives: Path | None = None
     """Folder of :func:`make_class_archive`; None: Spark starts without an archive of its classes."""
     output_partitions: int | None = None
@@ -52,7 +56,7 @@ class RunSettings:
     """File for the log of Spark's JVM; None: ``spark.log`` in the checkpoint, or, if that is on no disk of
     this machine, among temporary files."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    """Further Spark settings; win over the defaults, not over what tasks require."""
+    """Further Spark settings; win over Spark's own files and ``spark-submit``."""
 
 
 def revision_name(name: str, revision: int) -> str:

@@ -1,0 +1,210 @@
+"""What Spark is configured with: what somebody has said, our own where nobody has, and what tasks require.
+
+Settings come from ``spark-defaults.conf``, from ``spark-submit``, and from the settings of the run, each of
+which wins over those before.
+"""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+import pyspark
+
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline.settings import RunSettings
+
+LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
+"""A master that starts executors on this machine."""
+
+_LOCAL_MASTER: Final = "local[*]"
+_DRIVER_MEMORY: Final = "768m"
+_TASK_ATTEMPTS: Final = 4
+_DEFAULTS_FILE: Final = "spark-defaults.conf"
+_SHELL: Final = "pyspark-shell"
+"""The application's name that PySpark gives a JVM when nobody has said one."""
+
+_log = logging.getLogger(__name__)
+
+# The JVM plans and moves a few large blobs; Python does the work. Without the second compiler it takes half
+# the CPU per small batch (0.27 s instead of 0.55 s) and a third less until the first one.
+_JAVA_OPTIONS: Final = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+
+_DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Documents of a batch come to the driver; their size is bounded by the batch, not by Spark's default.
+    "spark.driver.maxResultSize": "0",
+    # What Spark never shows; more than its default, since keys of TLS and of Kafka's logins are secrets, too.
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|[.]pem|oauthbearer|jaas",
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+}
+
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For a master in this process: nobody else has to reach the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Required:
+    value: str
+    reason: str
+
+
+_REQUIRED: Final = {
+    "spark.python.unix.domain.socket.enabled": _Required(
+        "true", "rows travel over unix sockets: no port that other accounts of a machine can reach"
+    ),
+    "spark.python.daemon.module": _Required(
+        "slackwater_spark.worker_daemon",
+        "workers are forked from a process that has imported what tasks need",
+    ),
+    "spark.python.worker.reuse": _Required("true", "a worker keeps indexes and statements from task to task"),
+    "spark.dynamicAllocation.enabled": _Required(
+        "false",
+        "an executor that has nothing to do would be given back, and its indexes with it, while the next "
+        "large batch waits until others have started and built them again",
+    ),
+    "spark.speculation": _Required(
+        "false",
+        "a second attempt of a task would exchange the index that the first one is working on, so that both "
+        "take longer",
+    ),
+}
+
+REQUIRED_CONF: Final = {name: required.value for name, required in _REQUIRED.items()}
+"""Settings of every context that runs batches; others are refused."""
+
+
+def is_submitted(environment: Mapping[str, str]) -> bool:
+    """Tells whether ``spark-submit`` has started this process, and with it the JVM."""
+    return "PYSPARK_GATEWAY_PORT" in environment
+
+
+def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what ``spark-defaults.conf`` says, where Spark's scripts would look for it.
+
+    Raises:
+        PipelineConfigError: The file cannot be read.
+    """
+    home = environment.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
+    path = Path(environment.get("SPARK_CONF_DIR") or Path(home, "conf"), _DEFAULTS_FILE)
+    try:
+        with path.open("rb") as file:
+            return {name: value.strip() for name, value in javaproperties.load(file).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise PipelineConfigError(
+            f"{path} cannot be read: {error}", "Spark reads it, so it has to be put right"
+        ) from error
+
+
+def without_effect(settings: RunSettings, given: Mapping[str, str]) -> RunSettings:
+    """Takes out what cannot be chosen any more when ``spark-submit`` has started the JVM, with a warning."""
+    for name, own, spark_name in (
+        ("run.master", settings.master, "spark.master"),
+        ("run.driver_memory", settings.driver_memory, "spark.driver.memory"),
+    ):
+        if own is not None and own != given.get(spark_name):
+            _log.warning(
+                "%s = %s has no effect: spark-submit has started this driver with %s = %s",
+                name,
+                own,
+                spark_name,
+                given.get(spark_name, "Spark's default"),
+            )
+    return replace(settings, master=None, driver_memory=None)
+
+
+def session_conf(
+    name: str, settings: RunSettings, given: Mapping[str, str], spark_log: Path | None
+) -> dict[str, str]:
+    """Returns everything the session is configured with.
+
+    Args:
+        name: The application's, unless one is given.
+        settings: Of the run.
+        given: What Spark's own files and ``spark-submit`` say.
+        spark_log: File that the JVM logs to; None: wherever its own configuration says.
+
+    Raises:
+        PipelineConfigError: Something is set that tasks cannot work with.
+    """
+    master = master_with_retries(settings.master or given.get("spark.master") or _LOCAL_MASTER)
+    unnamed = (None, _SHELL, os.path.basename(sys.argv[0]))
+    app_name = given.get("spark.app.name")
+    conf = {
+        **_DEFAULTS,
+        "spark.driver.memory": _DRIVER_MEMORY,
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        **(_LOOPBACK if is_local(master) else {}),
+        **executor_memory(master),
+        **given,
+        "spark.master": master,
+        "spark.app.name": f"slackwater {name}" if app_name in unnamed else str(app_name),
+        **({} if settings.driver_memory is None else {"spark.driver.memory": settings.driver_memory}),
+        **settings.spark_conf,
+    }
+    if spark_log is not None:
+        log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
+        logging_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
+        conf["spark.driver.extraJavaOptions"] = f"{logging_options} {conf['spark.driver.extraJavaOptions']}"
+    return {**conf, **_required(conf)}
+
+
+def _required(conf: Mapping[str, str]) -> dict[str, str]:
+    """Returns what tasks require.
+
+    Raises:
+        PipelineConfigError: Something else is set.
+    """
+    for name, required in _REQUIRED.items():
+        found = conf.get(name, required.value)
+        if found.strip().lower() != required.value:
+            raise PipelineConfigError(
+                f"{name} is {found!r}, a pipeline needs {required.value!r}: {required.reason}",
+                f'write "{name}" = "{required.value}" into [run.spark_conf] of slackwater.toml, or give '
+                f"spark-submit --conf {name}={required.value}; docs/spark.md says more",
+            )
+    return REQUIRED_CONF
+
+
+def is_local(master: str) -> bool:
+    """Tells whether the executors of a master are on this machine, with what is installed here."""
+    return master.startswith("local")
+
+
+def master_with_retries(master: str) -> str:
+    """Writes ``local[N]`` as ``local[N,4]``: Spark's local mode does not repeat failed tasks unless told so.
+
+    A killed Python worker then costs a task, not the query.
+    """
+    if master == "local":
+        return f"local[1,{_TASK_ATTEMPTS}]"
+    if master.startswith("local[") and master.endswith("]") and "," not in master:
+        return f"{master[:-1]},{_TASK_ATTEMPTS}]"
+    return master
+
+
+def executor_memory(master: str) -> dict[str, str]:
+    """Gives an executor all the memory that ``local-cluster[workers, cores, MiB]`` has for its worker."""
+    found = LOCAL_CLUSTER.fullmatch(master)
+    return {} if found is None else {"spark.executor.memory": f"{found['mib']}m"}
+
+
+def workers_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Returns the Python that tasks run with: this one here, elsewhere the one that is named for it."""
+    if is_local(conf["spark.master"]):
+        return sys.executable
+    return conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON") or sys.executable
+
+
+def index_root(settings: RunSettings, master: str) -> Path | None:
+    """Returns where tasks keep indexes; None: in Spark's local folders, wherever they run."""
+    return settings.index_root or (settings.local_index_root if is_local(master) else None)
