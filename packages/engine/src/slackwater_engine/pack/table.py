@@ -75,6 +75,16 @@ class TablePacker:
             envelope = _envelope(table.schema, table.name, columns, self._identity_codec.columns)
             self._decode = msgspec.json.Decoder(envelope).decode
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of all inputs, in the order in which :meth:`add_rows` takes their values."""
+        return tuple(column.name for column in self._table.columns)
+
+    def add_rows(self, commit_lsn: int, rows: Iterable[WireRow]) -> None:
+        """Packs rows that are there from a commit on, whole and each for the first time."""
+        self._pending += [(commit_lsn, 0, None, row) for row in rows]
+        self.flush()
+
     def decode(self, values: Iterable[bytes | None]) -> list[Envelope | None]:
         """The records; None for tombstones.
 

@@ -1,0 +1,314 @@
+"""The rows of tables as another pipeline's state has them: with these a new pipeline can begin.
+
+Stages keep the rows of the tables that they read, so a state is a snapshot of them as of one commit. Packed
+as if that commit had inserted each row, they lead a new pipeline to the state and the documents that it would
+have there if it had read everything since the beginning, whatever its views compute of them.
+
+The other pipeline goes on meanwhile, and removes what it needs no more. So the files of its state are copied
+first.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from msgspec import structs
+
+from slackwater_engine.errors import EngineConfigError, EngineStateError
+from slackwater_engine.index.contract import Contents
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import PackingInput, PackingSpec
+from slackwater_engine.payloads import TOUCH_SEQUENCE, PackedPayload
+from slackwater_engine.state.contents import read_contents
+from slackwater_engine.state.entry import group_width, input_tag
+from slackwater_engine.state.inspection import find_state
+from slackwater_engine.state.log import BlobSource, BucketLog, LogHead
+from slackwater_engine.state.manifest import history, segment_name, segment_path
+from slackwater_engine.state.store import StateStore, missing_file
+from slackwater_sql.catalog import Column
+from slackwater_sql.row_codec import RowCodec, WireRow
+
+FIRST_BATCH: Final = 0
+TASK_BYTES: Final = 8 << 20
+"""Live contents, before compression, of which a task reads about so much."""
+
+_ROUNDS: Final = 20
+"""The most attempts to copy a state whose files vanish. Each copies only what the ones before have not."""
+
+_COPYING_THREADS: Final = 4
+_ROWS_AT_ONCE: Final = 500
+_ROWS_OF_PAYLOADS: Final = 100_000
+"""Rows after which what is packed is compressed."""
+
+_TASK_SEQUENCES: Final = 32
+"""Bits of a payload's sequence below the number of its task."""
+
+BucketHead = tuple[int, int, LogHead]
+"""Stage and bucket of a log, and its head."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCopy:
+    """Says where rows of a table are, and who takes them."""
+
+    origin: PackingInput
+    """The input of the other pipeline that keeps them."""
+    inputs: tuple[PackingInput, ...]
+    """Those of the new pipeline that begin with them, all of the same table."""
+
+
+def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
+    """Finds for each input of a pipeline one of another pipeline that keeps all rows and columns of it.
+
+    Args:
+        old: Of the pipeline that has a state.
+        new: Of the one that is to begin.
+
+    Raises:
+        EngineConfigError: Rows or columns are kept nowhere; names them all.
+    """
+    lacking: dict[str, None] = {}
+    copies: list[TableCopy] = []
+    for table in sorted(new.tables):
+        kept = [each for each in old.inputs if each.table.full_name == table]
+        wanted = [each for each in new.inputs if each.table.full_name == table]
+        lacking |= {_lack(kept, each): None for each in wanted if all(_lacks(old, each) for old in kept)}
+        while not lacking and wanted:
+            origin, taking = max(
+                ((each, tuple(w for w in wanted if not _lacks(each, w))) for each in kept),
+                key=lambda found: len(found[1]),
+            )
+            copies.append(TableCopy(origin, taking))
+            wanted = [each for each in wanted if each not in taking]
+    if lacking:
+        raise EngineConfigError("; ".join(lacking))
+    return tuple(copies)
+
+
+def _lack(kept: Iterable[PackingInput], wanted: PackingInput) -> str:
+    """Says what of an input is kept nowhere, for the other one that comes closest."""
+    closest = min((_lacks(each, wanted) for each in kept), key=len, default=["no stage keeps its rows"])
+    return f"table {wanted.table.full_name}: {', '.join(closest)}"
+
+
+def _lacks(kept: PackingInput, wanted: PackingInput) -> list[str]:
+    """Returns what an input lacks that another one needs."""
+    lacks = []
+    if set(kept.table.primary_key) != set(wanted.table.primary_key):
+        lacks.append(f"the primary key was {', '.join(kept.table.primary_key)}")
+    for column in wanted.table.columns:
+        there = kept.table.column(column.name)
+        if there is None:
+            lacks.append(f"column {column.name} is not kept")
+        elif there.type != column.type:
+            lacks.append(f"column {column.name} is kept as {there.type}, not as {column.type}")
+        elif there.nullable and not column.nullable:
+            lacks.append(f"column {column.name} could be NULL")
+    left_out = () if kept.keeps_null_keys else _nullable(kept.table.columns, kept.key)
+    needed = [name for name in left_out if wanted.keeps_null_keys or name not in wanted.key]
+    return lacks + [f"rows whose {name} is NULL are not kept" for name in needed]
+
+
+def _nullable(columns: Iterable[Column], names: Collection[str]) -> list[str]:
+    return [column.name for column in columns if column.nullable and column.name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedState:
+    """A state of another pipeline, the files of which are in the store of a new one."""
+
+    position: Mapping[str, Any]
+    """Where the source stands."""
+    logs: tuple[BucketHead, ...]
+    """Those of the stages that were asked for, ascending."""
+
+
+def copy_state(
+    source: StateStore,
+    target: StateStore,
+    stages: Collection[int],
+    *,
+    fingerprint: str,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> CopiedState | None:
+    """Copies the newest state of a pipeline that has certainly become true, while the pipeline goes on.
+
+    The copies have names of the first batch, so whoever keeps the target's state removes them when that batch
+    is true. May be repeated.
+
+    Args:
+        source: The store of the other pipeline's checkpoint; nothing is changed there.
+        target: That of the new one's.
+        stages: The stages whose state is wanted.
+        fingerprint: Of the other pipeline's stages.
+        is_wanted: Asked between files; if it no longer is, None is returned.
+
+    Raises:
+        EngineStateError: There is no state, it is of other stages, or a file is missing or damaged.
+        EngineUnavailableError: A store does not answer.
+    """
+    copied: set[str] = set()
+    newest, rounds = "", 0
+    while True:
+        try:
+            found = find_state(source)
+            if found.fingerprint != fingerprint:
+                msg = "the state is of other stages than the pipeline has that was named"
+                raise EngineStateError(msg)
+            logs = [(*place, head) for place, head in sorted(found.state.heads.items()) if place[0] in stages]
+            segments = {blob.segment for _, _, head in logs for blob in head.blobs}
+            _copy_segments(source, target, sorted(segments - copied), copied, is_wanted)
+        except EngineStateError:
+            names, rounds = history(source), rounds + 1
+            if rounds == _ROUNDS or not names or names[-1] == newest:
+                raise  # the other pipeline has not gone on: nobody has removed what it needs no more
+            newest = names[-1]
+        else:
+            copies = tuple((stage, bucket, _of_copies(head)) for stage, bucket, head in logs)
+            return CopiedState(found.state.position or {}, copies) if is_wanted() else None
+
+
+def _copy_segments(
+    source: StateStore,
+    target: StateStore,
+    names: Collection[str],
+    copied: set[str],
+    is_wanted: Callable[[], bool],
+) -> None:
+    """Copies segments; notes in `copied` which are there."""
+
+    def copy(name: str) -> None:
+        if not is_wanted():
+            return
+        data = source.read(segment_path(name))
+        if data is None:
+            raise missing_file("to be copied", segment_path(name))
+        target.write(segment_path(_copy_name(name)), data)
+        copied.add(name)
+
+    with ThreadPoolExecutor(_COPYING_THREADS) as threads:
+        for done in [threads.submit(copy, name) for name in names]:
+            done.result()
+
+
+def _copy_name(segment: str) -> str:
+    return segment_name(FIRST_BATCH, segment.partition("-")[2])
+
+
+def _of_copies(head: LogHead) -> LogHead:
+    blobs = tuple(structs.replace(blob, segment=_copy_name(blob.segment)) for blob in head.blobs)
+    return structs.replace(head, blobs=blobs)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTask:
+    """A part of the first batch: some buckets of the other pipeline, the rows of which are packed."""
+
+    number: int
+    """From 0."""
+    tables: tuple[TableCopy, ...] = field(repr=False)
+    logs: tuple[BucketHead, ...] = field(repr=False)
+    lsn: int
+    """The commit LSN as of which the rows are there."""
+
+
+def copy_tasks(
+    tables: tuple[TableCopy, ...], state: CopiedState, lsn: int, task_bytes: int = TASK_BYTES
+) -> tuple[CopyTask, ...]:
+    """Divides the first batch into tasks of about equal size, at least one."""
+    size = sum(head.live_bytes for _, _, head in state.logs)
+    number = max(1, min(len(state.logs), -(-size // task_bytes)))
+    logs = sorted(state.logs, key=lambda each: -each[2].live_bytes)
+    return tuple(CopyTask(each, tables, tuple(logs[each::number]), lsn) for each in range(number))
+
+
+def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[PackedPayload]:
+    """Yields the rows of a task, packed as changes of a commit; the same at every attempt.
+
+    Reads one bucket after the other, each in an index in a temporary folder. Memory: the compressed payloads
+    of a bucket.
+
+    Args:
+        task: The task.
+        spec: Of the new pipeline.
+        blobs: Reads the copies.
+
+    Raises:
+        EngineStateError: A copy is damaged or missing.
+        EngineUnavailableError: The store, or the disk of the temporary folder, does not do its part.
+    """
+    sequences = count(task.number << _TASK_SEQUENCES)
+    if task.number == 0:
+        packer = EventPacker(replace(spec, inputs=()))
+        packer.touch(task.lsn)
+        yield from ((stage, bucket, TOUCH_SEQUENCE, packed) for stage, bucket, packed in packer.payloads())
+    for stage, bucket, head in task.logs:
+        tables = [each for each in task.tables if each.origin.stage == stage]
+        log = BucketLog(stage, bucket, head, blobs)
+        try:
+            found = read_contents(log.changes(), partial(_packed, tables=tables, spec=spec, lsn=task.lsn))
+        except EngineStateError as error:
+            raise EngineStateError(
+                f"the copied state of another pipeline cannot be used: {error}. `slackwater state --check` "
+                "names what is damaged in that pipeline's checkpoint"
+            ) from error
+        for payloads in found:
+            sequence = next(sequences)
+            yield from ((target, into, sequence, packed) for target, into, packed in payloads)
+
+
+Payloads = list[tuple[int, int, bytes]]
+"""Stage, bucket and payload, as a packer gives them."""
+
+
+def _packed(contents: Contents, tables: Iterable[TableCopy], spec: PackingSpec, lsn: int) -> list[Payloads]:
+    rows = {input_tag(each.origin.number): _KeptRows(each, spec, lsn) for each in tables}
+    for name, value in contents.entries():
+        width = group_width(name)
+        of_table = rows.get(name[width : width + 1])
+        if of_table is not None:
+            of_table.add(value)
+    return [payloads for of_table in rows.values() for payloads in of_table.payloads()]
+
+
+class _KeptRows:
+    """Packs rows of one input of another pipeline for those inputs that begin with them."""
+
+    def __init__(self, copy: TableCopy, spec: PackingSpec, lsn: int) -> None:
+        self._packer = EventPacker(replace(spec, inputs=copy.inputs))
+        self._table = self._packer.table(copy.origin.table.full_name)
+        self._codec = RowCodec(copy.origin.table, copy.origin.columns)
+        self._positions = copy.origin.positions(self._table.columns)
+        self._lsn = lsn
+        self._rows: list[WireRow] = []
+        self._count = 0
+        self._payloads: list[Payloads] = []
+
+    def add(self, packed: bytes) -> None:
+        """Takes a row as the other pipeline keeps it."""
+        row = self._codec.unpack(packed)
+        self._rows.append(tuple([row[position] for position in self._positions]))
+        if len(self._rows) == _ROWS_AT_ONCE:
+            self._settle()
+
+    def payloads(self) -> list[Payloads]:
+        """Returns all rows, packed."""
+        self._settle()
+        self._compress()
+        return self._payloads
+
+    def _settle(self) -> None:
+        self._count += len(self._rows)
+        self._table.add_rows(self._lsn, self._rows)
+        self._packer.settle()
+        self._rows.clear()
+        if self._count >= _ROWS_OF_PAYLOADS:
+            self._compress()
+
+    def _compress(self) -> None:
+        if self._count:
+            self._payloads.append(list(self._packer.payloads()))
+            self._count = 0
