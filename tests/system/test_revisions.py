@@ -203,7 +203,7 @@ class Reader:
                     self.state[number] = (int(value["total"]), int(value["owners"]))
 
 
-def chain_of(place: Place, revision: int) -> tuple[Path, Path]:
+def chain_of(place: Place, revision: int, emit_of_groups: str = "transactions") -> tuple[Path, Path]:
     """Writes the two pipelines of a chain in a revision; in the second one the first has one more column."""
     suffix, more, column = "", "", ""
     if revision == 2:
@@ -218,7 +218,7 @@ def chain_of(place: Place, revision: int) -> tuple[Path, Path]:
     )
     groups = write_pipeline(
         place.folder / f"groups{suffix}",
-        f'name = "groups"\nsource = "sums{suffix}"\nrevision = {revision}\nemit = "transactions"\n'
+        f'name = "groups"\nsource = "sums{suffix}"\nrevision = {revision}\nemit = "{emit_of_groups}"\n'
         f'[output]\ntopic = "groups{suffix}"\npartitions = 2\n',
         "CREATE TABLE public.sums "
         f"(owner bigint PRIMARY KEY, total numeric(38, 0), accounts bigint{column});\n"
@@ -270,6 +270,37 @@ def test_a_chain_is_revised_and_a_consumer_gets_each_commit_once(place: Place) -
         rows = database.execute(JUDGE.encode())
         wanted = {number: (int(total), owners) for number, total, owners in rows}
     assert reader.state == wanted
+
+
+def test_pipelines_of_a_chain_are_read_together_while_rows_change(place: Place) -> None:
+    place.start_sidecar("inv")
+    sums, groups = chain_of(place, 1, emit_of_groups="latest")
+    place.start_pipeline(sums)
+    place.start_sidecar("sums")
+    place.start_pipeline(groups)
+    place.wait_until_published("groups")
+    seen: set[int] = set()
+    with Writing(place.dsn):
+        while len(seen) < 5:
+            told = json.loads(
+                place.command(
+                    "read", "--pipeline", "sums", "--pipeline", "groups", "--timeout", "120", "--json"
+                )
+            )
+            assert told["source"] == "inv"
+            by_owner = [each["after"] for each in told["views"]["sums.public.sums"]]
+            by_count = told["views"]["groups"]
+            wanted: dict[int, list[int]] = {}
+            for each in by_owner:
+                wanted.setdefault(each["accounts"], []).append(int(each["total"]))
+            assert {each["accounts"]: (int(each["total"]), each["owners"]) for each in by_count} == {
+                accounts: (sum(totals), len(totals)) for accounts, totals in wanted.items()
+            }
+            seen.add(told["commit_lsn"])
+    last = place.write_one()
+    place.command(
+        "wait", "--pipeline", "sums", "--pipeline", "groups", "--lsn", str(last - 100), "--timeout", "120"
+    )
 
 
 def corrected(place: Place, source: str, revision: int) -> Path:

@@ -13,7 +13,7 @@ from slackwater.commands import revise
 from slackwater.one_database import have_one_history
 from slackwater.pipeline_outputs import NamedPipeline
 from slackwater.readers import revision_status, time_to_catch_up
-from slackwater.revisions import first_source, named_pipeline, one_source, revision_pair
+from slackwater.revisions import first_source, named_pipeline, of_first_sources, one_source, revision_pair
 from slackwater_cdc.envelope import End
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
@@ -47,21 +47,21 @@ def entries(*registrations: PipelineRegistration) -> list[PipelineEntry]:
 class Fixed:
     """An output with documents at one commit."""
 
-    def __init__(self, pipeline: str, view: str, documents: Sequence[bytes]) -> None:
-        self.pipeline, self._view, self._documents = pipeline, view, documents
+    def __init__(self, pipeline: str, view: str, documents: Sequence[bytes], source: str = "inv") -> None:
+        self.pipeline, self._view, self._documents, self._source = pipeline, view, documents, source
 
     def views(self) -> Sequence[str]:
         return [self._view]
 
     def newest(self) -> VisibleCommit:
-        return VisibleCommit("inv", AT)
+        return VisibleCommit(self._source, AT)
 
     def states(self, views: Sequence[str]) -> ReadableStates:
         assert list(views) == [self._view]
         return ReadableStates(self.newest(), from_epoch_ms(0))
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
-        return ViewSnapshot("inv", at or AT, {self._view: self._documents})
+        return ViewSnapshot(self._source, at or AT, {self._view: self._documents})
 
     def close(self) -> None: ...
 
@@ -229,6 +229,14 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
     circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
     assert one_source(entries(*circle, *down), 0, "none", are_two) is None
     assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")
+
+
+def test_outputs_of_a_chain_name_the_source_at_its_beginning() -> None:
+    up = replace(FIRST, views=(replace(VIEW, output_source="shop"),))
+    down = replace(SECOND, pipeline="totals", base_name="totals", revision=1, source="shop")
+    outputs = [Fixed(name, "orders", [], f"read by {name}") for name in ("totals", "stranger", "orders")]
+    found = [each.newest() for each in of_first_sources(outputs, entries(up, down), 0)]
+    assert [seen and seen.source for seen in found] == ["inv", "read by stranger", "inv"]
 
 
 def test_revisions_of_two_sources_of_one_database_have_its_commits() -> None:

@@ -1,7 +1,6 @@
 """``slackwater revise`` over topics, tables and lakes of two revisions that have registered in Kafka."""
 
 import json
-import uuid
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +20,9 @@ from slackwater_protocol import (
     RunEnd,
     Servers,
 )
-from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+from slackwater_testing.publishing import OUTPUT_OF_KIND, published_revisions
 
 pytestmark = pytest.mark.integration
-
-OUTPUTS = {
-    "kafka": 'topic = "{name}.one"',
-    "postgres": 'kind = "postgres"\ntable = "{name}.one"',
-    "delta": 'kind = "delta"\ntable = "{name}.one"',
-}
 
 
 @pytest.fixture
@@ -43,31 +36,13 @@ def servers(kafka_broker: KafkaBroker, postgres_server: PostgresServer, tmp_path
     return Servers(KafkaSettings(kafka_broker.bootstrap), postgres=url, delta=lake)
 
 
-def revisions(
-    kind: str, servers: Servers, folder: Path, opened: ExitStack
-) -> tuple[str, PublishingPipeline, PublishingPipeline]:
-    """Returns the name of a pipeline and two revisions of it, which are registered."""
-    base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
-    log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
-    log.ensure()
-    for number, name in enumerate((base, f"{base}.v2"), 1):
-        place = name.replace(".", "_")
-        output = OUTPUTS[kind].format(name=place)
-        made = publishing_pipeline(folder / name, view="one", output=output, servers=servers)
-        found.append(opened.enter_context(made))
-        view = replace(REGISTRATION.views[0], name="one", output=f"{place}.one", kind=kind, format="")
-        run = replace(REGISTRATION, pipeline=name, base_name=base, revision=number, views=(view,))
-        log.register(run)
-    return base, found[0], found[1]
-
-
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("kind", OUTPUT_OF_KIND)
 def test_revisions_are_compared_at_a_commit_that_both_have(
     kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ["--config", str(tmp_path / "slackwater.toml")]
     with ExitStack() as opened:
-        base, old, new = revisions(kind, servers, tmp_path, opened)
+        base, old, new = published_revisions(kind, servers, tmp_path, opened)
         ask = [*config, "revise", "compare", base, "--key", "one=id", "--json"]
         old.publish({1: 1, 2: 2, 3: 3})
         new.publish({1: 1, 2: 20, 4: 4})
@@ -87,7 +62,7 @@ def test_readers_of_tables_are_switched_and_told_so(
 ) -> None:
     config = ["--config", str(tmp_path / "slackwater.toml")]
     with ExitStack() as opened:
-        base, old, new = revisions("postgres", servers, tmp_path, opened)
+        base, old, new = published_revisions("postgres", servers, tmp_path, opened)
         switch = [*config, "revise", "switch", base, "--schema", f"readers_{base}", "--timeout", "0", "--to"]
         old.publish({1: 1})
         old.publish({1: 2})
@@ -109,7 +84,7 @@ def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switch
 ) -> None:
     config = ["--config", str(tmp_path / "slackwater.toml")]
     with ExitStack() as opened:
-        base, old, new = revisions(kind, servers, tmp_path, opened)
+        base, old, new = published_revisions(kind, servers, tmp_path, opened)
         switch = [*config, "revise", "switch", base, "--timeout", "0", "--to"]
         read = [*config, "read", "--pipeline", base, "--kind", kind, "--switched", "--json"]
         old.publish({1: 1})
@@ -139,13 +114,13 @@ def test_readers_of_topics_and_lakes_are_switched_and_read_what_they_were_switch
         assert [(each["pipeline"], each["read_by"]) for each in found] == [(base, []), (f"{base}.v2", [told])]
 
 
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("kind", OUTPUT_OF_KIND)
 def test_a_revision_that_nobody_reads_is_removed_and_no_other(
     kind: str, servers: Servers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ["--config", str(tmp_path / "slackwater.toml")]
     with ExitStack() as opened:
-        base, old, new = revisions(kind, servers, tmp_path, opened)
+        base, old, new = published_revisions(kind, servers, tmp_path, opened)
         retire = [*config, "revise", "retire", base, "--keep-for", "0", "--revision"]
         schema = ["--schema", f"readers_{base}"] if kind == "postgres" else []
         switch = [*config, "revise", "switch", base, "--timeout", "60", *schema, "--to"]
@@ -187,8 +162,8 @@ def test_the_pipelines_of_a_chain_are_switched_one_after_the_other(
 ) -> None:
     config = ["--config", str(tmp_path / "slackwater.toml")]
     with ExitStack() as opened:
-        one, *first = revisions("kafka", servers, tmp_path, opened)
-        two, *second = revisions("kafka", servers, tmp_path, opened)
+        one, *first = published_revisions("kafka", servers, tmp_path, opened)
+        two, *second = published_revisions("kafka", servers, tmp_path, opened)
         switch = [*config, "revise", "switch", one, two, "--timeout", "0", "--to"]
         for each in (*first, second[0]):
             each.publish({1: 1})
@@ -212,7 +187,7 @@ def test_a_rollout_compares_and_switches_if_nothing_differs_or_somebody_says_yes
 ) -> None:
     config = ["--config", str(tmp_path / "slackwater.toml")]
     with ExitStack() as opened:
-        base, old, new = revisions("delta", servers, tmp_path, opened)
+        base, old, new = published_revisions("delta", servers, tmp_path, opened)
         monkeypatch.setattr(revise, "follow_catch_up", lambda *_: None)  # there is no source
         rollout = [*config, "revise", "rollout", base, "--to", "2", "--timeout", "0", "--key", "one=id"]
         old.publish({1: 1})

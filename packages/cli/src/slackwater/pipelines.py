@@ -4,7 +4,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
+from slackwater.revisions import of_first_sources
+from slackwater_client import PipelineOutput
+from slackwater_command.conversion import kafka_settings
 from slackwater_command.output import ago, aligned
+from slackwater_command.settings import Settings
 from slackwater_control import (
     PipelineNode,
     PipelineState,
@@ -15,8 +19,23 @@ from slackwater_control import (
     find_snapshots,
     make_topology,
 )
-from slackwater_markers import CutLog, CutLogError, KafkaCutLog, KafkaPipelineLog, PipelineLog
-from slackwater_protocol import CommitPosition, KafkaSettings, PipelineEntry, PublishedCut, from_epoch_ms
+from slackwater_markers import (
+    CutLog,
+    CutLogError,
+    KafkaCutLog,
+    KafkaPipelineLog,
+    PipelineLog,
+    PipelineLogUnavailableError,
+)
+from slackwater_protocol import (
+    CommitPosition,
+    KafkaSettings,
+    PipelineEntry,
+    PublishedCut,
+    SystemClock,
+    epoch_ms,
+    from_epoch_ms,
+)
 
 
 @contextmanager
@@ -45,6 +64,22 @@ def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) 
     sources = () if source is None else (source,)
     found = topology_of(entries, lambda name: _newest_cut(kafka, name), now_ms, sources)
     return found if source is None else found.of_source(source)
+
+
+def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[PipelineOutput]:
+    """Returns outputs that can be read together if their pipelines are of one chain.
+
+    What pipelines have registered says so; where it cannot be read, the outputs are returned as they are, and
+    those of several sources are refused by whoever reads them.
+    """
+    if len(outputs) < 2 or settings.kafka.bootstrap is None:
+        return outputs
+    try:
+        with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
+            entries = log.read()
+    except PipelineLogUnavailableError:
+        return outputs
+    return of_first_sources(outputs, entries, epoch_ms(SystemClock().now()))
 
 
 def topology_of(

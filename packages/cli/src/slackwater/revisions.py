@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from slackwater.one_database import OneDatabase
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
+from slackwater_client import OfOneSource, PipelineOutput
 from slackwater_command.errors import CommandInputError
 from slackwater_control import KnownRun, known_pipelines
 from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView
@@ -93,6 +94,29 @@ def first_source(runs: Iterable[KnownRun], source: str) -> str:
         source = by_source[source].source
         seen.add(source)
     return source
+
+
+def of_first_sources(
+    outputs: Iterable[PipelineOutput], entries: Iterable[PipelineEntry], now_ms: int
+) -> list[PipelineOutput]:
+    """Returns outputs that name the source at the beginning of the chain that each pipeline is in.
+
+    So pipelines of a chain can be read together. Of a pipeline that has not registered, the output names the
+    source that it reads, as before.
+
+    Args:
+        outputs: In any order, which is kept.
+        entries: Of the topic of pipelines.
+        now_ms: The time, milliseconds since the epoch.
+    """
+    runs = known_pipelines(entries, now_ms)
+    sources = {run.registration.pipeline: run.registration.source for run in runs}
+    return [
+        OfOneSource(output, first_source(runs, sources[output.pipeline]))
+        if output.pipeline in sources
+        else output
+        for output in outputs
+    ]
 
 
 def one_source(

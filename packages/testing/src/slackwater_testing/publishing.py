@@ -1,13 +1,16 @@
 """Pipelines that publish what a test says, by the sink of their folder: no source, no Spark session."""
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.payloads import document_payloads
+from slackwater_markers import KafkaPipelineLog
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import BatchHeader, Servers
 from slackwater_spark.pipeline import RunSettings, load_pipeline
 from slackwater_spark.pipeline.sinks import make_sink
@@ -73,6 +76,38 @@ def publishing_pipeline(
         yield PublishingPipeline(folder, sink)
     finally:
         sink.close()
+
+
+OUTPUT_OF_KIND = {
+    "kafka": 'topic = "{name}.one"',
+    "postgres": 'kind = "postgres"\ntable = "{name}.one"',
+    "delta": 'kind = "delta"\ntable = "{name}.one"',
+}
+"""What pipeline.toml says of an output, by its kind."""
+
+
+def published_revisions(
+    kind: str, servers: Servers, folder: Path, opened: ExitStack
+) -> tuple[str, PublishingPipeline, PublishingPipeline]:
+    """Makes two revisions of a pipeline with one view, which are registered; returns the name and both.
+
+    Args:
+        kind: Of the outputs.
+        servers: Where they publish.
+        folder: Where their folders are made.
+        opened: Closes them.
+    """
+    base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
+    log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
+    log.ensure()
+    for number, name in enumerate((base, f"{base}.v2"), 1):
+        place = name.replace(".", "_")
+        output = OUTPUT_OF_KIND[kind].format(name=place)
+        made = publishing_pipeline(folder / name, view="one", output=output, servers=servers)
+        found.append(opened.enter_context(made))
+        view = replace(REGISTRATION.views[0], name="one", output=f"{place}.one", kind=kind, format="")
+        log.register(replace(REGISTRATION, pipeline=name, base_name=base, revision=number, views=(view,)))
+    return base, found[0], found[1]
 
 
 def _json(value: object) -> bytes:

@@ -19,6 +19,7 @@ from slackwater.pipeline_outputs import (
     open_outputs,
     pipelines_to_read,
 )
+from slackwater.pipelines import of_one_chain
 from slackwater.readers import read_by
 from slackwater_client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
 from slackwater_command.conversion import kafka_settings
@@ -102,12 +103,13 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     """Show views as of one commit: documents of one pipeline, or of several of one source.
 
     All documents are of the same commit of the database, whether the outputs are topics, tables in
-    PostgreSQL or tables in a lake. With --lsn that is the commit, as long as the outputs keep its state;
-    else the newest one at which all of the pipelines can be read. One that is behind holds up only reads
-    of its own views, and the message names it. With --level uncommitted nothing is waited for: each
-    pipeline is shown at a commit of its own, and the answer says at which. With --level repeatable all of it
-    can be read again later, with --lease and the id that the answer has: the pipelines keep that state. Each
-    document is a line of JSON; one that needs a schema registry is its bytes in base64.
+    PostgreSQL or tables in a lake, and also if some of the pipelines read what others of them publish. With
+    --lsn that is the commit, as long as the outputs keep its state; else the newest one at which all of the
+    pipelines can be read. One that is behind holds up only reads of its own views, and the message names
+    it. With --level uncommitted nothing is waited for: each pipeline is shown at a commit of its own, and
+    the answer says at which. With --level repeatable all of it can be read again later, with --lease and
+    the id that the answer has: the pipelines keep that state. Each document is a line of JSON; one that
+    needs a schema registry is its bytes in base64.
 
     \b
     Examples:
@@ -158,7 +160,8 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
                     if lease_id is None
                     else find_lease(log, lease_id, epoch_ms(SystemClock().now())).lease
                 )
-        found = read_views(outputs, wanted, at=lease or at, level=ReadLevel(level), key=key, timeout=limit)
+        together = of_one_chain(settings, outputs) if lease is None else outputs
+        found = read_views(together, wanted, at=lease or at, level=ReadLevel(level), key=key, timeout=limit)
     if as_json:
         click.echo(snapshot_json(found, lease))
     else:

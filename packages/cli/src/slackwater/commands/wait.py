@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from slackwater.pipeline_outputs import named_pipelines, open_outputs, pipelines_to_read
+from slackwater.pipelines import of_one_chain
 from slackwater_client import NotVisibleError, VisibleCommit, wait_visible
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output
@@ -63,7 +64,7 @@ def wait(
     with open_outputs(settings, pipelines) as outputs:
         late: NotVisibleError | None = None
         try:
-            wait_visible(outputs, at, timeout=timedelta(seconds=timeout))
+            wait_visible(of_one_chain(settings, outputs), at, timeout=timedelta(seconds=timeout))
         except NotVisibleError as error:
             late = error
         shown = {each.pipeline: each.newest() for each in outputs}
