@@ -372,7 +372,8 @@ class RunSection(_Section):
     class_archive: bool = True
     """Use the archive of `slackwater archive-classes`, if there is one, with which Spark starts faster."""
     spark_log: Path | None = None
-    """File for the log of Spark's JVM."""
+    """File for the log of Spark's JVM, and for all that it and its Python workers print; with
+    log.level = "debug" that is in the log, too."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
     """Any other Spark settings; win over spark-defaults.conf and spark-submit; only in the file."""
 

@@ -40,7 +40,11 @@ def main() -> None:
     import_what_tasks_need()
     from pyspark.daemon import manager
 
-    manager()
+    try:
+        manager()
+    except SystemExit as end:
+        # The frozen objects would outlive the interpreter, and DuckDB's binding report each of its own.
+        os._exit(end.code if isinstance(end.code, int) else 1)
 
 
 if __name__ == "__main__":

@@ -125,14 +125,32 @@ def test_a_jvm_that_never_answers_is_ended(
     assert_ended(int(Path(f"{java}.pid").read_text()))
 
 
-def test_what_a_jvm_prints_is_logged_without_what_it_always_prints(caplog: pytest.LogCaptureFixture) -> None:
+def printed_by_a_jvm(spark_log: Path) -> str:
+    """What Spark's log says after a JVM has printed something."""
+    with logged_output(spark_log) as output:
+        os.write(output, b"WARNING: Using incubator modules: jdk.x\n\nTraceback of a worker\n")
+    for thread in threading.enumerate():
+        if thread.name == "jvm-output":
+            thread.join()
+    return spark_log.read_text()
+
+
+def test_what_a_jvm_prints_is_in_its_log_without_what_it_always_prints(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "spark.log").write_text("before\n")
     with caplog.at_level(logging.INFO, "slackwater_spark.jvm"):
-        with logged_output() as output:
-            os.write(output, b"WARNING: Using incubator modules: jdk.x\n\nsomething else\n")
-        for thread in threading.enumerate():
-            if thread.name == "jvm-output":
-                thread.join()
-    assert caplog.messages == ["something else"]
+        assert printed_by_a_jvm(tmp_path / "spark.log") == "before\nTraceback of a worker\n"
+    assert caplog.messages == []
+
+
+def test_what_a_jvm_prints_is_in_our_log_if_that_asks_for_details(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "spark.log").write_text("before\n")
+    with caplog.at_level(logging.DEBUG, "slackwater_spark.jvm"):
+        assert printed_by_a_jvm(tmp_path / "spark.log") == "before\n"
+    assert caplog.messages == ["Traceback of a worker"]
 
 
 def assert_ended(pid: int) -> None:

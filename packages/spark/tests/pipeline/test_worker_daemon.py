@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,19 @@ def test_archives_of_another_spark_stay(installed: Path, tmp_path: Path) -> None
 def test_archives_stay_where_no_pyspark_is_on_the_path(installed: Path) -> None:
     path = [str(installed / "pyspark" / "python" / "lib" / "pyspark.zip"), "elsewhere"]
     assert without_archives(path) == path
+
+
+def test_the_daemon_ends_without_a_report_of_what_it_kept(tmp_path: Path) -> None:
+    """DuckDB's binding reports every object that outlives the interpreter, and frozen ones do."""
+    program = [sys.executable, "-m", "slackwater_spark.worker_daemon", "pyspark.worker"]
+    sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path)}
+    # The shell keeps the daemon from being a leader, who must not make a process group.
+    shell = ["/bin/sh", "-c", '"$@"; exit $?', "sh", *program]
+    ended = subprocess.run(
+        shell, stdin=subprocess.DEVNULL, capture_output=True, env=os.environ | sockets, check=False
+    )
+    assert ended.stderr == b""
+    assert str(tmp_path).encode() in ended.stdout  # it has served
 
 
 IMPORTED = """

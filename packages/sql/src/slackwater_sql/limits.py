@@ -5,6 +5,7 @@ statement runs, the process's data segment (heap and private memory, not mapped 
 no more; an allocation beyond fails, and DuckDB reports it. A thread interrupts what computes for too long.
 """
 
+import atexit
 import logging
 import math
 import os
@@ -111,6 +112,7 @@ class RunningStatements:
         self._before = (0, 0)
         """The process's own limits, while statements run."""
         self._watcher: threading.Thread | None = None
+        self._over = threading.Event()
 
     def enter(self, statement: Statement, growth: int) -> None:
         """Bounds a statement; the process may grow by so many bytes meanwhile."""
@@ -124,6 +126,16 @@ class RunningStatements:
                     target=self._watch, name="slackwater-statements", daemon=True
                 )
                 self._watcher.start()
+                # A thread that goes on while the interpreter is taken down keeps objects of DuckDB alive,
+                # and its binding reports each of them.
+                atexit.register(self.end)
+
+    def end(self) -> None:
+        """Watches no more; returns when the thread has ended. Idempotent."""
+        self._over.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        atexit.unregister(self.end)
 
     def leave(self, statement: Statement) -> None:
         """Says that it has ended."""
@@ -147,8 +159,7 @@ class RunningStatements:
         return 0 if self._sizes is None else int(os.pread(self._sizes, 100, 0).split()[5]) * _PAGE_BYTES
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(_LOOK_SECONDS)
+        while not self._over.wait(_LOOK_SECONDS):
             with self._lock:
                 self.interrupt_overdue(time.process_time())
 

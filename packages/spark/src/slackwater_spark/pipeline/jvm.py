@@ -1,4 +1,4 @@
-"""Spark's JVM as a child process: its start is watched, its output logged, and its end explained."""
+"""Spark's JVM as a child process: its start is watched, its output kept, and its end explained."""
 
 import logging
 import os
@@ -6,8 +6,9 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyspark.java_gateway
@@ -31,27 +32,40 @@ _log = logging.getLogger(__name__)
 _output_log = logging.getLogger("slackwater_spark.jvm")
 
 
-@contextmanager
-def logged_output() -> Iterator[int]:
-    """Yields the writing end of a pipe, for a child process to print to.
+def shows_output() -> bool:
+    """Says whether Spark's log, and what its processes print, is asked for in this process's own log."""
+    return _output_log.isEnabledFor(logging.DEBUG)
 
-    A thread of its own logs the lines until the last writer has closed the pipe; ours is closed with the
-    block.
+
+@contextmanager
+def logged_output(spark_log: Path) -> Iterator[int]:
+    """Yields the writing end of a pipe, for a JVM, and the Python workers that it starts, to print to.
+
+    A thread of its own appends the lines to Spark's log, or writes them into ours if :func:`shows_output`,
+    until the last writer has closed the pipe; ours is closed with the block.
+
+    Args:
+        spark_log: The file of Spark's log.
     """
     reader, writer = os.pipe()
-    threading.Thread(target=_log_lines, args=(reader,), name="jvm-output", daemon=True).start()
+    arguments = (reader, spark_log)
+    threading.Thread(target=_log_lines, args=arguments, name="jvm-output", daemon=True).start()
     try:
         yield writer
     finally:
         os.close(writer)
 
 
-def _log_lines(reader: int) -> None:
+def _log_lines(reader: int, spark_log: Path) -> None:
     with os.fdopen(reader, "rb") as lines:
         for line in lines:
             text = line.rstrip()
-            if text and not text.startswith(_SPARK_NOISE):
-                _output_log.info("%s", text.decode(errors="replace"))
+            if not text or text.startswith(_SPARK_NOISE):
+                continue
+            if not shows_output():
+                with suppress(OSError), spark_log.open("ab") as file:  # opened anew: log4j renames it
+                    file.write(text + b"\n")
+            _output_log.debug("%s", text.decode(errors="replace"))
 
 
 def explain_exit(code: int) -> str:

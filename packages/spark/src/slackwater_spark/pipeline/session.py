@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 def starting_spark(
     name: str, settings: RunSettings, home: SparkHome | None = None
 ) -> Iterator[Callable[[], SparkContext]]:
-    """Starts Spark with its own JVM, whose output goes to the log, beside the block; it ends with the block.
+    """Starts Spark with its own JVM, whose output goes to its log, beside the block; it ends with the block.
 
     The JVM ends, too, when this process is killed: it watches its standard input. When the block fails while
     the JVM is starting, the JVM is ended at once. Under ``spark-submit`` the JVM that has started this
@@ -154,8 +154,9 @@ def _start(
             home = home or spark_home(
                 own["spark.master"], settings.class_archives, spark_log.parent / SPARK_HOME_FOLDER
             )
+            _log.info("Spark's log is %s", spark_log)
             with (
-                logged_output() as output,
+                logged_output(spark_log) as output,
                 started_from(home),
                 submitted_settings(own),
                 watched_start(is_in_vain),

@@ -18,6 +18,7 @@ import javaproperties
 import pyspark
 
 from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline.jvm import shows_output
 from slackwater_spark.pipeline.settings import RunSettings
 
 LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
@@ -154,6 +155,8 @@ def session_conf(
     if spark_log is not None:
         log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
         logging_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
+        if shows_output():
+            logging_options += " -Dslackwater.spark.console=warn"
         conf["spark.driver.extraJavaOptions"] = f"{logging_options} {conf['spark.driver.extraJavaOptions']}"
     return {**conf, **_required(conf)}
 

@@ -1,0 +1,81 @@
+"""What a healthy run says from its start until it is asked to stop: its own lines, and no others."""
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from slackwater_devstack import DevStack
+from slackwater_testing.programs import Product
+from slackwater_testing.workloads.workload import repository_pipeline
+
+pytestmark = pytest.mark.system
+
+TABLES = ("inventory.orders", "inventory.order_lines")
+SECONDS = 600.0
+BATCHES = 3
+OWN = {
+    "sidecar": re.compile(
+        r"inv [a-z]+ \| .*"
+        r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO   |WARNING) slackwater[\w.]*: .*"
+    ),
+    "pipeline": re.compile(
+        r"orders: (starting Spark|asking Kafka at .*|waiting for .*|batch \d+ at .*)"
+        r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    slackwater[\w.]*: .*"
+    ),
+}
+"""A sidecar may warn while the connector makes its topics."""
+
+
+def strange(program: str, lines: list[str]) -> list[str]:
+    """The lines of a program that are not its own."""
+    return [line for line in lines if OWN[program].fullmatch(line) is None]
+
+
+def test_a_healthy_run_prints_nothing_but_its_own_lines(
+    dev_stack: Callable[..., DevStack], tmp_path: Path
+) -> None:
+    stack = dev_stack(partitions=2)
+    pipeline = repository_pipeline("orders")
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+        connection.execute(b"CREATE SCHEMA inventory")
+        connection.execute((pipeline / "schema.sql").read_text().encode())
+        connection.execute(b"INSERT INTO inventory.orders VALUES (1, 'ada', 'new', 1, 2.50, now())")
+        connection.execute(b"INSERT INTO inventory.order_lines VALUES (1, 1, 'pen', 1, 2.50)")
+        stack.start_connector(TABLES)
+        stack.wait_until_streaming()
+        with Product(stack, tmp_path / "product") as product:
+            product.start_sidecar()
+            product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
+            for batch in range(BATCHES):
+                order = b"UPDATE inventory.orders SET total = total + 1"
+                connection.execute(order)
+                seen = f"orders: batch {batch} at "
+                assert product.wait_until(lambda seen=seen: seen in product.log("pipeline"), SECONDS), seen
+            for name in ("pipeline", "sidecar"):
+                program = product.programs[name]
+                assert program.pid is not None
+                os.kill(program.pid, signal.SIGTERM)
+                assert program.wait(SECONDS) == 0, name
+                assert strange(name, product.log(name).splitlines()) == []
+    spark = next(tmp_path.glob("product/**/spark.log")).read_text()
+    assert "Traceback" not in spark
+    assert "leaked" not in spark
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nanobind: leaked 27 instances!",
+        "Traceback (most recent call last):",
+        "26/11/26 15:20:38 WARN Utils: Your hostname resolves to a loopback address",
+        'Setting default log level to "WARN".',
+        "2026-11-26 15:20:46,630 ERROR   slackwater_spark.pipeline: the run ended",
+    ],
+)
+def test_lines_of_others_are_noticed(line: str) -> None:
+    assert strange("pipeline", [line]) == [line]
