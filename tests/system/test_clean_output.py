@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -36,6 +37,11 @@ def strange(program: str, lines: list[str]) -> list[str]:
     return [line for line in lines if OWN[program].fullmatch(line) is None]
 
 
+def says(product: Product, text: str) -> bool:
+    """Whether the pipeline has said it."""
+    return text in product.log("pipeline")
+
+
 def test_a_healthy_run_prints_nothing_but_its_own_lines(
     dev_stack: Callable[..., DevStack], tmp_path: Path
 ) -> None:
@@ -52,10 +58,9 @@ def test_a_healthy_run_prints_nothing_but_its_own_lines(
             product.start_sidecar()
             product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
             for batch in range(BATCHES):
-                order = b"UPDATE inventory.orders SET total = total + 1"
-                connection.execute(order)
-                seen = f"orders: batch {batch} at "
-                assert product.wait_until(lambda seen=seen: seen in product.log("pipeline"), SECONDS), seen
+                connection.execute(b"UPDATE inventory.orders SET total = total + 1")
+                said = partial(says, product, f"orders: batch {batch} at ")
+                assert product.wait_until(said, SECONDS), batch
             for name in ("pipeline", "sidecar"):
                 program = product.programs[name]
                 assert program.pid is not None
