@@ -1,0 +1,1 @@
+"""The Helm chart, and what its tests check it with."""

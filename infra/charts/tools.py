@@ -1,0 +1,143 @@
+"""Helm and the schemas of custom resources, through the Go module proxy; kept in the user's cache.
+
+Nothing of this is part of a wheel: the chart's tests use it.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slackwater_protocol import user_cache
+
+HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.4.0"
+PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+COMPOSE = "github.com/compose-spec/compose-go/v2@v2.16.2"
+SUMS = {
+    SPARK_OPERATOR: "h1:Bo5rz5dlhqYEa7e/TLtUEVXDMNRotnVaQ4VLCyeLeOc=",
+    PROMETHEUS_OPERATOR: "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
+    COMPOSE: "h1:pTp1DqQwJzFd85GzlWsSszKA1ABrV/ySqsClujIcWA8=",
+}
+"""What the modules hold, as Go computes it."""
+
+Schema = dict[str, Any]
+"""A JSON Schema."""
+
+
+class MissingToolError(Exception):
+    """Something that checks the chart is not on this machine and cannot be installed here."""
+
+
+@cache
+def find_helm() -> Path:
+    """Returns Helm: the one on PATH, else one that Go builds, once, which takes minutes.
+
+    Raises:
+        MissingToolError: there is neither Helm nor a Go that can build it.
+    """
+    if found := shutil.which("helm"):
+        return Path(found)
+    folder = _cache() / HELM.rpartition("/")[2]
+    with _lock(folder):
+        if not (folder / "helm").exists():
+            _go("install", HELM, environment={"GOBIN": str(folder)})
+    return folder / "helm"
+
+
+@cache
+def go_module(module: str) -> Path:
+    """Returns the folder of a Go module whose content is the pinned one.
+
+    Raises:
+        MissingToolError: there is no Go, or the module cannot be had.
+        ValueError: its content is another one.
+    """
+    found = json.loads(_go("mod", "download", "-json", module))
+    if found["Sum"] != SUMS[module]:
+        raise ValueError(f"{module} has the sum {found['Sum']}, pinned is {SUMS[module]}")
+    return Path(found["Dir"])
+
+
+@cache
+def resource_schema(api_version: str, kind: str) -> Schema:
+    """Returns the schema of a custom resource, in which unknown fields are errors.
+
+    Raises:
+        KeyError: neither operator has such a resource.
+        MissingToolError: see :func:`go_module`.
+    """
+    group, version = api_version.split("/")
+    module, folder = {
+        "sparkoperator.k8s.io": (SPARK_OPERATOR, "config/crd/bases"),
+        "monitoring.coreos.com": (PROMETHEUS_OPERATOR, "example/prometheus-operator-crd"),
+    }[group]
+    definition = yaml.safe_load((go_module(module) / folder / f"{group}_{kind.lower()}s.yaml").read_text())
+    versions = {each["name"]: each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"]}
+    return _closed(versions[version])
+
+
+def compose_schema() -> Schema:
+    """Returns the schema of compose files.
+
+    Raises:
+        MissingToolError: see :func:`go_module`.
+    """
+    found: Schema = json.loads((go_module(COMPOSE) / "schema" / "compose-spec.json").read_text())
+    return found
+
+
+def _closed(schema: Schema) -> Schema:
+    """Closes objects that name their fields, as an API server does that is asked for strict validation."""
+    parts = {name: _closed(part) for name, part in schema.get("properties", {}).items()}
+    closed = dict(schema)
+    if parts:
+        closed["properties"] = parts
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            closed.setdefault("additionalProperties", False)
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            closed[name] = _closed(schema[name])
+    return closed
+
+
+def _go(*arguments: str, environment: dict[str, str] | None = None) -> str:
+    go = shutil.which("go")
+    if go is None:
+        raise MissingToolError("neither Helm nor Go is installed: install `helm`, or Go to build it with")
+    result = subprocess.run(
+        [go, *arguments],
+        env={**os.environ, **(environment or {})},
+        cwd="/",  # a go.mod around would decide about versions
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode != 0:
+        said = (result.stderr or result.stdout).strip().splitlines()
+        raise MissingToolError(f"go {' '.join(arguments)}: {said[-1] if said else 'failed'}")
+    return result.stdout
+
+
+def _cache() -> Path:
+    found = user_cache(os.environ)
+    if found is None:
+        raise MissingToolError("this account has no home folder: set SLACKWATER_CACHE")
+    return found / "tools"
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Holds a folder against other processes that would fill it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

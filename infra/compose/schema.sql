@@ -1,0 +1,2 @@
+-- Before the tables of pipelines/orders.
+CREATE SCHEMA inventory;

@@ -1,0 +1,1 @@
+"""Images of the product, and local ones of the servers that it works with (docs/deploying.md)."""

@@ -1,0 +1,120 @@
+"""``python -m infra.images.local``: images named slackwater-local/NAME, for a daemon without a registry.
+
+Debian comes from ``debootstrap`` (as root), or is an image that the daemon has (``--debian``). Kafka and
+Debezium are the jars of the development stack.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from slackwater_devstack.java import JarSet, resolve_jars
+
+FOLDER = Path(__file__).parent
+PREFIX = "slackwater-local"
+BASES = ("python", "java")
+SERVERS = ("postgres", "redis", "kafka", "connect")
+RELEASE = "bookworm"
+_OF_THE_CONNECTOR = ("debezium-", "postgresql-")
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+
+
+def build_images(targets: Sequence[str], *, debian: str | None, certificates: Path | None) -> list[str]:
+    """Builds images and returns their names.
+
+    Args:
+        targets: Of BASES and SERVERS.
+        debian: An image to begin with; None: one is made with ``debootstrap``.
+        certificates: A file of certificates that downloads within builds trust, besides Debian's own.
+
+    Raises:
+        subprocess.CalledProcessError: a download or a build failed; standard error says why.
+    """
+    base = debian or import_debian()
+    with _context(certificates) as context:
+        return [_build(target, base, context) for target in targets]
+
+
+def import_debian() -> str:
+    """Makes an image of Debian with ``debootstrap``, unless the daemon has it; returns its name."""
+    name = f"{PREFIX}/debian:{RELEASE}"
+    if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode == 0:
+        return name
+    with tempfile.TemporaryDirectory(prefix="slackwater-debian-") as folder:
+        root = Path(folder) / "root"
+        _run("debootstrap", "--variant=minbase", RELEASE, str(root))
+        archive = Path(folder) / "root.tar"
+        _run("tar", "-C", str(root), "--exclude=./var/cache/apt/archives/*.deb", "-cf", str(archive), ".")
+        _run("docker", "import", str(archive), name)
+    return name
+
+
+@contextmanager
+def _context(certificates: Path | None) -> Iterator[Path]:
+    """Makes a folder with all that the builds copy."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-images-") as folder:
+        context = Path(folder)
+        for name in ("Dockerfile", "kafka-run-class.sh"):
+            shutil.copy(FOLDER / name, context)
+        _copy_jars(resolve_jars(progress=_tell), context)
+        (context / "certificates").mkdir()
+        if certificates is not None:
+            shutil.copy(certificates, context / "certificates" / "local.crt")
+        yield context
+
+
+def _copy_jars(jars: JarSet, context: Path) -> None:
+    """Puts the connector's jars apart, since Connect loads a connector from a folder of its own."""
+    for part in ("libs", "debezium"):
+        (context / part).mkdir()
+    for jar in jars.jars:
+        part = "debezium" if jar.name.startswith(_OF_THE_CONNECTOR) else "libs"
+        shutil.copy(jars.folder / jar.name, context / part)
+
+
+def _build(target: str, base: str, context: Path) -> str:
+    name = f"{PREFIX}/{target}"
+    arguments = ["--build-arg", f"DEBIAN_IMAGE={base}", "--target", target, "--tag", name, str(context)]
+    _run("docker", "build", "--network", "host", *proxy_arguments(), *arguments)
+    return name
+
+
+def proxy_arguments() -> list[str]:
+    """Lets a build use the proxies that this process uses."""
+    given = [f"{name}={os.environ[name]}" for name in _PROXIES if os.environ.get(name)]
+    return [word for value in given for word in ("--build-arg", value)]
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def _run(*argv: str) -> None:
+    # The images' names are all that goes to standard output.
+    subprocess.run(argv, check=True, stdout=sys.stderr, env={**os.environ, "DOCKER_BUILDKIT": "0"})
+
+
+def main() -> None:
+    """Builds what the command line names."""
+    known = (*BASES, *SERVERS)
+    parser = argparse.ArgumentParser(prog="python -m infra.images.local", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default: all")
+    parser.add_argument("--debian", metavar="IMAGE", help="an image of Debian; default: made by debootstrap")
+    found = os.environ.get("SSL_CERT_FILE")
+    parser.add_argument("--certificates", type=Path, default=found and Path(found), metavar="FILE")
+    given = parser.parse_args()
+    targets = given.targets or known
+    if unknown := set(targets) - set(known):
+        parser.error(f"there is no image {', '.join(sorted(unknown))}")
+    for name in build_images(targets, debian=given.debian, certificates=given.certificates):
+        sys.stdout.write(f"{name}\n")
+
+
+if __name__ == "__main__":
+    main()
