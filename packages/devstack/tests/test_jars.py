@@ -97,7 +97,8 @@ def test_the_version_of_an_artifact_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "count"), [("", 103), *((f"plugins/{each.value}", 0) for each in ConnectPlugin)]
+    ("folder", "count"),
+    [("", 103), ("s3proxy", 20), *((f"plugins/{each.value}", 0) for each in ConnectPlugin)],
 )
 def test_every_pinned_coordinate_has_a_line_in_the_manifest(folder: str, count: int) -> None:
     data = resources.files("slackwater_devstack") / "data" / folder

@@ -3,11 +3,13 @@
 import os
 import stat
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from slackwater_devstack import ObjectStore
 from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
 from slackwater_engine.state.store import ArrowStore, MemoryStore, StateStore
 
@@ -31,8 +33,18 @@ def elsewhere(_: Path) -> StateStore:
     return ArrowStore("mock:///bucket/checkpoint")
 
 
-@pytest.fixture(params=[in_memory, by_path, by_address, elsewhere])
+def in_object_storage(server: ObjectStore, folder: str) -> ArrowStore:
+    query = f"endpoint_override={server.address.partition('://')[2]}&scheme=http&region=us-east-1"
+    return ArrowStore(f"s3://{server.access_key}:{server.secret_key}@{server.bucket}/{folder}?{query}")
+
+
+OBJECTS = pytest.param(None, id="in_object_storage", marks=pytest.mark.integration)
+
+
+@pytest.fixture(params=[in_memory, by_path, by_address, elsewhere, OBJECTS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
+    if request.param is None:
+        return in_object_storage(request.getfixturevalue("object_store"), uuid.uuid4().hex)
     made: StateStore = request.param(tmp_path)
     return made
 
@@ -234,3 +246,32 @@ def test_credentials_are_not_in_the_errors_of_files() -> None:
     with pytest.raises(EngineStateError) as caught:
         store.read_part("segments/a", 0, 1)
     assert "cret" not in str(caught.value)
+
+
+@pytest.mark.integration
+def test_object_storage_that_does_not_answer_or_refuses_is_an_error_that_says_so_without_the_key(
+    object_store: ObjectStore,
+) -> None:
+    store = in_object_storage(object_store, "refused")
+    store.write("a", b"1")
+    object_store.secret_key, known = "another", object_store.secret_key
+    refused = in_object_storage(object_store, "refused")
+    object_store.secret_key = known
+    for attempt in (
+        lambda: refused.write("a", b"2"),
+        lambda: refused.read("a"),
+        lambda: refused.list(""),
+        lambda: refused.delete(["a"]),
+    ):
+        with pytest.raises(EngineUnavailableError, match="Nothing is lost") as caught:
+            attempt()
+        assert "another" not in str(caught.value)
+    assert store.read("a") == b"1"
+
+
+@pytest.mark.integration
+def test_a_bucket_that_is_not_there_is_an_error_when_it_is_written_to(object_store: ObjectStore) -> None:
+    query = f"endpoint_override={object_store.address.partition('://')[2]}&scheme=http&region=us-east-1"
+    who = f"{object_store.access_key}:{object_store.secret_key}"
+    with pytest.raises(EngineUnavailableError, match="cannot be written"):
+        ArrowStore(f"s3://{who}@nowhere/x?{query}").write("a", b"1")

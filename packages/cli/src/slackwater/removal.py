@@ -335,7 +335,7 @@ def _found_checkpoint(settings: Settings, runs: Sequence[KnownRun]) -> "Checkpoi
     known = {each.registration.query_id for each in runs}
     for address in (revision_checkpoint(given, last.revision) if given else None, last.checkpoint):
         with suppress(EngineError, PipelineStateError):
-            checkpoint = Checkpoint(address) if address else None
+            checkpoint = Checkpoint(address, settings.run.spark_conf) if address else None
             if checkpoint and (identity := checkpoint.identity()) and identity.query_id in known:
                 return checkpoint
     return None

@@ -10,6 +10,7 @@ from slackwater_devstack.errors import (
 from slackwater_devstack.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater_devstack.loopback import TcpProxy
+from slackwater_devstack.object_store import ObjectStore
 from slackwater_devstack.postgres import DatabaseLog, LoggedChange, LoggedTransaction, PostgresServer
 from slackwater_devstack.processes import Lifetime
 from slackwater_devstack.redis_server import RedisServer
@@ -38,6 +39,7 @@ __all__ = [
     "Lifetime",
     "LoggedChange",
     "LoggedTransaction",
+    "ObjectStore",
     "PinnedJar",
     "PostgresServer",
     "RedisServer",

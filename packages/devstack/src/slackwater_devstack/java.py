@@ -115,6 +115,15 @@ def resolve_plugin(
     return _resolve(_DATA / "plugins" / plugin.value, root, progress)
 
 
+def resolve_server(name: str, cache: Path | None = None, progress: Progress | None = None) -> JarSet:
+    """The jars of a server that is no part of a stack; otherwise as :func:`resolve_jars`.
+
+    Raises:
+        DevStackUnavailableError: as of :func:`resolve_jars`.
+    """
+    return _resolve(_DATA / name, (cache or cache_folder()) / name, progress)
+
+
 def _resolve(pinned: Traversable, root: Path, progress: Progress | None) -> JarSet:
     """The jars that a folder of ours pins, in a folder below the root that is named by the manifest."""
     manifest = (pinned / "jars.sha256").read_text()

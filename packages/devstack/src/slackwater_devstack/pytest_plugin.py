@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater_devstack import DevStack, KafkaBroker, PostgresServer, RedisServer, Server
+    from slackwater_devstack import DevStack, KafkaBroker, ObjectStore, PostgresServer, RedisServer, Server
 
     DevStackFactory = Callable[..., DevStack]
 
-_FIXTURES = frozenset({"redis_server", "kafka_broker", "postgres_server", "dev_stack"})
+_FIXTURES = frozenset({"redis_server", "kafka_broker", "postgres_server", "object_store", "dev_stack"})
 _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
 
 
@@ -74,6 +74,16 @@ def postgres_server(
     from slackwater_devstack import PostgresServer
 
     yield from _running(PostgresServer(tmp_path_factory.mktemp("postgres")), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def object_store(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> "Iterator[ObjectStore]":
+    """Object storage for all tests of the session: use folders of your own."""
+    from slackwater_devstack import ObjectStore
+
+    yield from _running(ObjectStore(tmp_path_factory.mktemp("objects")), pytestconfig)
 
 
 @pytest.fixture(scope="module")

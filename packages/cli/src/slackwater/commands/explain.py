@@ -14,6 +14,7 @@ from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandConfigError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output
+from slackwater_command.settings import RunSection
 from slackwater_control import EqualStages, Sharing, find_equal_stages
 from slackwater_protocol import SystemClock, epoch_ms
 
@@ -79,9 +80,9 @@ def explain(
 
     if source is not None:
         raise click.UsageError("--source goes with --sharing")
-    checkpoint, folder = start_command(ctx).run.checkpoint, pipeline_folder(pipeline)
+    run, folder = start_command(ctx).run, pipeline_folder(pipeline)
     definition = load_pipeline(folder)
-    sizes = None if checkpoint is None else _state_bytes(checkpoint, definition.revision, folder)
+    sizes = None if run.checkpoint is None else _state_bytes(run, definition.revision, folder)
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)
     if as_json:
         click.echo(json.dumps(asdict(explanation), indent=2))
@@ -90,8 +91,8 @@ def explain(
         output.line(line)
 
 
-def _state_bytes(address: str, revision: int, folder: Path) -> dict[int, int]:
-    """Reads what each stage keeps in a checkpoint.
+def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]:
+    """Reads what each stage keeps in the checkpoint.
 
     Raises:
         CommandConfigError: It is of other views than the folder has.
@@ -102,7 +103,7 @@ def _state_bytes(address: str, revision: int, folder: Path) -> dict[int, int]:
     from slackwater_spark.pipeline.checkpoint import Checkpoint
     from slackwater_spark.pipeline.settings import revision_checkpoint
 
-    checkpoint = Checkpoint(revision_checkpoint(address, revision))
+    checkpoint = Checkpoint(revision_checkpoint(run.checkpoint or "", revision), run.spark_conf)
     found = find_state(checkpoint.store)
     if not found.is_of(load_pipeline(folder).plan):
         hint = "give the checkpoint of this pipeline as it is now"

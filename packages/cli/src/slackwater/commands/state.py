@@ -159,7 +159,7 @@ def _target(ctx: click.Context, place: str) -> _Target:
     from slackwater_spark.pipeline.toml_table import DEFINITION_FILE
 
     run = start_command(ctx).run
-    checkpoint = Checkpoint(place)
+    checkpoint = Checkpoint(place, run.spark_conf)
     is_address = "://" in place
     may_be_pipeline = not is_address and (Path(place) / DEFINITION_FILE).exists()
     if is_address or (not may_be_pipeline and checkpoint.store.read(CHECKPOINT_FILE) is not None):
@@ -167,7 +167,7 @@ def _target(ctx: click.Context, place: str) -> _Target:
         return _Target(checkpoint, None if identity is None else identity.buckets, None)
     definition = load_pipeline(Path(place))
     address = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
-    checkpoint = Checkpoint(revision_checkpoint(address, definition.revision))
+    checkpoint = Checkpoint(revision_checkpoint(address, definition.revision), run.spark_conf)
     identity = checkpoint.identity()
     return _Target(checkpoint, definition.buckets if identity is None else identity.buckets, definition.plan)
 

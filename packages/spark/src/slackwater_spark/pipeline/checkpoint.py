@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater_engine.state.store import DRAFTS, ArrowStore
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
+from slackwater_spark.pipeline.s3a import S3A, s3_address
+from slackwater_spark.pipeline.spark_conf import given_conf
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
     from slackwater_spark.pipeline.fingerprint import Change, PipelineFingerprint
@@ -46,13 +48,28 @@ class Checkpoint:
     """A checkpoint; it need not be there yet.
 
     Args:
-        address: A path of this machine, or an address that ``pyarrow.fs`` knows.
+        address: A path of this machine, an address that ``pyarrow.fs`` knows, or ``s3a://…``, which is
+            reached as Spark's configuration says.
+        spark_conf: Spark settings of the run, which win over Spark's own configuration.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, spark_conf: Mapping[str, str] | None = None) -> None:
         is_elsewhere = "://" in address or address.startswith(_LOCAL)
         # Executors may have another working folder.
         self.address = address if is_elsewhere else os.path.abspath(address)
+
+        self._spark_conf = spark_conf or {}
+
+    @cached_property
+    def location(self) -> str:
+        """The address with all that is needed to get there; may hold credentials.
+
+        Raises:
+            PipelineConfigError: Spark's configuration cannot be used.
+        """
+        if not self.address.startswith(S3A):
+            return self.address
+        return s3_address(self.address, {**given_conf(os.environ), **self._spark_conf})
 
     @cached_property
     def store(self) -> ArrowStore:
@@ -61,7 +78,7 @@ class Checkpoint:
         Raises:
             EngineConfigError: The address is of no known file system.
         """
-        return ArrowStore(self.address)
+        return ArrowStore(self.location, self.address)
 
     @property
     def local_folder(self) -> Path | None:
@@ -102,9 +119,8 @@ class Checkpoint:
         """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
         self.check(fingerprint)
         noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
-        if self.store.create(CHECKPOINT_FILE, json.dumps(noted, indent=2).encode()):
-            return CheckpointIdentity(noted["query_id"], fingerprint.buckets)
-        self.check(fingerprint)
+        self.store.create(CHECKPOINT_FILE, json.dumps(noted, indent=2).encode())
+        self.check(fingerprint)  # what is there counts: elsewhere two runs may have created it
         identity = self.identity()
         if identity is None:
             raise self._incompatible((("its id", "", "is missing"),), fingerprint.revision)

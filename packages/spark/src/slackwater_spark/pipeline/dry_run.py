@@ -51,7 +51,8 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
         definition: The pipeline.
         settings: As of the run.
     """
-    checkpoint = Checkpoint(revision_checkpoint(settings.checkpoint, definition.revision))
+    address = revision_checkpoint(settings.checkpoint, definition.revision)
+    checkpoint = Checkpoint(address, settings.spark_conf)
     query_id = None
     with _found("checkpoint") as found:
         identity = checkpoint.identity()

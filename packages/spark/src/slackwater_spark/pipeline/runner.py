@@ -130,7 +130,8 @@ class PipelineRun:
         self.on_step = on_step
         self._stop = stop
         self._clock = clock or SystemClock()
-        self._checkpoint = Checkpoint(revision_checkpoint(settings.checkpoint, definition.revision))
+        address = revision_checkpoint(settings.checkpoint, definition.revision)
+        self._checkpoint = Checkpoint(address, settings.spark_conf)
         self._definition = definition
 
     def check(self) -> None:
@@ -277,7 +278,7 @@ class PipelineRun:
             settings=self._stage_settings(),
             evaluators=self._definition.evaluators,
             options=options,
-            checkpoint=self._checkpoint.address,
+            checkpoint=self._checkpoint.location,
             query_id=identity.query_id,
             index_root=None if root is None else str(root),
             forms=output_forms(self._definition),

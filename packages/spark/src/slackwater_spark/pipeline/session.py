@@ -24,7 +24,7 @@ from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.spark_conf import (
     LOCAL_CLUSTER,
-    configured_defaults,
+    given_conf,
     is_local,
     is_submitted,
     session_conf,
@@ -144,11 +144,11 @@ def _start(
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if is_submitted(os.environ):
-            gateway = gateway or launch_gateway()  # type: ignore[no-untyped-call]
-            given = _conf_of_jvm(gateway)
+            given = given_conf(os.environ)
+            gateway = SparkContext._gateway  # noqa: SLF001
             own = session_conf(name, without_effect(settings, given), given, None)
         else:
-            own = session_conf(name, settings, configured_defaults(os.environ), spark_log)
+            own = session_conf(name, settings, given_conf(os.environ), spark_log)
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         if gateway is None:
             home = home or spark_home(

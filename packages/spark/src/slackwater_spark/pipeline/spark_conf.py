@@ -16,6 +16,7 @@ from typing import Final
 
 import javaproperties
 import pyspark
+from pyspark import SparkConf, SparkContext
 
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.jvm import shows_output
@@ -85,6 +86,21 @@ REQUIRED_CONF: Final = {name: required.value for name, required in _REQUIRED.ite
 def is_submitted(environment: Mapping[str, str]) -> bool:
     """Tells whether ``spark-submit`` has started this process, and with it the JVM."""
     return "PYSPARK_GATEWAY_PORT" in environment
+
+
+def given_conf(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what Spark's own configuration and ``spark-submit`` say, or what the Spark that runs was given.
+
+    Raises:
+        PipelineConfigError: ``spark-defaults.conf`` cannot be read.
+    """
+    running = SparkContext._active_spark_context  # noqa: SLF001 - Spark's own names, here and below
+    if running is not None and hasattr(running, "_jsc"):  # else it is just being made
+        return dict(running.getConf().getAll())
+    if is_submitted(environment):
+        SparkContext._ensure_initialized()  # noqa: SLF001
+        return dict(SparkConf(_jvm=SparkContext._jvm).getAll())  # noqa: SLF001
+    return configured_defaults(environment)
 
 
 def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:

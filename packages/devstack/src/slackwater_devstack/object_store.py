@@ -1,0 +1,122 @@
+"""S3Proxy: a server that speaks S3 over a folder, with signatures, multipart uploads and listings."""
+
+import secrets
+from datetime import timedelta
+from importlib import resources
+from pathlib import Path
+from typing import ClassVar
+
+from slackwater_devstack.errors import not_running
+from slackwater_devstack.java import JavaProgram, Properties, render_properties, resolve_server
+from slackwater_devstack.loopback import LOOPBACK, accepts_connections
+from slackwater_devstack.processes import Launch, Lifetime
+from slackwater_devstack.programs import find_java
+from slackwater_devstack.server import START_TIMEOUT, Server
+from slackwater_devstack.settings import Collector
+
+_HEAP = "96m"
+_SECRET_BYTES = 20
+
+
+class ObjectStore(Server):
+    """Object storage that asks who is there; it has one bucket, and what it keeps survives a restart.
+
+    Args:
+        folder: Data and logs.
+        lifetime: How long it lives.
+        start_timeout: For one start.
+    """
+
+    name: ClassVar[str] = "s3"
+    bucket: ClassVar[str] = "state"
+    access_key: ClassVar[str] = "slackwater"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lifetime: Lifetime = Lifetime.EMBEDDED,
+        start_timeout: timedelta = START_TIMEOUT,
+    ) -> None:
+        super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
+        self.secret_key = secrets.token_urlsafe(_SECRET_BYTES)
+        self._program: JavaProgram | None = None
+
+    @property
+    def port(self) -> int:
+        """TCP port on loopback."""
+        return self._port("port")
+
+    @property
+    def address(self) -> str:
+        """``http://`` URL of the server."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def objects(self) -> Path:
+        """The folder that has a file for each object of the bucket."""
+        return self._folder() / "buckets" / self.bucket
+
+    def environment(self) -> dict[str, str]:
+        """Returns the variables by which every tool of AWS finds it, and says who it is."""
+        return {
+            "AWS_ENDPOINT_URL": self.address,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def spark_conf(self) -> dict[str, str]:
+        """Returns the settings by which Hadoop's connector finds it, and says who it is."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": self.address,
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.access.key": self.access_key,
+            "spark.hadoop.fs.s3a.secret.key": self.secret_key,
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
+
+    def stop(self) -> None:
+        """End it in order; kill it when that takes too long. Idempotent."""
+        if self._end() and self._program is not None:
+            self._program.publish_recording(self._folder())
+
+    def _folder(self) -> Path:
+        return self.folder / self.name
+
+    def _prepare(self) -> None:
+        jars = resolve_server("s3proxy", progress=self.progress)
+        self.version = jars.version_of("s3proxy")
+        logback = resources.files("slackwater_devstack") / "data" / "s3proxy" / "logback.xml"
+        self._program = JavaProgram(
+            java=find_java(),
+            jars=jars,
+            main="org.gaul.s3proxy.Main",
+            heap=_HEAP,
+            collector=Collector.SERIAL,
+            options=("-XX:TieredStopAtLevel=1", f"-Dlogback.configurationFile={logback}"),
+        )
+        self.objects.mkdir(parents=True, exist_ok=True)
+        properties: Properties = {
+            "s3proxy.endpoint": self.address,
+            "s3proxy.authorization": "aws-v2-or-v4",
+            "s3proxy.identity": self.access_key,
+            "s3proxy.credential": self.secret_key,
+            "jclouds.provider": "filesystem-nio2",
+            "jclouds.filesystem.basedir": str(self.objects.parent),
+        }
+        file = self._properties()
+        file.touch(mode=0o600)
+        file.write_text(render_properties(properties))
+
+    def _launch(self) -> Launch:
+        if self._program is None:
+            raise not_running(self.name, "launch")
+        arguments = ("--properties", str(self._properties()))
+        return Launch(argv=self._program.command(arguments, self._folder()), cwd=self._folder())
+
+    def _properties(self) -> Path:
+        return self._folder() / "s3proxy.properties"
+
+    def _is_ready(self) -> bool:
+        return accepts_connections(self.port)

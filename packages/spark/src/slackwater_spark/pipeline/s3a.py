@@ -1,0 +1,50 @@
+"""Addresses ``s3a://…``, as Hadoop has them, for ``pyarrow.fs``: storage is configured once for all of Spark.
+
+Only what names the server and who asks is taken over; everything else of Hadoop's connector is about how it
+works itself.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from slackwater_spark.errors import PipelineConfigError
+
+S3A: Final = "s3a://"
+"""The beginning of such an address."""
+
+_PREFIX: Final = "spark.hadoop.fs.s3a."
+
+
+def s3_address(address: str, conf: Mapping[str, str]) -> str:
+    """Returns an address for ``pyarrow.fs``; holds credentials if the settings have them.
+
+    Args:
+        address: ``s3a://bucket/folder``.
+        conf: Spark settings. Those count that begin with ``spark.hadoop.fs.s3a.``, or, for this bucket alone,
+            with ``spark.hadoop.fs.s3a.bucket.NAME.``.
+
+    Raises:
+        PipelineConfigError: The settings ask for what an address cannot say.
+    """
+    place = address.removeprefix(S3A)
+    bucket, slash, rest = place.partition("/")
+
+    def find(name: str) -> str:
+        return (conf.get(f"{_PREFIX}bucket.{bucket}.{name}") or conf.get(f"{_PREFIX}{name}") or "").strip()
+
+    if find("session.token"):
+        raise PipelineConfigError(
+            f"checkpoint {address}: fs.s3a.session.token is set, which an address cannot carry",
+            "give drivers and executors AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in "
+            "their environment, and leave fs.s3a.access.key, .secret.key and .session.token out",
+        )
+    access, secret = find("access.key"), find("secret.key")
+    scheme, _, server = find("endpoint").rpartition("://")
+    if not scheme and find("connection.ssl.enabled").lower() == "false":
+        scheme = "http"
+    query = {"endpoint_override": server, "scheme": scheme, "region": find("endpoint.region")}
+    given = urlencode({name: value for name, value in query.items() if value})
+    credentials = f"{quote(access, safe='')}:{quote(secret, safe='')}@" if access and secret else ""
+    mark = "&" if "?" in rest else "?"
+    return f"s3://{credentials}{bucket}{slash}{rest}{mark if given else ''}{given}"
