@@ -88,6 +88,8 @@ def main(order: dict[str, Any]) -> int:
         iceberg=lake_settings(given.pop("iceberg", None)),
     )
     given |= {"servers": servers}
+    if "spark_log" in given:
+        given["spark_log"] = Path(given["spark_log"])
     settings = RunSettings(**{"class_archives": archives, **given})
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

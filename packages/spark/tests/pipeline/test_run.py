@@ -23,6 +23,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater_control import PipelineNode, PipelineState, Progress, make_topology
+from slackwater_devstack import ObjectStore
 from slackwater_markers import KafkaPipelineLog
 from slackwater_protocol import format_position
 
@@ -375,29 +376,36 @@ def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_o
     assert_view(inventory, output)
 
 
-STATE = ("slackwater.json", "published", "manifests", "segments")
-
-
-def test_a_pipeline_goes_on_when_all_but_its_checkpoint_is_lost(
-    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+def test_a_pipeline_goes_on_when_nothing_is_left_of_its_driver_s_machine(
+    inventory: Inventory,
+    output: Output,
+    start_pipeline: StartPipeline,
+    object_store: ObjectStore,
+    tmp_path: Path,
 ) -> None:
-    """The driver's machine with its indexes, Spark's folders and logs; the checkpoint was elsewhere."""
+    """All but the checkpoint in object storage, and Kafka; it was killed when nobody could tell it so."""
     machines = [tmp_path / name for name in ("first", "second")]
-    kept = tmp_path / "kept"
+    settings = {"spark_conf": object_store.spark_conf(), "max_events_per_batch": 40}
+    settings["checkpoint"] = f"s3a://{object_store.bucket}/{inventory.source}"
     for machine in machines:
         inventory.run(20)
-        order = {"checkpoint": str(machine / "checkpoint"), "index_root": str(machine / "index")}
-        if kept.exists():
-            shutil.copytree(kept, machine / "checkpoint")
-        run = start_pipeline(settings={**order, "max_events_per_batch": 40})
-        assert run.await_end() == 0, run.last
-        assert_view(inventory, output)
-        assert list((machine / "index").iterdir())
-        if machine == machines[0]:
-            kept.mkdir()
-            for name in STATE:
-                (machine / "checkpoint" / name).rename(kept / name)
+        machine.mkdir()
+        crash = {"crash": ("committed", 1)} if machine == machines[0] else {}
+        own = {"index_root": str(machine / "index"), "spark_log": str(machine / "spark.log")}
+        run = start_pipeline(settings={**settings, **own}, folder=str(moved(machine)), **crash)
+        if crash:
+            assert run.await_end() == -signal.SIGKILL
             shutil.rmtree(machine)
+    assert run.await_end() == 0, run.last
+    assert run.batches[0]["batch"] == 2
+    assert_view(inventory, output)
+    assert list((machines[1] / "index").iterdir())
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def moved(machine: Path) -> Path:
+    """Puts the pipeline's folder onto a machine."""
+    return shutil.copytree(ORDERS_PIPELINE, machine / "orders", ignore=shutil.ignore_patterns("tests"))
 
 
 @pytest.mark.full
