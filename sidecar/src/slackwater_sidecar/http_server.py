@@ -1,6 +1,5 @@
 """Answers metrics, health, readiness and status over HTTP. Reads only; runs nobody's code."""
 
-import json
 import logging
 import socket
 import threading
@@ -13,6 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+import orjson
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -118,7 +118,7 @@ def _ok(is_ok: bool) -> HTTPStatus:
 
 
 def _json(status: HTTPStatus, content: Mapping[str, object]) -> Answer:
-    return status, _JSON, json.dumps(content, indent=1).encode() + b"\n"
+    return status, _JSON, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 class HttpServer:
