@@ -1,4 +1,4 @@
-"""The reference pages: settings, commands, SQL functions and errors, each from the code that it describes.
+"""The reference pages: settings, commands, SQL functions, metrics, errors, each from the code it describes.
 
 The pages are committed, so that they can be read and linked to without building anything; a test compares
 them with what is generated here. The same code gives the same text.
@@ -18,6 +18,7 @@ from slackwater.doctor.facts import Cause
 from slackwater.main import cli
 from slackwater_command import boundary
 from slackwater_command.loading import SettingField, setting_fields
+from slackwater_protocol import metrics
 from slackwater_sql.frontend.expressions import FunctionFacts, function_facts
 from slackwater_sql.session import open_connection
 
@@ -51,6 +52,7 @@ def reference_pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "commands.md": commands_page(),
         "sql-functions.md": functions_page(),
+        "metrics.md": metrics_page(),
         "errors.md": errors_page(),
     }
 
@@ -76,6 +78,42 @@ def settings_page() -> str:
             lines += ["| setting | default | meaning |\n|---|---|---|"]
         lines.append(f"| {_setting(field)} | {_default(field)} | {_cell(field.info.description or '')} |")
     return _page(lines)
+
+
+def metrics_page() -> str:
+    """Returns all metrics, by who exposes them."""
+    lines = [
+        "# Metrics\n",
+        NOTE + "What sidecars, runs of pipelines and the control plane answer at `/metrics`, in Prometheus' "
+        "text format. The lists are closed. Labels are bounded: sources, pipelines, views, states, kinds; "
+        "never a transaction, an offset or a text. [observability.md](../observability.md) says how they "
+        "are asked for, and which of them are worth an alert.\n",
+    ]
+    for heading, text, listed in _METRICS:
+        lines += [f"\n## {heading}\n", f"{text}\n", "| metric | kind | labels | meaning |\n|---|---|---|---|"]
+        lines += [f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {_cell(m.help)} |" for m in listed]
+    return _page(lines)
+
+
+_METRICS = (
+    (
+        "A sidecar",
+        "Answered where `sidecar.http` (`--http`) says. One series per source that it follows.",
+        metrics.SIDECAR_METRICS,
+    ),
+    (
+        "A run of a pipeline",
+        "Answered where `run.http` (`slackwater run --http`) says. All counters begin at 0 with each run.",
+        metrics.RUN_METRICS,
+    ),
+    (
+        "A control plane",
+        "Answered where `control.listen` says, of the whole cluster. A series per view and per pipeline: a "
+        "thousand views are a thousand series. Prometheus sends a token as every other client "
+        "(`authorization` in its configuration).",
+        metrics.CONTROL_METRICS,
+    ),
+)
 
 
 def _setting(field: SettingField) -> str:

@@ -3,8 +3,9 @@
 import pytest
 
 from slackwater_protocol import Clock, CommittedTransaction, Cut
+from slackwater_protocol.metrics import Distribution
 from slackwater_sidecar import SourceMonitor
-from slackwater_sidecar.monitor import CommitDelays, Distribution
+from slackwater_sidecar.monitor import CommitDelays
 
 
 def cut(lsn: int, events: int = 2, timeline: int = 1) -> Cut:

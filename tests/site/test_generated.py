@@ -9,9 +9,10 @@ import click
 import pytest
 
 from infra.site.__main__ import generated
-from infra.site.reference import commands_page, functions_page, settings_page
+from infra.site.reference import commands_page, functions_page, metrics_page, settings_page
 from slackwater.main import cli
 from slackwater_command.loading import setting_fields
+from slackwater_protocol import metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,6 +25,12 @@ def test_pages_and_pictures_are_what_the_code_says() -> None:
 def test_every_setting_is_in_the_reference_once() -> None:
     listed = re.findall(r"^\| `([\w.]+)`", settings_page(), re.MULTILINE)
     assert listed == [field.path for field in setting_fields()]
+
+
+def test_every_metric_is_in_the_reference_once() -> None:
+    listed = re.findall(r"^\| `(slackwater_\w+)`", metrics_page(), re.MULTILINE)
+    known = (*metrics.SIDECAR_METRICS, *metrics.RUN_METRICS, *metrics.CONTROL_METRICS)
+    assert listed == [metric.name for metric in known]
 
 
 def test_no_default_in_the_reference_depends_on_this_machine() -> None:

@@ -3,14 +3,18 @@
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater_devstack import DevStack
+from slackwater_protocol.metrics import HOPS
 from slackwater_testing.programs import Product
 from slackwater_testing.workloads.workload import repository_pipeline
 
@@ -42,6 +46,29 @@ def says(product: Product, text: str) -> bool:
     return text in product.log("pipeline")
 
 
+def metrics_of(log: str) -> Mapping[str, float]:
+    """The values that the run answers, added up over all labels."""
+    found = re.search(r"answering at (?:http://)?([\d.:]+)", log)
+    assert found is not None
+    values: Counter[str] = Counter()
+    with urlopen(f"http://{found[1]}/metrics", timeout=SECONDS) as answer:
+        for family in text_string_to_metric_families(answer.read().decode()):
+            for sample in family.samples:
+                values[sample.name] += sample.value
+    return values
+
+
+def check_delays(values: Mapping[str, float]) -> None:
+    """Checks that the hops of all batches are known but the first one's: rows of a snapshot have no END."""
+    batches = values["slackwater_run_batches_total"]
+    assert batches >= BATCHES
+    assert values["slackwater_run_delay_seconds_count"] == batches
+    assert values["slackwater_run_hop_delay_seconds_count"] >= len(HOPS) * (batches - 1)
+    assert (
+        0 < values["slackwater_run_hop_delay_seconds_sum"] <= values["slackwater_run_delay_seconds_sum"] + 0.1
+    )
+
+
 def test_a_healthy_run_prints_nothing_but_its_own_lines(
     dev_stack: Callable[..., DevStack], tmp_path: Path
 ) -> None:
@@ -56,11 +83,13 @@ def test_a_healthy_run_prints_nothing_but_its_own_lines(
         stack.wait_until_streaming()
         with Product(stack, tmp_path / "product") as product:
             product.start_sidecar()
-            product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
+            options = ("--master", "local[2]", "--http", "127.0.0.1:0")
+            product.start_pipeline(pipeline, *options, local=product.folder)
             for batch in range(BATCHES):
                 connection.execute(b"UPDATE inventory.orders SET total = total + 1")
                 said = partial(says, product, f"orders: batch {batch} at ")
                 assert product.wait_until(said, SECONDS), batch
+            check_delays(metrics_of(product.log("pipeline")))
             for name in ("pipeline", "sidecar"):
                 program = product.programs[name]
                 assert program.pid is not None

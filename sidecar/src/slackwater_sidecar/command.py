@@ -57,7 +57,7 @@ cluster, and an API for programs; docs/control-plane.md.
 
 Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
 Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in
-docs/sidecar.md (how it decides) and docs/metrics.md (what it measures).
+docs/sidecar.md (how it decides) and docs/observability.md (what it measures).
 """
 
 _OPTIONS = (

@@ -1,5 +1,6 @@
 """Answers metrics, health, readiness and status over HTTP. Reads only; runs nobody's code."""
 
+import json
 import logging
 import socket
 import threading
@@ -10,15 +11,14 @@ from dataclasses import asdict
 from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-import orjson
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from slackwater_protocol import OpenTransaction, format_position
 from slackwater_sidecar.errors import SidecarConfigError
-from slackwater_sidecar.metrics import SidecarCollector
+from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.status import describe_open
 
@@ -36,6 +36,14 @@ Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type, body."""
 
 
+class Pages(Protocol):
+    """Answers requests; called by any thread."""
+
+    def answer(self, path: str) -> Answer:
+        """Returns the page at a path, without query."""
+        ...
+
+
 class SidecarPages:
     """Answers requests for the pages of one process. Thread-safe.
 
@@ -45,8 +53,7 @@ class SidecarPages:
 
     def __init__(self, monitors: Sequence[SourceMonitor]) -> None:
         self._monitors = monitors
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(SidecarCollector(monitors))
+        self._registry = sidecar_registry(monitors)
         self._pages: Mapping[str, Callable[[], Answer]] = {
             "/metrics": self._metrics,
             "/healthz": self._healthz,
@@ -118,7 +125,7 @@ def _ok(is_ok: bool) -> HTTPStatus:
 
 
 def _json(status: HTTPStatus, content: Mapping[str, object]) -> Answer:
-    return status, _JSON, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return status, _JSON, json.dumps(content, indent=1).encode() + b"\n"
 
 
 class HttpServer:
@@ -132,7 +139,7 @@ class HttpServer:
         SidecarConfigError: the address is malformed, in use or not this machine's.
     """
 
-    def __init__(self, address: str, pages: SidecarPages) -> None:
+    def __init__(self, address: str, pages: Pages) -> None:
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit():
             raise _cannot_listen(address, "expected host:port")
@@ -195,7 +202,7 @@ def _cannot_listen(address: str, reason: str) -> SidecarConfigError:
     )
 
 
-def _handler(pages: SidecarPages) -> type[BaseHTTPRequestHandler]:
+def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _CLIENT_SECONDS
         server_version = "slackwater"

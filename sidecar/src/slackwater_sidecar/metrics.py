@@ -2,44 +2,32 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
+from slackwater_command.exposition import make_registry
 from slackwater_markers import FrontierState
 from slackwater_protocol import OpenTransaction, metrics
-from slackwater_protocol.metrics import Metric, MetricKind
-from slackwater_sidecar.monitor import Distribution, SourceMonitor
+from slackwater_protocol.metrics import Distribution, Metric
+from slackwater_sidecar.monitor import SourceMonitor
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
 """Values of the labels beyond the source, and the value."""
 
 
-class SidecarCollector(Collector):
-    """Gives a Prometheus registry the metrics of all sources of a process. Called by any thread."""
+def sidecar_registry(monitors: Sequence[SourceMonitor]) -> CollectorRegistry:
+    """Returns a registry with the metrics of all sources of a process; any thread may ask it."""
+    return make_registry(metrics.SIDECAR_METRICS, lambda metric: list(_samples(metric, monitors)))
 
-    def __init__(self, monitors: Sequence[SourceMonitor]) -> None:
-        self._monitors = monitors
 
-    def collect(self) -> Iterator[Family]:
-        """Yields one family for each metric of the list, in its order."""
-        for metric in metrics.SIDECAR_METRICS:
-            yield self._histogram(metric) if metric.kind is MetricKind.HISTOGRAM else self._values(metric)
-
-    def _values(self, metric: Metric) -> Family:
-        kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
-        family = kind(metric.name, metric.help, labels=metric.labels)
-        for monitor in self._monitors:
+def _samples(
+    metric: Metric, monitors: Sequence[SourceMonitor]
+) -> Iterator[tuple[tuple[str, ...], float | Distribution]]:
+    for monitor in monitors:
+        if metric in _DISTRIBUTIONS:
+            yield (monitor.source,), _DISTRIBUTIONS[metric](monitor)
+        else:
             for labels, value in _READ[metric](monitor):
-                family.add_metric([monitor.source, *labels], value)
-        return family
-
-    def _histogram(self, metric: Metric) -> Family:
-        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for monitor in self._monitors:
-            values = _DISTRIBUTIONS[metric](monitor)
-            family.add_metric([monitor.source], values.cumulative(), values.total)
-        return family
+                yield (monitor.source, *labels), value
 
 
 def _one(read: Callable[[SourceMonitor], float]) -> Callable[[SourceMonitor], Samples]:

@@ -1,10 +1,8 @@
 """Shows other threads the loop that follows a source, and what is measured of it."""
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from slackwater_markers import FrontierState
 from slackwater_protocol import Clock, Cut, encode_cut
@@ -13,32 +11,13 @@ from slackwater_protocol.metrics import (
     DECISION_KINDS,
     PUBLICATION_DELAY_SECONDS,
     PUBLICATION_SECONDS,
+    Distribution,
 )
 from slackwater_sidecar.status import SidecarStatus
 
 _MEASURED_EVERY_SECONDS = 0.1
 """How often the size of a cut is measured: that takes an encoding."""
 _REMEMBERED_ENDS = 10_000
-
-
-class Distribution:
-    """Counts values by size, as a histogram needs them. Written by one thread, read by any."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-        """Sum of all values."""
-
-    def observe(self, value: float) -> None:
-        """Counts a value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Returns for each upper bound, as text, how many values are not above it; the last is ``+Inf``."""
-        names = [*map(str, self._bounds), "+Inf"]
-        return list(zip(names, map(float, accumulate(self._counts)), strict=True))
 
 
 class CommitDelays:

@@ -3,12 +3,12 @@
 Commit topics hold JSON. This is for those who pass commit records on to where Avro is spoken.
 """
 
+import json
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 import fastavro
-import orjson
 
 from slackwater_protocol import (
     CommitRecord,
@@ -31,7 +31,7 @@ def encode_commit_avro(record: CommitRecord) -> bytes:
     Raises:
         MalformedRecordError: A number does not fit in Avro's 64 bits with a sign.
     """
-    fields = orjson.loads(encode_commit_record(record))
+    fields = json.loads(encode_commit_record(record))
     fields["offsets"] = {
         topic: {
             partition: dict(zip(_RANGE, numbers, strict=True)) for partition, numbers in partitions.items()
@@ -68,9 +68,9 @@ def decode_commit_avro(data: bytes) -> CommitRecord:
     for name in _ABSENT:
         if fields[name] is None:
             del fields[name]
-    return decode_commit_record(orjson.dumps(fields))
+    return decode_commit_record(json.dumps(fields).encode())
 
 
 @lru_cache(maxsize=1)
 def _schema() -> Any:
-    return fastavro.parse_schema(orjson.loads(commit_schema(SchemaLanguage.AVRO)))
+    return fastavro.parse_schema(json.loads(commit_schema(SchemaLanguage.AVRO)))

@@ -364,6 +364,8 @@ class RunSection(_Section):
     """Leases by which readers would hold states of the views for longer are refused; seconds."""
     allow_missing_tables: bool = False
     """Tables without a topic count as empty; else a run is refused, since their name may be wrong."""
+    http: str | None = None
+    """host:port for /metrics and /healthz of the run; port 0: any free one; default: none."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; what is missing stays missing."""
     index_root: Path | None = None

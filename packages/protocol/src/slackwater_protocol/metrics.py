@@ -1,12 +1,14 @@
-"""The closed lists of metrics: what a sidecar and a control plane expose at ``/metrics``, no more, no less.
+"""The closed lists of metrics: what a sidecar, a run and a control plane expose at ``/metrics``, no more.
 
 Names carry their unit, in base units. Labels are bounded: sources, pipelines, views, states, kinds; never a
 transaction, an offset or a text.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import accumulate
 
 
 class MetricKind(StrEnum):
@@ -141,6 +143,104 @@ SIDECAR_METRICS: tuple[Metric, ...] = (
 """Everything a sidecar exposes."""
 
 
+def _run(name: str, kind: MetricKind, text: str, *labels: str, buckets: tuple[float, ...] = ()) -> Metric:
+    return Metric(name=name, kind=kind, help=text, labels=("source", "pipeline", *labels), buckets=buckets)
+
+
+RUN_STARTED = _run(
+    "slackwater_run_start_time_seconds",
+    MetricKind.GAUGE,
+    "When the run began, since the epoch; it changes with each restart.",
+)
+RUN_COMMIT_LSN = _run(
+    "slackwater_run_commit_lsn", MetricKind.GAUGE, "The views show all commits up to this LSN; 0: none yet."
+)
+RUN_COMMIT_AGE = _run(
+    "slackwater_run_newest_commit_age_seconds",
+    MetricKind.GAUGE,
+    "Wall clock minus commit time of the newest commit that the views show; absent before the first.",
+)
+RUN_BATCHES = _run("slackwater_run_batches_total", MetricKind.COUNTER, "Batches that have become visible.")
+RUN_COVERED_BATCHES = _run(
+    "slackwater_run_covered_batches_total",
+    MetricKind.COUNTER,
+    "Batches that the output held already: the answer to their commit was lost.",
+)
+RUN_EVENTS = _run("slackwater_run_events_total", MetricKind.COUNTER, "Change events in visible batches.")
+RUN_TRANSACTIONS = _run(
+    "slackwater_run_transactions_total", MetricKind.COUNTER, "Transactions with change events in them."
+)
+RUN_DOCUMENTS = _run(
+    "slackwater_run_documents_total", MetricKind.COUNTER, "Documents that were written, deletes included."
+)
+RUN_DELETES = _run("slackwater_run_deletes_total", MetricKind.COUNTER, "Deletes among them.")
+RUN_DELAY = _run(
+    "slackwater_run_delay_seconds",
+    MetricKind.HISTOGRAM,
+    "From the commit in the database to its visibility, of the newest transaction of each batch.",
+    buckets=_SECONDS,
+)
+RUN_HOP_DELAY = _run(
+    "slackwater_run_hop_delay_seconds",
+    MetricKind.HISTOGRAM,
+    "What connector, sidecar and pipeline have added to it; their sum, but for clocks that differ.",
+    "hop",
+    buckets=_SECONDS,
+)
+RUN_BATCH_SECONDS = _run(
+    "slackwater_run_batch_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Time from choosing a batch to its visibility.",
+    buckets=_SECONDS,
+)
+RUN_PART_SECONDS = _run(
+    "slackwater_run_part_seconds_total",
+    MetricKind.COUNTER,
+    "Time that each part of batches has taken.",
+    "part",
+)
+RUN_STAGE_SECONDS = _run(
+    "slackwater_run_stage_seconds_total",
+    MetricKind.COUNTER,
+    "Time of all tasks that evaluated a stage, added up.",
+    "stage",
+)
+RUN_STATE_BYTES = _run(
+    "slackwater_run_state_bytes", MetricKind.GAUGE, "What a stage keeps, before compression.", "stage"
+)
+RUN_LOG_RECORDS = _run(
+    "slackwater_run_log_records_total",
+    MetricKind.COUNTER,
+    "Warnings and errors that the process has logged.",
+    "level",
+)
+
+HOPS = ("connector", "sidecar", "pipeline")
+"""Values of the label ``hop``, in the order of the data."""
+LOG_LEVELS = ("warning", "error")
+"""Values of the label ``level``."""
+
+RUN_METRICS: tuple[Metric, ...] = (
+    RUN_STARTED,
+    RUN_COMMIT_LSN,
+    RUN_COMMIT_AGE,
+    RUN_BATCHES,
+    RUN_COVERED_BATCHES,
+    RUN_EVENTS,
+    RUN_TRANSACTIONS,
+    RUN_DOCUMENTS,
+    RUN_DELETES,
+    RUN_DELAY,
+    RUN_HOP_DELAY,
+    RUN_BATCH_SECONDS,
+    RUN_PART_SECONDS,
+    RUN_STAGE_SECONDS,
+    RUN_STATE_BYTES,
+    RUN_LOG_RECORDS,
+)
+"""Everything that a run of a pipeline exposes."""
+
+
 PIPELINES = Metric(
     name="slackwater_pipelines",
     kind=MetricKind.GAUGE,
@@ -209,3 +309,23 @@ def series_of(metric: Metric) -> Iterator[str]:
         yield from (f"{metric.name}_bucket", f"{metric.name}_count", f"{metric.name}_sum")
     else:
         yield metric.name
+
+
+class Distribution:
+    """Counts values by size, as a histogram needs them. Written by one thread, read by any."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """Sum of all values."""
+
+    def observe(self, value: float) -> None:
+        """Counts a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Returns for each upper bound, as text, how many values are not above it; the last is ``+Inf``."""
+        names = [*map(str, self._bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self._counts)), strict=True))

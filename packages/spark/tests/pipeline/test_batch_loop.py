@@ -22,6 +22,7 @@ from slackwater_spark.pipeline.batch_job import BatchResult
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import KnownState
 from slackwater_spark.sink import WriteReport
+from slackwater_spark.source.planner import PlannedCut
 
 Hook = Callable[[], object]
 STAGES = "stages"
@@ -94,6 +95,9 @@ class World:
             transactions=((7, end.lsn, 1_000),),
         )
         return PlannedBatch(header, (BatchTask((), TransactionTable([])),))
+
+    def cuts(self, header: BatchHeader) -> list[PlannedCut]:
+        return [PlannedCut(header.to_lsn, 1_200, 1_500)]
 
     # as jobs
 

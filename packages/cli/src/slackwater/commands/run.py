@@ -9,6 +9,7 @@ import click
 
 from slackwater.findings import show_findings
 from slackwater.pipeline_folders import pipeline_folder
+from slackwater.run_pages import answering
 from slackwater_command.conversion import servers
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output
@@ -54,6 +55,7 @@ SHOWN_SECONDS = 0.001
     is_flag=True,
     help="Declared tables that have no topic count as empty; else they are refused.",
 )
+@setting("run.http", "--http", metavar="HOST:PORT", help="Answer /metrics and /healthz.")
 @click.option("--dry-run", is_flag=True, help="Say what a run would find, and end: nothing is written.")
 @click.pass_context
 def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
@@ -81,23 +83,25 @@ def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
     Passwords and TLS are settings under kafka. and redis., the database of outputs of kind postgres is
     postgres.output_url, the folder of those of kind delta delta.location, the catalogue of those of kind
     iceberg iceberg.catalog, see `slackwater config`. Read on in docs/views.md (the SQL of a view),
-    docs/outputs.md (what the output holds) and docs/runbooks/ended.md (when a run ends).
+    docs/outputs.md (what the output holds), docs/observability.md (what is measured of a run) and
+    docs/runbooks/ended.md (when a run ends).
     """
-    from slackwater_spark.pipeline import run_folder
+    from slackwater_spark.pipeline import RunMonitor, labels_of, run_folder
 
-    settings, output = _run_settings(start_command(ctx)), Output()
+    given = start_command(ctx)
+    settings, output = _run_settings(given), Output()
     folder = pipeline_folder(pipeline)
     if dry_run:
         ctx.exit(_examine(folder, settings, output))
-    with stop_on_signals(f"the run of {folder}") as stop:
+    monitor = RunMonitor(*labels_of(folder))
+
+    def tell(batch: "BatchProgress") -> None:
+        monitor.record_batch(batch)
+        output.progress(batch_line(batch))
+
+    with stop_on_signals(f"the run of {folder}") as stop, answering(given.run.http, monitor):
         try:
-            run_folder(
-                folder,
-                settings,
-                lambda batch: output.progress(batch_line(batch)),
-                stop=stop.event,
-                on_step=output.progress,
-            )
+            run_folder(folder, settings, tell, stop=stop.event, on_step=output.progress)
         finally:
             output.end_progress()
     ctx.exit(stop.exit_code)

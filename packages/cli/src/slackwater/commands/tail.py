@@ -1,12 +1,12 @@
 """``slackwater tail``."""
 
+import json
 import uuid
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Sequence
 from datetime import timedelta
 
 import click
-import orjson
 
 from slackwater.pipelines import open_pipeline_log
 from slackwater.topics import known_topics
@@ -125,7 +125,7 @@ def commit_lines(
         documents = ", ".join(
             f'{{"key": {_text(key)}, "document": {_text(value)}}}' for key, value in changes
         )
-        yield f'{orjson.dumps(head)[:-1].decode()}, "documents": [{documents}]}}'
+        yield f'{json.dumps(head)[:-1]}, "documents": [{documents}]}}'
         return
     at = f"{from_epoch_ms(commit.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC"
     yield f"{format_position(commit.lsn)}  {at}{'' if not commit.xid else f'  xid {commit.xid}'}"
@@ -139,7 +139,7 @@ def _text(data: bytes | None) -> str:
         return "null"
     try:
         text = data.decode()
-        orjson.loads(text)
+        json.loads(text)
     except ValueError:
-        return orjson.dumps(b64encode(data).decode()).decode()
+        return json.dumps(b64encode(data).decode())
     return text

@@ -3,11 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
+from prometheus_client import generate_latest
 
+from slackwater_command.exposition import Samples, make_registry
 from slackwater_control import (
     Delays,
     HopKind,
@@ -18,48 +16,32 @@ from slackwater_control import (
     measure_delays,
 )
 from slackwater_protocol import metrics
-from slackwater_protocol.metrics import Metric, MetricKind
-
-Samples = Iterable[tuple[tuple[str, ...], float]]
-"""Values of the labels, and the value."""
+from slackwater_protocol.metrics import Metric
 
 
 def write_metrics(topology: Topology, leases: Sequence[LeaseStanding]) -> bytes:
     """Writes the metrics in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Cluster(topology, measure_delays(topology), leases))
-    return generate_latest(registry)
+    samples = _samples(topology, measure_delays(topology), leases)
+    return generate_latest(make_registry(metrics.CONTROL_METRICS, samples.__getitem__))
 
 
-class _Cluster(Collector):
-    def __init__(self, topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> None:
-        self._samples: Mapping[Metric, Samples] = {
-            metrics.PIPELINES: _counted(PipelineState, (each.state for each in topology.pipelines)),
-            metrics.VIEW_DELAY: [
-                ((view.source, view.pipeline, view.view), view.delay_ms / 1000)
-                for view in delays.views
-                if view.delay_ms is not None
-            ],
-            metrics.HOP_DELAY: list(_hops(delays)),
-            metrics.CULPRITS: _counted(HopKind, (each.kind for each in delays.culprits)),
-            metrics.PIPELINE_EVENTS: [((each.name,), each.run_events) for each in topology.pipelines],
-            metrics.PIPELINE_DOCUMENTS: [((each.name,), each.run_documents) for each in topology.pipelines],
-            metrics.STATE_BYTES: [
-                ((each.name,), sum(each.state_bytes.values()))
-                for each in topology.pipelines
-                if each.state_bytes
-            ],
-            metrics.LEASES: _counted(LeaseState, (each.state for each in leases)),
-        }
-
-    def collect(self) -> Iterator[Family]:
-        """Yields one family for each metric of the list, in its order."""
-        for metric in metrics.CONTROL_METRICS:
-            kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
-            family = kind(metric.name, metric.help, labels=metric.labels)
-            for labels, value in self._samples[metric]:
-                family.add_metric(labels, value)
-            yield family
+def _samples(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> Mapping[Metric, Samples]:
+    return {
+        metrics.PIPELINES: _counted(PipelineState, (each.state for each in topology.pipelines)),
+        metrics.VIEW_DELAY: [
+            ((view.source, view.pipeline, view.view), view.delay_ms / 1000)
+            for view in delays.views
+            if view.delay_ms is not None
+        ],
+        metrics.HOP_DELAY: list(_hops(delays)),
+        metrics.CULPRITS: _counted(HopKind, (each.kind for each in delays.culprits)),
+        metrics.PIPELINE_EVENTS: [((each.name,), each.run_events) for each in topology.pipelines],
+        metrics.PIPELINE_DOCUMENTS: [((each.name,), each.run_documents) for each in topology.pipelines],
+        metrics.STATE_BYTES: [
+            ((each.name,), sum(each.state_bytes.values())) for each in topology.pipelines if each.state_bytes
+        ],
+        metrics.LEASES: _counted(LeaseState, (each.state for each in leases)),
+    }
 
 
 def _hops(delays: Delays) -> Iterator[tuple[tuple[str, str], float]]:

@@ -19,18 +19,22 @@ if TYPE_CHECKING:
     )
     from slackwater_spark.pipeline.folder import load_pipeline, read_sql
     from slackwater_spark.pipeline.folder_run import run_folder
+    from slackwater_spark.pipeline.monitor import RunMonitor
     from slackwater_spark.pipeline.progress import BatchProgress
     from slackwater_spark.pipeline.runner import run_pipeline
     from slackwater_spark.pipeline.settings import RunSettings
     from slackwater_spark.pipeline.spark_home import default_class_archives
+    from slackwater_spark.pipeline.toml_table import labels_of
 
 __all__ = [
     "BatchProgress",
     "PipelineDefinition",
     "PipelineSql",
+    "RunMonitor",
     "RunSettings",
     "ViewOutput",
     "default_class_archives",
+    "labels_of",
     "load_pipeline",
     "make_class_archive",
     "pipeline_definition",
@@ -53,10 +57,12 @@ _NAMES = {
     ),
     "folder": ("load_pipeline", "read_sql"),
     "folder_run": ("run_folder",),
+    "monitor": ("RunMonitor",),
     "progress": ("BatchProgress",),
     "runner": ("run_pipeline",),
     "settings": ("RunSettings",),
     "spark_home": ("default_class_archives",),
+    "toml_table": ("labels_of",),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

@@ -99,6 +99,7 @@ class BatchLoop:
         now = self.clock.monotonic
         keeper = self.keeper
         batch_id = keeper.state.batch_id + 1
+        cuts = tuple(self.planner.cuts(planned.header))
         planned_at = now()
         result = self.jobs.run(batch_id, planned, self._known_state())
         collected_at = now()
@@ -129,6 +130,8 @@ class BatchLoop:
                 was_covered=report.was_covered,
                 stage_work=result.stage_work(),
                 state_bytes=keeper.state.stage_bytes(),
+                commits=header.transactions,
+                cuts=cuts,
                 seconds=_seconds(
                     plan=planned_at - began,
                     read=result.read_seconds,

@@ -5,6 +5,7 @@ The folder is on a disk of this machine, or wherever ``pyarrow.fs`` reaches; the
 """
 
 import fcntl
+import json
 import os
 import shutil
 import uuid
@@ -14,8 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from slackwater_engine.state.store import DRAFTS, ArrowStore
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
@@ -120,7 +119,7 @@ class Checkpoint:
         """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
         self.check(fingerprint)
         noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
-        self.store.create(CHECKPOINT_FILE, orjson.dumps(noted, option=orjson.OPT_INDENT_2))
+        self.store.create(CHECKPOINT_FILE, json.dumps(noted, indent=2).encode())
         self.check(fingerprint)  # what is there counts: elsewhere two runs may have created it
         identity = self.identity()
         if identity is None:
@@ -185,7 +184,7 @@ class Checkpoint:
         if data is None:
             return None
         try:
-            noted = orjson.loads(data)
+            noted = json.loads(data)
         except ValueError as error:
             raise self._unreadable(str(error)) from error
         if not isinstance(noted, dict):

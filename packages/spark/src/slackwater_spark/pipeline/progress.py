@@ -24,6 +24,7 @@ from slackwater_protocol import (
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
 from slackwater_spark.pipeline.registration import with_checkpoint
 from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.source.planner import PlannedCut
 
 _REPORT_SECONDS: Final = 1.0
 """The time between two reports while there is news."""
@@ -66,6 +67,10 @@ class BatchProgress:
     """What each stage has cost."""
     state_bytes: Mapping[int, int] = field(default_factory=dict)
     """Bytes that each stage keeps after the batch, by its number, before compression."""
+    commits: tuple[tuple[int, int, int], ...] = field(default=(), repr=False)
+    """``(xid, commit LSN, commit time in ms since the epoch)`` of these transactions, in commit order."""
+    cuts: tuple[PlannedCut, ...] = field(default=(), repr=False)
+    """The cuts with which the transactions came to the pipeline, ascending; empty if that is not known."""
 
     @property
     def lag(self) -> timedelta:

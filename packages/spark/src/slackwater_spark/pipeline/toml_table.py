@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline.settings import revision_name
 
 DEFINITION_FILE: Final = "pipeline.toml"
 
@@ -113,6 +114,16 @@ def name_and_revision(definition: TomlTable) -> tuple[str, int]:
         PipelineConfigError: key and reason.
     """
     return definition.topic_name("name"), definition.integer("revision", 1, minimum=1) or 1
+
+
+def labels_of(folder: Path) -> tuple[str, str]:
+    """Reads the name of a folder's pipeline, with its revision, and its source.
+
+    Raises:
+        PipelineConfigError: file, key and reason.
+    """
+    definition = read_definition(folder)
+    return revision_name(*name_and_revision(definition)), definition.topic_name("source")
 
 
 def _shown(value: object) -> str:

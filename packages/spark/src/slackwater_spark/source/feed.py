@@ -293,14 +293,14 @@ class Feed:
         record, options = logged.record, self._options
         if isinstance(record, Cut) and record.timeline == options.timeline:
             self._take_ends(record)
-            self._take_table(record, logged.log_offset)
+            self._take_table(record, logged.log_offset, logged.written_ms)
         elif (
             options.scope is Scope.AGGREGATE  # else partitions do not run ahead of the frontier
             and isinstance(record, AheadMarkers)
             and record.timeline == options.timeline
         ):
             self._take_markers(record)
-            self._take_table(record, logged.log_offset)
+            self._take_table(record, logged.log_offset, logged.written_ms)
         self._log_position = logged.log_offset + 1
 
     def _take_ends(self, cut: Cut) -> None:
@@ -322,8 +322,8 @@ class Feed:
                 raise _changed_partitions(topic, len(histories), partition + 1)
             histories[partition].add(marker.safe_commit_lsn, (marker.safe_offset,))
 
-    def _take_table(self, record: Cut | AheadMarkers, log_offset: int) -> None:
-        segment = make_segment(record, log_offset)
+    def _take_table(self, record: Cut | AheadMarkers, log_offset: int, written_ms: int) -> None:
+        segment = make_segment(record, log_offset, written_ms)
         self._segments.add(segment)
         self._keep(segment, record.transactions)
         if log_offset >= self._stands_at[1]:

@@ -1,7 +1,7 @@
 """Plans batches in the driver: where the next one ends, and what its tasks read."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from slackwater_cdc.records.batch import (
     BatchContent,
@@ -26,6 +26,16 @@ from slackwater_spark.source.position import (
     spans_between,
     windows_between,
 )
+
+
+class PlannedCut(NamedTuple):
+    """When a cut, and the newest transaction of it, came into Kafka; 0: not known."""
+
+    lsn: int
+    ended_ms: int
+    """The END of its newest transaction, milliseconds since the epoch."""
+    written_ms: int
+    """The cut, milliseconds since the epoch."""
 
 
 class Planner:
@@ -136,6 +146,11 @@ class Planner:
             for number, plan in enumerate(plans or [[]])
         )
         return PlannedBatch(header, tuple(tasks))
+
+    def cuts(self, header: BatchHeader) -> list[PlannedCut]:
+        """Returns the cuts that end in a batch, ascending, as far as they are in memory."""
+        found = self.feed.segments.cuts((header.from_lsn, header.to_lsn))
+        return [PlannedCut(each.lsn, each.ended_ms, each.written_ms) for each in found]
 
     def offset(self, data: dict[str, Any]) -> Position:
         """Reads an offset that Spark hands over.

@@ -34,6 +34,10 @@ class Segment:
     """LSNs of snapshots whose rows are true at it."""
     barrier_lsn: int = 0
     """The newest barrier that is known with it; 0: none is."""
+    ended_ms: int = 0
+    """When the END of its newest transaction was written, milliseconds since the epoch; 0: not known."""
+    written_ms: int = 0
+    """When it was written itself, likewise."""
 
     @property
     def is_cut(self) -> bool:
@@ -46,7 +50,7 @@ class Segment:
         return self.has_incremental_rows or bool(self.late_snapshots)
 
 
-def make_segment(record: Cut | AheadMarkers, log_offset: int) -> Segment:
+def make_segment(record: Cut | AheadMarkers, log_offset: int, written_ms: int = 0) -> Segment:
     """Makes a segment of a record."""
     if isinstance(record, AheadMarkers):
         newest = record.transactions[-1].commit_ts_ms if record.transactions else 0
@@ -63,6 +67,8 @@ def make_segment(record: Cut | AheadMarkers, log_offset: int) -> Segment:
         record.has_incremental_rows,
         _exact_snapshots(record.transactions),
         record.barrier_lsn,
+        record.ended_ms,
+        written_ms,
     )
 
 
@@ -183,6 +189,11 @@ class Segments:
         return max(
             (s.event_count for s in self._all if s.event_count is not None and s.lsn <= lsn), default=None
         )
+
+    def cuts(self, window: Window) -> Sequence[Segment]:
+        """Returns the cuts whose LSN lies in a window, ascending."""
+        found = {s.lsn: s for s in reversed(self._all) if s.is_cut and window[0] < s.lsn <= window[1]}
+        return [found[lsn] for lsn in sorted(found)]
 
     def _add_barrier(self, lsn: int) -> None:
         """Adds a barrier, which a record of another sidecar may have named already."""

@@ -1,0 +1,79 @@
+"""What a run of a pipeline answers over HTTP: its metrics, and that it lives."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from slackwater_command.exposition import make_registry
+from slackwater_protocol.metrics import RUN_METRICS
+from slackwater_sidecar.http_server import Answer, HttpServer
+
+if TYPE_CHECKING:  # Spark's libraries take a second to import
+    from slackwater_spark.pipeline import RunMonitor
+
+
+class RunPages:
+    """Answers requests for the pages of one run. Thread-safe.
+
+    Args:
+        monitor: What is measured of it.
+    """
+
+    def __init__(self, monitor: "RunMonitor") -> None:
+        self._registry = make_registry(RUN_METRICS, monitor.read)
+
+    def answer(self, path: str) -> Answer:
+        """Returns the page at a path, without query; one that lists the pages when there is none."""
+        if path == "/metrics":
+            return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
+        if path == "/healthz":
+            return _json(HTTPStatus.OK, {"healthy": True})
+        pages = ["/metrics", "/healthz"]
+        return _json(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": pages})
+
+
+def _json(status: HTTPStatus, content: object) -> Answer:
+    return status, "application/json", json.dumps(content, indent=1).encode() + b"\n"
+
+
+@contextmanager
+def answering(address: str | None, monitor: "RunMonitor") -> Iterator[str | None]:
+    """Answers while the block lasts, and counts what is logged meanwhile.
+
+    Args:
+        address: ``host:port``; port 0: any free one; None: nobody is answered.
+        monitor: What is measured of the run.
+
+    Yields:
+        The address with the port that was chosen; None if nobody is answered.
+
+    Raises:
+        SidecarConfigError: the address is malformed, in use or not this machine's.
+    """
+    if address is None:
+        yield None
+        return
+    server = HttpServer(address, RunPages(monitor))
+    counting = _Counting(monitor)
+    logging.getLogger().addHandler(counting)
+    server.start()
+    try:
+        yield server.address
+    finally:
+        logging.getLogger().removeHandler(counting)
+        server.close()
+
+
+class _Counting(logging.Handler):
+    def __init__(self, monitor: "RunMonitor") -> None:
+        super().__init__(logging.WARNING)
+        self._monitor = monitor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._monitor.count_log_record(record)

@@ -1,0 +1,123 @@
+"""What is measured of a run, for whoever watches it from outside."""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from slackwater_protocol import Clock, SystemClock, epoch_ms, metrics
+from slackwater_protocol.metrics import HOPS, LOG_LEVELS, Distribution, Metric
+
+if TYPE_CHECKING:  # it loads what plans batches, which need not be there before Spark starts
+    from slackwater_spark.pipeline.progress import BatchProgress
+
+Value = float | Distribution
+Values = Iterable[tuple[tuple[str, ...], Value]]
+"""Values of the labels beyond source and pipeline, and the value."""
+
+
+_COUNTED = (
+    metrics.RUN_BATCHES,
+    metrics.RUN_COVERED_BATCHES,
+    metrics.RUN_EVENTS,
+    metrics.RUN_TRANSACTIONS,
+    metrics.RUN_DOCUMENTS,
+    metrics.RUN_DELETES,
+)
+
+
+class RunMonitor:
+    """Counts what a run does, batch by batch; it is told, and asks nobody.
+
+    Told by one thread; any thread may read.
+
+    Args:
+        pipeline: The pipeline's name.
+        source: The source that it reads.
+        clock: The time.
+    """
+
+    def __init__(self, pipeline: str, source: str, clock: Clock | None = None) -> None:
+        self.pipeline = pipeline
+        self.source = source
+        self._clock = clock or SystemClock()
+        self._started = self._clock.now().timestamp()
+        self._newest: BatchProgress | None = None
+        self._counts: Counter[Metric] = Counter()
+        self._parts: defaultdict[str, float] = defaultdict(float)
+        self._stages: defaultdict[int, float] = defaultdict(float)
+        self._delay = Distribution(metrics.RUN_DELAY.buckets)
+        self._hops = {hop: Distribution(metrics.RUN_HOP_DELAY.buckets) for hop in HOPS}
+        self._durations = Distribution(metrics.RUN_BATCH_SECONDS.buckets)
+        self._records = dict.fromkeys(LOG_LEVELS, 0)
+        self._values: Mapping[Metric, Callable[[], Values]] = {
+            metrics.RUN_STARTED: lambda: [((), self._started)],
+            metrics.RUN_COMMIT_LSN: lambda: [((), float(self._newest.commit_lsn if self._newest else 0))],
+            metrics.RUN_COMMIT_AGE: self._commit_age,
+            **{metric: partial(self._count, metric) for metric in _COUNTED},
+            metrics.RUN_DELAY: lambda: [((), self._delay)],
+            metrics.RUN_HOP_DELAY: lambda: [((hop,), values) for hop, values in self._hops.items()],
+            metrics.RUN_BATCH_SECONDS: lambda: [((), self._durations)],
+            metrics.RUN_PART_SECONDS: lambda: [((p,), value) for p, value in sorted(self._parts.items())],
+            metrics.RUN_STAGE_SECONDS: lambda: _by_stage(self._stages),
+            metrics.RUN_STATE_BYTES: lambda: _by_stage(self._newest.state_bytes if self._newest else {}),
+            metrics.RUN_LOG_RECORDS: lambda: [((level,), float(n)) for level, n in self._records.items()],
+        }
+
+    def record_batch(self, batch: "BatchProgress") -> None:
+        """Counts a batch that is visible."""
+        self._counts.update(
+            {
+                metrics.RUN_BATCHES: 1,
+                metrics.RUN_COVERED_BATCHES: int(batch.was_covered),
+                metrics.RUN_EVENTS: batch.events,
+                metrics.RUN_TRANSACTIONS: batch.transactions,
+                metrics.RUN_DOCUMENTS: batch.documents,
+                metrics.RUN_DELETES: batch.deletes,
+            }
+        )
+        for part, seconds in batch.seconds.items():
+            self._parts[part] += seconds
+        for work in batch.stage_work:
+            self._stages[work.stage] += work.total_us / 1_000_000
+        self._durations.observe(sum(batch.seconds.values()))
+        self._delay.observe(max(0.0, batch.lag.total_seconds()))
+        for hop, seconds in hop_seconds(batch).items():
+            self._hops[hop].observe(seconds)
+        self._newest = batch
+
+    def count_log_record(self, record: logging.LogRecord) -> None:
+        """Counts a record of the log; called by any thread, under the lock of a handler."""
+        if record.levelno >= logging.WARNING:
+            self._records["error" if record.levelno >= logging.ERROR else "warning"] += 1
+
+    def read(self, metric: Metric) -> list[tuple[tuple[str, ...], Value]]:
+        """Returns the samples of a metric of :data:`slackwater_protocol.metrics.RUN_METRICS`."""
+        return [((self.source, self.pipeline, *labels), value) for labels, value in self._values[metric]()]
+
+    def _count(self, metric: Metric) -> Values:
+        return [((), float(self._counts[metric]))]
+
+    def _commit_age(self) -> Values:
+        """Nothing before the first batch: an age of 0 would look healthy."""
+        if self._newest is not None:
+            yield (), self._clock.now().timestamp() - self._newest.committed_at.timestamp()
+
+
+def _by_stage(values: Mapping[int, float]) -> Values:
+    return [((str(stage),), float(value)) for stage, value in sorted(values.items())]
+
+
+def hop_seconds(batch: "BatchProgress") -> Mapping[str, float]:
+    """Returns what each hop has added to the delay of the newest transaction of a batch.
+
+    They are missing if it is not known when the transaction came into Kafka and into its cut. Three clocks
+    take part in that: no hop takes less than nothing.
+    """
+    cut = batch.cuts[-1] if batch.cuts else None
+    if cut is None or not cut.ended_ms or not cut.written_ms or cut.lsn != batch.commit_lsn:
+        return {}
+    moments = (epoch_ms(batch.committed_at), cut.ended_ms, cut.written_ms, epoch_ms(batch.visible_at))
+    steps = zip(HOPS, moments, moments[1:], strict=False)
+    return {hop: max(0, end - begin) / 1000 for hop, begin, end in steps}
