@@ -3,7 +3,7 @@
 import os
 import re
 import signal
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ def metrics_of(log: str) -> Mapping[str, float]:
     """The values that the run answers, added up over all labels."""
     found = re.search(r"answering at (?:http://)?([\d.:]+)", log)
     assert found is not None
-    values: Counter[str] = Counter()
+    values: defaultdict[str, float] = defaultdict(float)
     with urlopen(f"http://{found[1]}/metrics", timeout=SECONDS) as answer:
         for family in text_string_to_metric_families(answer.read().decode()):
             for sample in family.samples:
