@@ -61,13 +61,13 @@ def settings_page() -> str:
     """Returns all settings, by section."""
     lines = [
         "# Settings\n",
-        NOTE + "A setting can be given in three ways. A flag of a command wins over the environment, and the "
-        "environment wins over the file `slackwater.toml`. `slackwater config` shows the value of every "
-        "setting here and now, and where it comes from; secrets are masked.\n",
+        NOTE + "You can give a setting in three ways. A flag of a command overrides an environment variable, "
+        "which overrides the file `slackwater.toml`. `slackwater config` shows the current value of every "
+        "setting, and where it comes from. Secrets are masked.\n",
         '```toml\n# slackwater.toml\n[kafka]\nbootstrap = "localhost:9092"\n\n[redis]\n'
         'url = "redis://localhost:6379"\n```\n',
-        "The variable of a setting is `SLACKWATER_`, its section, one or two underscores, and its key, all "
-        "in capitals: `SLACKWATER_KAFKA_BOOTSTRAP`. Durations are numbers of seconds.\n",
+        "The environment variable of a setting is `SLACKWATER_`, its section, one or two underscores, and "
+        "its key, all in capitals: `SLACKWATER_KAFKA_BOOTSTRAP`. Durations are numbers of seconds.\n",
     ]
     section = None
     for field in setting_fields():
@@ -135,9 +135,9 @@ def commands_page() -> str:
     """Returns the help text of every command."""
     lines = [
         "# Commands\n",
-        NOTE + "What `slackwater COMMAND --help` says. Every command ends with one of these exit codes: "
-        f"{_exit_codes()}. [Settings](settings.md) lists what can stand in the environment or in "
-        "`slackwater.toml` instead of a flag.\n",
+        NOTE + "This is the output of `slackwater COMMAND --help`. Every command exits with one of these "
+        f"codes: {_exit_codes()}. [Settings](settings.md) lists the settings that you can give in the "
+        "environment or in `slackwater.toml` instead of a flag.\n",
         *_help(("slackwater",), cli, None),
     ]
     return _page(lines)
@@ -233,18 +233,19 @@ def errors_page() -> str:
     """Returns exit codes, what doctor finds, and the trees of errors."""
     lines = [
         "# Errors\n",
-        NOTE + "A message says what happened, where, and what helps. Commands print it on standard error and "
-        f"end with an exit code: {_exit_codes()}. With `--debug` they print the traceback, too.\n",
-        "\n## What `slackwater doctor` finds\n",
-        "`slackwater doctor --json` names each finding by one of these causes. The text version says "
-        "the same in words, with the evidence and commands that help; [runbooks](../runbooks) go on from "
-        "there.\n",
+        NOTE + "A message states what happened, where, and what to do about it. Commands print it on "
+        f"standard error and exit with one of these codes: {_exit_codes()}. With `--debug` they also print "
+        "the traceback.\n",
+        "\n## Findings of `slackwater doctor`\n",
+        "`slackwater doctor --json` identifies each finding by one of these causes. The text output "
+        "explains the cause, with the evidence and the commands that help. The [runbooks](../runbooks) give "
+        "further instructions.\n",
         "| cause | meaning |\n|---|---|",
         *(f"| `{name}` | {_cell(text)} |" for name, text in _causes()),
         "\n## Errors in Python\n",
-        "Each package has one root, and below it a class for each thing that can be done about an error. An "
-        "error of `…ConfigError` needs another setting or argument, one of `…InputError` other data, one of "
-        "`…StateError` somebody who looks, and one of `…UnavailableError` only another attempt.\n",
+        "Each package has one root exception, with a subclass for each way to react to an error. A "
+        "`…ConfigError` requires a different setting or argument, an `…InputError` different data, a "
+        "`…StateError` an investigation, and an `…UnavailableError` only another attempt.\n",
     ]
     for heading, path in ERROR_MODULES.items():
         lines += [f"\n### {heading}\n", f"```text\n{_tree(ROOT / path)}\n```"]

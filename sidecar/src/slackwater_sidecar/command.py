@@ -28,15 +28,15 @@ class ControlPlane(Protocol):
 StartControlPlane = Callable[[Settings], AbstractContextManager[ControlPlane | None]]
 """Runs one while a block lasts, if the settings say where."""
 
-_HELP = """Find the moments at which all topics of a source agree, and publish them.
+_HELP = """Determine up to which commit all topics of a source are complete, and publish it.
 
-Follows the source's data topics and its transaction topic, works out which transactions are complete,
-and publishes cuts and markers: to the topic NAME.slackwater.cuts, which keeps them, and to Redis, where
-pipelines look for them. Runs until it gets SIGTERM or Ctrl-C, then ends within two seconds; several may
-run for one source. A new one goes on where the topic ends.
+Follows the source's data topics and its transaction topic, determines which transactions are complete, and
+publishes cuts and markers to the topic NAME.slackwater.cuts, which keeps them, and to Redis, where pipelines
+look for them. Runs until SIGTERM or Ctrl-C, and then stops within two seconds. Several sidecars may run for
+one source. A new sidecar resumes from the end of the topic.
 
-The connector needs provide.transaction.metadata=true and, to know when an initial snapshot is complete,
-notification.enabled.channels=sink with notification.sink.topic.name=NAME.notifications.
+The connector needs provide.transaction.metadata=true. To detect when an initial snapshot is complete, it also
+needs notification.enabled.channels=sink with notification.sink.topic.name=NAME.notifications.
 
 \b
 Examples:
@@ -44,7 +44,7 @@ Examples:
   slackwater sidecar --source inv --source crm --http 127.0.0.1:8085        the rest from slackwater.toml
   SLACKWATER_SOURCE=inv SLACKWATER_BOOTSTRAP=... SLACKWATER_REDIS_URL=... slackwater sidecar
 
-One process can follow several sources. What differs between them stands in the settings file:
+One process can follow several sources. Set what differs between them in the settings file:
 
 \b
   sources = ["inv", "crm"]
@@ -52,38 +52,40 @@ One process can follow several sources. What differs between them stands in the 
   tables = ["public.customers"]
   open_after = 60
 
-With --control 127.0.0.1:8086 there is a page that shows sources, pipelines and views of the whole
-cluster, and an API for programs; docs/control-plane.md.
+With --control 127.0.0.1:8086, the sidecar also serves the control plane: a page that shows the sources,
+pipelines and views of the whole cluster, and an API for programs (docs/control-plane.md).
 
-Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
-Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in
-docs/sidecar.md (how it decides) and docs/observability.md (what it measures).
+If something is wrong with a source, `slackwater doctor --source NAME` shows the cause and the remedy.
+Passwords and TLS are settings under kafka. and redis. (see `slackwater config`). For details see
+docs/sidecar.md (how it decides) and docs/observability.md (its metrics).
 """
 
 _OPTIONS = (
     click.option(
-        "--source", "sources", multiple=True, metavar="NAME", help="A connector's topic.prefix; repeat."
+        "--source", "sources", multiple=True, metavar="NAME", help="A connector's topic.prefix; repeatable."
     ),
-    setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers Debezium writes to."),
-    setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where cuts and markers go."),
+    setting(
+        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers that Debezium writes to."
+    ),
+    setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, for cuts and markers."),
     setting("timeline", "--timeline", type=int, help="Raise it when LSNs start over.  [default: 1]"),
     setting(
-        "sidecar.http", "--http", metavar="HOST:PORT", help="Answer /metrics, /healthz, /readyz, /status."
+        "sidecar.http", "--http", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /status."
     ),
     setting(
-        "control.listen", "--control", metavar="HOST:PORT", help="Answer page and API of the control plane."
+        "control.listen", "--control", metavar="HOST:PORT", help="Serve the control plane's page and API."
     ),
     setting("sidecar.evidence", "--evidence", metavar="TABLE=KIND,…", help="counts, overtaken or offsets."),
-    setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables whose topics were renamed."),
+    setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables with renamed topics."),
     setting(
-        "sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Where BEGIN and END are."
+        "sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Topic with BEGIN and END."
     ),
     setting(
         "sidecar.barrier_interval",
         "--barrier-interval",
         type=float,
         metavar="SECONDS",
-        help="All pipelines end a batch so often; 0: never.  [default: 1]",
+        help="All pipelines end a batch this often; 0: never.  [default: 1]",
     ),
     setting(
         "sidecar.workers", "--workers", type=int, metavar="N", help="Processes per source.  [default: 1]"

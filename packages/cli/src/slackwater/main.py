@@ -12,35 +12,35 @@ from slackwater_command.options import general_options
 
 COMMANDS = {
     "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
-    "new": "Write a pipeline to begin with into DIR: a view, its tests, and all that makes a package of it.",
+    "new": "Create a working pipeline in DIR, with a view, its tests and the files of a Python package.",
     "demo": "Run the whole product on this machine for a minute and check every result.",
-    "sidecar": "Find the moments at which all topics of a source agree, and publish them.",
-    "run": "Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.",
-    "certify": "Check every output of a stream processor against the database it came from.",
+    "sidecar": "Determine up to which commit all topics of a source are complete, and publish it.",
+    "run": "Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.",
+    "certify": "Check every output of a stream processor against the database that it is derived from.",
     "test": "Run the tests of a pipeline's views, without servers.",
-    "preview": "Show what the views in DIR say of a running source, and publish nothing.",
-    "explain": "Show by which stages the pipeline in DIR computes its views, and why.",
-    "schema": "Write the tables that a pipeline reads, or compare them with the database.",
-    "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",
-    "commits": "Show a pipeline's commit records: where in its output each transaction begins and ends.",
+    "preview": "Show the results of the views in DIR over a running source, without publishing anything.",
+    "explain": "Show the stages in which the pipeline in DIR computes its views, and explain them.",
+    "schema": "Generate the table declarations of a pipeline, or compare them with the database.",
+    "state": "Inspect the state of a pipeline: sizes, contents, the rows of a key, damage.",
+    "commits": "Show a pipeline's commit records: where each transaction begins and ends in its output.",
     "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
-    "snapshots": "Show at which commit pipelines of a source can be read together, and who is waited for.",
-    "lease": "Show, renew and end leases: views that stay readable at one commit for a reader.",
-    "tail": "Show what commits change in a view, as they become visible.",
+    "snapshots": "Show the commit at which pipelines can be read together, and which one is behind.",
+    "lease": "Show, renew and end leases, which keep views readable at one commit.",
+    "tail": "Show the changes of each commit to a view as they become visible.",
     "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
-    "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
+    "transactions": "Show or abort open Kafka transactions that block the readers of a pipeline.",
     "messaging": "Check that the messages of a service are in their topics.",
-    "indoubt": "Show and decide the prepared transactions that senders of messages have left in a database.",
+    "indoubt": "Show and resolve prepared transactions that message senders have left in a database.",
     "revise": "Compare two revisions of a pipeline, and switch readers from one to the other.",
-    "topology": "Show how sources, tables, pipelines and views are connected, and how far each pipeline is.",
-    "pipeline": "List pipelines; let one start over from the beginning, or remove it.",
-    "delay": "Show how late each view is, hop by hop, and whose fault it is.",
-    "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
-    "doctor": "Say what is wrong with a source, why, and which command helps.",
-    "connector": "Print, check or apply all that a database and Kafka Connect need for a source.",
-    "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",
-    "token": "Make a token for the control plane, for whoever or whatever NAME is.",
-    "archive-classes": "Make pipelines on this machine start in half the CPU time.",
+    "topology": "Show how sources, tables, pipelines and views are connected, and the progress of each.",
+    "pipeline": "List pipelines, reset a pipeline to start over, or delete it.",
+    "delay": "Show how late each view is, hop by hop, and which component causes the delay.",
+    "status": "Show the status of a source: frontier, state, lag, open transactions, pipelines.",
+    "doctor": "Diagnose the problems of a source, with their causes and the commands that fix them.",
+    "connector": "Print, check or apply the configuration that a source needs in database and Kafka Connect.",
+    "source": "Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.",
+    "token": "Create an access token for the control plane, for the person or program NAME.",
+    "archive-classes": "Halve the CPU time that pipelines on this machine need to start.",
     "config": "Show every setting, its value and where the value comes from.",
 }
 """The commands in the order of the help text, each with the first sentence of its own."""
@@ -92,23 +92,23 @@ def cli() -> None:
     """Transactionally consistent views over Debezium change streams, with Kafka, Redis and PySpark.
 
     \b
-    See it work on this machine, in about a minute:
+    Try it on this machine, in about a minute:
       slackwater demo
 
     \b
-    Against servers of your own:
+    Use it with your own servers:
       slackwater sidecar --source inv --bootstrap localhost:9092 --redis-url redis://localhost
       slackwater run pipelines/orders --bootstrap localhost:9092 --redis-url redis://localhost \\
           --checkpoint /var/lib/slackwater/orders
       slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost
       slackwater topology --bootstrap localhost:9092
 
-    Every setting can also stand in the environment (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL, ...) or in
-    slackwater.toml; flags win over the environment, the environment over the file. `slackwater config`
-    lists all settings, their values and where each comes from.
+    You can also set every setting with an environment variable (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL,
+    ...) or in slackwater.toml. Flags override environment variables, which override the file. `slackwater
+    config` lists all settings with their values and where each value comes from.
 
-    `slackwater COMMAND --help` explains a command with examples. Read on in docs/: guarantees.md says what is
-    promised, views.md which SQL a view may use, runbooks/ what to do when something is wrong.
+    `slackwater COMMAND --help` explains a command and gives examples. In docs/, guarantees.md states what is
+    promised, views.md describes the SQL of views, and runbooks/ explains what to do when something is wrong.
     """
 
 

@@ -55,7 +55,7 @@ def pipelines_to_read(command: Command) -> Command:
                 type=click.Choice(KINDS),
                 default=KINDS[0],
                 show_default=True,
-                help="What the outputs of pipelines given by --pipeline are; a folder says it itself.",
+                help="Kind of the outputs of each --pipeline; folders contain this information.",
             ),
             setting(
                 "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the outputs."

@@ -1,6 +1,6 @@
 """Stands at the boundary of a process: turns errors into lines and exit codes.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not there in time, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage or settings, 3 not ready in time, 130 interrupted.
 """
 
 import atexit

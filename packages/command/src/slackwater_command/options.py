@@ -11,18 +11,18 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def general_options(command: Command) -> Command:
     """Adds the settings file, how to log, and tracebacks to a command or to a group of commands."""
     options = [
-        _general(
-            "--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it is there]"
-        ),
+        _general("--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it exists]"),
         _general(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
-            help="Least severe level to log.",
+            help="Lowest level to log.",
         ),
-        _general("--log-file", metavar="FILE", help="Write the log here instead of to standard error."),
-        _general("--log-format", type=click.Choice(["text", "json"]), help="How the log is written."),
+        _general(
+            "--log-file", metavar="FILE", help="Write the log to this file instead of to standard error."
+        ),
+        _general("--log-format", type=click.Choice(["text", "json"]), help="Format of the log."),
         click.option(
-            "--debug", is_flag=True, expose_value=False, help="Show tracebacks. Same as SLACKWATER_DEBUG=1."
+            "--debug", is_flag=True, expose_value=False, help="Show tracebacks; same as SLACKWATER_DEBUG=1."
         ),
     ]
     for option in reversed(options):

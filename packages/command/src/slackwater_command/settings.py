@@ -112,20 +112,20 @@ class KafkaSection(_Section):
     bootstrap: Brokers | None = None
     """Brokers, host:port[,host:port]."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """How to talk to the brokers."""
+    """Protocol for connections to the brokers."""
     sasl_mechanism: str | None = None
     """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, ..."""
     sasl_username: str | None = None
-    """User at the brokers."""
+    """User name for the brokers."""
     sasl_password: SecretStr | None = None
-    """Password at the brokers."""
+    """Password for the brokers."""
     ssl_ca: Path | None = None
-    """File with the certificates to trust."""
+    """File with the trusted certificates."""
     replication_factor: int = -1
-    """Copies of each topic that has to be created; -1: the broker's default."""
+    """Replication factor of topics that are created; -1: the broker's default."""
     keep: Duration = timedelta(minutes=10)
-    """So long topics of emit = "latest" that a pipeline makes keep documents that were replaced, and views
-    can be read where batches ended, but for a minute by which clocks may differ; seconds."""
+    """How long topics with emit = "latest" that a pipeline creates keep replaced documents, in seconds. Views
+    can be read at the ends of batches for this long, less one minute to allow for clock differences."""
     options: dict[str, str] = Field(default_factory=dict)
     """Any other librdkafka properties, by their own names; only in the file."""
 
@@ -147,13 +147,13 @@ class RedisSection(_Section):
     url: RedisUrl | None = None
     """redis://[user[:password]@]host:port[/db], rediss:// for TLS; secret, since it may hold a password."""
     password: SecretStr | None = None
-    """Password, when it shall not stand in the URL."""
+    """Password, if it is not part of the URL."""
     ssl_ca: Path | None = None
-    """File with the certificates to trust; default: what the system trusts."""
+    """File with the trusted certificates; default: those that the system trusts."""
     ssl_certificate: Path | None = None
-    """File with the certificate to show to a server that asks for one."""
+    """File with the client certificate, if the server requires one."""
     ssl_key: Path | None = None
-    """File with the key of that certificate."""
+    """File with the key of the client certificate."""
 
     @model_validator(mode="after")
     def _files_need_tls(self) -> "RedisSection":
@@ -212,52 +212,55 @@ class SidecarSection(_Section):
     """Says how the sidecar works."""
 
     tables: Names | None = None
-    """Tables of the source, schema.table each, comma-separated; default: all, also later ones."""
+    """Tables of the source as schema.table, comma-separated; default: all, including those added later."""
     evidence: TableEvidence = Field(default_factory=dict)
-    """What proves a table complete: TABLE=counts, overtaken or offsets, comma-separated; default: counts."""
+    """Evidence that a table is complete: TABLE=counts, overtaken or offsets, comma-separated; default:
+    counts."""
     topics: TableTexts = Field(default_factory=dict)
-    """TABLE=TOPIC, comma-separated, of tables whose records a transform sends elsewhere."""
+    """TABLE=TOPIC, comma-separated, for tables whose records are routed to other topics by a transform."""
     transaction_topic: str | None = None
-    """Topic with BEGIN and END; default: SOURCE.transaction."""
+    """Topic with BEGIN and END records; default: SOURCE.transaction."""
     notification_topic: str | None = None
     """Topic with the connector's notifications; default: SOURCE.notifications."""
     schema_registry: str | None = None
-    """http://host:port of the registry, when the records are in Avro."""
+    """http://host:port of the schema registry, if the records are in Avro."""
     schema_registry_user: str | None = None
-    """User at the registry."""
+    """User name for the schema registry."""
     schema_registry_password: SecretStr | None = None
-    """Password at the registry."""
+    """Password for the schema registry."""
     http: str | None = None
-    """host:port for /metrics, /healthz, /readyz and /status; port 0: any free one; default: none."""
+    """host:port for /metrics, /healthz, /readyz and /status; port 0: any free port; default: none."""
     workers: int = Field(default=1, ge=1)
-    """Processes that read and decode a source's partitions; 1: the sidecar's own does."""
+    """Processes that read and decode the partitions of a source; 1: the sidecar's own process."""
     publish_interval: Duration = timedelta(milliseconds=5)
-    """Cuts are at least so far apart; seconds."""
+    """Minimum interval between cuts, in seconds."""
     barrier_interval: Duration = timedelta(seconds=1)
-    """From one barrier, where all pipelines end a batch, to the next; commit time in seconds; 0: none."""
+    """Interval between barriers, at which all pipelines end a batch, in seconds of commit time; 0: no
+    barriers."""
     open_after: Duration = timedelta(seconds=5)
-    """A transaction that has been open for longer is named in the status; seconds."""
+    """Transactions that are open for longer than this are listed in the status; seconds."""
     restored_cuts: int = Field(default=2_000, ge=1)
-    """Cuts that are put back into a Redis that lost them."""
+    """Number of cuts that are restored to a Redis that has lost them."""
     of: dict[str, SourceSection] = Field(default_factory=dict)
-    """What differs for one source of several: tables [sidecar.of.SOURCE]; only in the file."""
+    """Settings that differ between several sources, in tables [sidecar.of.SOURCE]; only in the file."""
 
 
 class ControlSection(_Section):
     """Says where and to whom the control plane answers, which a sidecar starts beside itself."""
 
     listen: str | None = None
-    """host:port of page and API; port 0: any free one; default: there is no control plane."""
+    """host:port of the page and the API; port 0: any free port; default: no control plane."""
     tokens: Path | None = None
-    """File of tokens, see `slackwater token`; default: who reaches the port may read, nobody decide."""
+    """File of access tokens, see `slackwater token`; default: anyone who reaches the port can read, and
+    nobody can make decisions."""
     certificate: Path | None = None
-    """File with the certificate to show, and those it is signed by; default: no TLS."""
+    """File with the server certificate and its chain; default: no TLS."""
     key: Path | None = None
-    """File with the key of that certificate."""
+    """File with the key of the server certificate."""
     client_ca: Path | None = None
-    """File with the certificates that clients' have to be signed by; default: clients need none."""
+    """File with the CA certificates for client certificates; default: clients need no certificate."""
     requests_per_second: float = Field(default=50, gt=0)
-    """So many requests of one address are answered, and five times as many at once."""
+    """Requests per second that are answered per client address, with bursts of up to five times as many."""
 
 
 class ConnectSection(_Section):
@@ -268,9 +271,9 @@ class ConnectSection(_Section):
     database_user: str = "slackwater"
     """The connector's user in the source database."""
     database_password: SecretStr | None = None
-    """Its password there."""
+    """Password of this user."""
     database_host: str | None = None
-    """host[:port] under which Kafka Connect finds the source database; default: that of postgres.url."""
+    """host[:port] at which Kafka Connect reaches the source database; default: that of postgres.url."""
 
 
 class PostgresSection(_Section):
@@ -279,10 +282,10 @@ class PostgresSection(_Section):
     url: DatabaseUrl | None = None
     """The source database, postgresql://user:password@host:port/database; secret; for schema and certify."""
     output_url: DatabaseUrl | None = None
-    """The database of outputs of kind postgres; secret. Without a default, since postgres.url is the
+    """The database for outputs of kind postgres; secret. It has no default, because postgres.url is the
     source database."""
     output_password: SecretStr | None = None
-    """Password there, when it shall not stand in the URL."""
+    """Password for postgres.output_url, if it is not part of the URL."""
 
     def output(self) -> PostgresSettings | None:
         """Returns the address of the outputs without a password, and the password, which is the secret."""
@@ -304,11 +307,12 @@ class _LakeSection(_Section):
     """Says what is kept of outputs in a lake."""
 
     options: dict[str, str] = Field(default_factory=dict)
-    """What the lake's library needs to get there, by its own names; only in the file."""
+    """Options of the lake's library, by their own names, such as endpoints and credentials; only in the
+    file."""
     keep: Duration = timedelta(days=1)
-    """So long, at least, every state that the ledger names stays readable; seconds."""
+    """Minimum time for which every state in the ledger stays readable, in seconds."""
     maintain_every: int = Field(default=100, ge=1)
-    """Batches from one compaction, and one removal of what is older, to the next."""
+    """Number of batches between compactions, which also remove older files."""
 
     def _at(self, place: str | None) -> LakeSettings | None:
         if place is None:
@@ -333,7 +337,7 @@ class IcebergSection(_LakeSection):
     """Says where outputs of kind iceberg are."""
 
     catalog: str | None = None
-    """Name of the catalogue; where it is say iceberg.options or pyiceberg's own configuration."""
+    """Name of the catalogue, as configured in iceberg.options or in pyiceberg's own configuration."""
 
     def lake(self) -> LakeSettings | None:
         """Returns the catalogue of the tables. Holds secrets."""
@@ -344,58 +348,58 @@ class RunSection(_Section):
     """Says how a pipeline runs."""
 
     checkpoint: str | None = None
-    """Folder, or address such as ``s3://bucket/folder``, where the pipeline's state is kept."""
+    """Location of the pipeline's state: a folder, or a URL such as ``s3://bucket/folder``."""
     master: str | None = None
-    """Spark master; default: what Spark's own configuration says, else local[*]."""
+    """Spark master; default: from Spark's own configuration, else local[*]."""
     available_now: bool = False
-    """Process what is there, then end."""
+    """Process what exists now, then stop."""
     driver_memory: str | None = None
-    """Heap of Spark's driver; default: what Spark's own configuration says, else 768m."""
+    """Heap of Spark's driver; default: from Spark's own configuration, else 768m."""
     parallelism: int | None = Field(default=None, ge=1)
-    """Tasks of a large batch, and of each of its levels; default: the cores Spark has."""
+    """Number of tasks for a large batch, and for each of its levels; default: the number of Spark's cores."""
     max_events_per_batch: int | None = Field(default=None, ge=1)
-    """Change events at which a batch is closed."""
+    """Number of change events at which a batch is closed."""
     statement_memory: int = Field(default=512, ge=1)
-    """MiB for one SQL statement of a view, in each of Spark's Python processes, which may grow by three times
-    as much meanwhile."""
+    """Memory for one SQL statement of a view, in MiB, in each of Spark's Python processes. A process may grow
+    by three times as much while the statement runs."""
     statement_seconds: float = Field(default=120, gt=0)
-    """CPU seconds after which a SQL statement of a view is ended, and the pipeline with it."""
+    """CPU seconds after which a SQL statement of a view is aborted, and the pipeline with it."""
     longest_lease: Duration = timedelta(days=1)
-    """Leases by which readers would hold states of the views for longer are refused; seconds."""
+    """Longest lease that a pipeline accepts, in seconds; longer ones are refused."""
     allow_missing_tables: bool = False
-    """Tables without a topic count as empty; else a run is refused, since their name may be wrong."""
+    """Treat tables without a topic as empty. Otherwise the run is refused, since a name may be wrong."""
     http: str | None = None
-    """host:port for /metrics and /healthz of the run; port 0: any free one; default: none."""
+    """host:port for /metrics and /healthz of the run; port 0: any free port; default: none."""
     accept_changed_output: bool = False
-    """Go on with output topics that are not as the pipeline left them; what is missing stays missing."""
+    """Continue with output topics that were changed since the last run; missing documents stay missing."""
     index_root: Path | None = None
-    """Local folder for the stages' indexes, a cache; default: with a local master slackwater/indexes in the
-    user's cache folder, so that a restart finds them, else Spark's local folder."""
+    """Local folder for the stages' indexes, which are a cache; default: with a local master,
+    slackwater/indexes in the user's cache folder, so that a restart finds them, else Spark's local folder."""
     class_archive: bool = True
-    """Use the archive of `slackwater archive-classes`, if there is one, with which Spark starts faster."""
+    """Use the archive of `slackwater archive-classes`, if it exists, so that Spark starts faster."""
     spark_log: Path | None = None
-    """File for the log of Spark's JVM, and for all that it and its Python workers print; with
-    log.level = "debug" that is in the log, too."""
+    """File for the log of Spark's JVM and for everything that the JVM and its Python workers print; with
+    log.level = "debug", this also goes to the log."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    """Any other Spark settings; win over spark-defaults.conf and spark-submit; only in the file."""
+    """Any other Spark settings, which override spark-defaults.conf and spark-submit; only in the file."""
 
 
 class LogSection(_Section):
     """Says what is logged, and where."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is logged."""
+    """Lowest level that is logged."""
     file: Path | None = None
-    """Write the log here instead of to standard error."""
+    """Write the log to this file instead of to standard error."""
     format: Literal["text", "json"] = "text"
-    """json: one object per line, with the values of each event as fields."""
+    """Format of the log; json: one object per line, with the values of each event as fields."""
 
 
 class DevSection(_Section):
     """Settings of the local stack."""
 
     folder: Path = Path(".slackwater/dev")
-    """Where the stack keeps its data, logs and state."""
+    """Folder for the data, logs and state of the local stack."""
 
 
 class Settings(_Section):
@@ -404,7 +408,7 @@ class Settings(_Section):
     source: TopicPrefix | None = None
     """The connector's topic.prefix."""
     sources: TopicPrefixes | None = None
-    """Several of them, comma-separated, for one sidecar; instead of source."""
+    """Several sources, comma-separated, for one sidecar; instead of source."""
     timeline: int = Field(default=1, ge=1)
     """Raise it when the database's LSNs start over (failover, restore)."""
     kafka: KafkaSection = KafkaSection()

@@ -12,15 +12,15 @@ from slackwater_command.output import Output
 @click.command("archive-classes")
 @click.pass_context
 def archive_classes(ctx: click.Context) -> None:
-    """Make pipelines on this machine start in half the CPU time.
+    """Halve the CPU time that pipelines on this machine need to start.
 
-    Starts Spark once and keeps the classes that Java loaded, 180 MB, in slackwater/spark in the user's cache
-    folder; takes up to a minute. `slackwater run` with a local master uses them from then on, until Spark or
-    Java is replaced: then run this again. Does nothing if they are there. `run.class_archive = false` has a
-    run do without.
+    Starts Spark once and stores the classes that Java loaded (180 MB) in slackwater/spark in the user's cache
+    folder. This takes up to a minute. From then on, `slackwater run` with a local master uses them until
+    Spark or Java is replaced. Then run this command again. It does nothing if the classes are already stored.
+    Set `run.class_archive = false` to run without them.
 
     \b
-    Example, for an image: as the account that will run the pipeline
+    Example, when you build an image: run it as the user that will run the pipeline
       slackwater archive-classes
     """
     from slackwater_spark.pipeline import default_class_archives, make_class_archive

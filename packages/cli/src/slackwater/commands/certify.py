@@ -23,21 +23,21 @@ from slackwater_protocol import SystemClock
 
 @click.command()
 @click.argument("spec", type=click.Path(exists=True, path_type=Path), metavar="SPEC")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="Brokers.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers.")
 @setting("postgres.url", "--dsn", metavar="URL", help="The source database, for the final state; secret.")
-@click.option("--output-dsn", metavar="URL", help="Where an output table is, if in another database.")
+@click.option("--output-dsn", metavar="URL", help="Database of the output table, if it is a different one.")
 @click.option(
     "--mode",
     type=click.Choice(["oracle", "invariant", "both"]),
     default="oracle",
     show_default=True,
-    help="Judge by committed states, by invariants, or by both.",
+    help="Check against committed states, against invariants, or both.",
 )
 @click.option(
     "--follow",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Watch the output for so long first, and take arrival times as times of visibility.",
+    help="First watch the output for this long, and use arrival times as times of visibility.",
 )
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate here."
@@ -46,7 +46,7 @@ from slackwater_protocol import SystemClock
     "--report",
     "report_file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the report here, too.",
+    help="Also write the report here.",
 )
 @click.pass_context
 def certify(
@@ -58,31 +58,33 @@ def certify(
     json_file: Path | None,
     report_file: Path | None,
 ) -> None:
-    """Check every output of a stream processor against the database it came from.
+    """Check every output of a stream processor against the database that it is derived from.
 
-    SPEC is a certify.toml or a folder with one. Works on any system's output, with LSNs or without: a Kafka
-    topic, a PostgreSQL table, a Delta or Iceberg table. Shares no code with Slackwater's own pipelines.
+    SPEC is a certify.toml or a folder that contains one. Works with the output of any system, with or without
+    LSNs: a Kafka topic, a PostgreSQL table, a Delta or Iceberg table. Shares no code with Slackwater's
+    pipelines.
 
     \b
-    Two ways of judging:
-      oracle     the source's change topics are replayed transaction by transaction, and the view's own SQL is
-                 evaluated on every committed state. Each output has to be one of them (else it is torn), in
-                 order, none lost, none repeated. With LSNs in the output it has to be the state of its LSN.
+    There are two modes:
+      oracle     The change topics of the source are replayed transaction by transaction, and the view's own
+                 SQL is evaluated on every committed state. Each output has to match one of these states
+                 (otherwise it is torn), in order, with none lost and none repeated. If the output carries
+                 LSNs, it has to match the state of its LSN.
       invariant  SQL that holds in every committed state, for each document or for the whole output.
-    With --dsn, the final state is compared with the database itself as well.
+    With --dsn, the final state is also compared with the database itself.
 
     \b
-    certify.toml, paths relative to it:
+    certify.toml, with paths relative to it:
       [output]
       kind = "topic"                          # topic | postgres | delta | iceberg
       name = "orders_with_lines"              # topic, schema.table, or location of the lake table
       commits = "orders_with_lines.commits"   # optional: topic with commit records
-      format = "json"                         # or "debezium": change events, the document is "after"; what
-                                              #   names a schema of the registry in the settings is read so
+      format = "json"                         # or "debezium": change events with the document in "after";
+                                              #   schemas are looked up in the configured schema registry
       lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
-      ledger = "/lake/slackwater/shop_lake"   # optional, of a lake table: location of its pipeline's ledger,
-      table = "shop_views.order_details"      #   and the table's name there; of a table in PostgreSQL
-                                              #   ledger = "shop_tables", the pipeline
+      ledger = "/lake/slackwater/shop_lake"   # optional, for a lake table: location of the pipeline's ledger,
+      table = "shop_views.order_details"      #   and the table's name in it; for a table in PostgreSQL:
+                                              #   ledger = "shop_tables", the name of the pipeline
       [source]
       name = "inv"                            # the connector's topic.prefix
       schema = "schema.sql"                   # CREATE TABLE statements
@@ -90,22 +92,22 @@ def certify(
       sql = "views/orders_with_lines.sql"
       key = ["id"]                            # columns of the output that identify a document
       unordered = []                          # list columns whose order does not count
-      [view.rows]                             # by table: columns that name the document a row belongs to;
-      "inventory.orders" = ["id"]             #   without this table, the view is evaluated whole per commit
+      [view.rows]                             # by table: columns that identify the document of a row; without
+      "inventory.orders" = ["id"]             #   this section, the whole view is evaluated for each commit
       "inventory.order_lines" = ["order_id"]
       [[invariant]]
       name = "line_count is the number of lines"
       scope = "document"                      # or "state": a SELECT of one boolean FROM output
       holds = "line_count = len(lines)"
-      error = "abs(line_count - len(lines))"  # optional: how wrong
+      error = "abs(line_count - len(lines))"  # optional: the size of the error
 
     \b
     Examples:
       slackwater certify pipelines/orders --bootstrap localhost:9092 --dsn postgresql://app@localhost/shop
       slackwater certify peers/flink.toml --bootstrap localhost:9092 --mode both --follow 60 --json flink.json
 
-    Nothing should be written meanwhile, and the output should have caught up: what has not arrived in it
-    counts as lost. The exit code is 0 if the output is clean, 1 if not, 2 for wrong usage.
+    Stop writing to the source and let the output catch up first: changes that have not arrived in the output
+    count as lost. The exit code is 0 if the output is clean, 1 if it is not, and 2 for wrong usage.
     """
     specification, output = load_specification(spec), Output()
     connections = _connections(start_command(ctx), output_dsn)

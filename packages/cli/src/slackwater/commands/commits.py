@@ -37,17 +37,19 @@ _HEAD = ("commit", "committed at (UTC)", "xid", "documents", "where")
 
 @click.command()
 @click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--pipeline", metavar="NAME", help="The pipeline's name, in place of its folder.")
+@click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder.")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the output.")
-@setting("timeline", "--timeline", type=int, help="Of the LSNs that are asked for.  [default: 1]")
+@setting("timeline", "--timeline", type=int, help="Timeline of the given LSNs.  [default: 1]")
 @click.option("--last", type=click.IntRange(min=1), help=f"The newest N records.  [default: {_SHOWN}]")
 @click.option("--from", "from_lsn", metavar="LSN", help="All records from this commit on.")
-@click.option("--follow", is_flag=True, help="Go on with new records until interrupted.")
-@click.option("--where", metavar="TOPIC/PARTITION/OFFSET", help="Say which commit holds that record.")
-@click.option("--lsn", metavar="LSN", help="Say where that commit begins, by topic and partition.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: each record as it is, one per line.")
+@click.option("--follow", is_flag=True, help="Continue with new records until interrupted.")
+@click.option("--where", metavar="TOPIC/PARTITION/OFFSET", help="Show the commit that contains this record.")
+@click.option("--lsn", metavar="LSN", help="Show where this commit begins in each topic and partition.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: the unmodified records, one per line.")
 @click.option(
-    "--schema", type=click.Choice([each.value for each in SchemaLanguage]), help="Print the records' schema."
+    "--schema",
+    type=click.Choice([each.value for each in SchemaLanguage]),
+    help="Print the schema of the records.",
 )
 @click.pass_context
 def commits(  # noqa: PLR0913 - click hands over each option by its name
@@ -62,10 +64,10 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     as_json: bool,
     schema: str | None,
 ) -> None:
-    """Show a pipeline's commit records: where in its output each transaction begins and ends.
+    """Show a pipeline's commit records: where each transaction begins and ends in its output.
 
-    A commit record becomes visible together with the documents that it names. Questions are answered by
-    bisection: few records are read, however many there are.
+    A commit record becomes visible together with the documents that it describes. Records are located by
+    bisection, so only a few records are read, however many there are.
 
     \b
     Examples:

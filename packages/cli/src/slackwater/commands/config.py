@@ -12,19 +12,19 @@ from slackwater_command.output import Output
 def config(invocation: Invocation) -> None:
     """Show every setting, its value and where the value comes from.
 
-    Secrets are masked. Flags of a command are not known here; everything else is what a command started
-    from this folder would use.
+    Secrets are masked. Flags of other commands are not taken into account. All other values are those that a
+    command started in this folder would use.
 
     \b
-    Three ways to say the same, the first one wins:
+    There are three ways to set a value. The first one that is present takes precedence:
       --redis-url redis://localhost:6379        flag of a command
-      SLACKWATER_REDIS_URL=redis://localhost    environment; SLACKWATER_REDIS__URL works, too
-      [redis]                                   slackwater.toml, or the file of --config
+      SLACKWATER_REDIS_URL=redis://localhost    environment; also SLACKWATER_REDIS__URL
+      [redis]                                   slackwater.toml, or the file given by --config
       url = "redis://localhost"                 or SLACKWATER_CONFIG
 
-    Names in the environment: SLACKWATER_, the section, one or two underscores, the key, all in capitals.
-    For bootstrap, checkpoint, master and available_now the section may be left out. A relative path in the
-    file is relative to the file.
+    The name of an environment variable is SLACKWATER_, the section, one or two underscores, and the key, all
+    in capitals. You may omit the section for bootstrap, checkpoint, master and available_now. Relative paths
+    in the file are relative to the location of the file.
     """
     descriptions = {field.path: field.info.description or "" for field in setting_fields()}
     rows = [("setting", "value", "from", "meaning")]

@@ -30,21 +30,26 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _PORT = "5432"
 _OPTIONS = (
-    setting("source", "--source", metavar="NAME", help="The connector's topic.prefix, and its name."),
+    setting("source", "--source", metavar="NAME", help="Both topic.prefix and name of the connector."),
     POSTGRES_URL,
-    click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Captured table; repeat."),
     click.option(
-        "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeat."
+        "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Captured table; repeatable."
+    ),
+    click.option(
+        "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeatable."
     ),
     setting(
-        "connect.database_user", "--user", metavar="NAME", help="Of the connector.  [default: slackwater]"
+        "connect.database_user",
+        "--user",
+        metavar="NAME",
+        help="User of the connector.  [default: slackwater]",
     ),
     click.option(
         "--partitions",
         type=click.IntRange(min=1),
         default=4,
         show_default=True,
-        help="Of each table's topic.",
+        help="Number of partitions of each table's topic.",
     ),
 )
 _CONNECT_URL = setting(
@@ -61,11 +66,11 @@ def _planned(command: Command) -> Command:
 
 @click.group()
 def connector() -> None:
-    """Print, check or apply all that a database and Kafka Connect need for a source.
+    """Print, check or apply the configuration that a source needs in database and Kafka Connect.
 
-    That is a user with the right to replicate and to read, a publication that publishes partitioned tables
-    under their own names, and the configuration of a Debezium connector with transaction metadata, heartbeats
-    and notifications, whose values the declared types of tables understand.
+    It consists of a user with the rights to replicate and to read, a publication that publishes partitioned
+    tables under their own names, and the configuration of a Debezium connector with transaction metadata,
+    heartbeats and notifications, and with value formats that match the declared types of tables.
 
     \b
     Examples:
@@ -73,8 +78,8 @@ def connector() -> None:
       slackwater connector check --source inv --schema inventory --connect-url http://connect:8083
       slackwater connector apply --source inv --schema inventory --connect-url http://connect:8083
 
-    The password of the connector's user is connect.database_password, see `slackwater config`. Read on in
-    docs/connector.md.
+    Set the password of the connector's user with connect.database_password (see `slackwater config`). For
+    details see docs/connector.md.
     """
 
 
@@ -84,7 +89,7 @@ def connector() -> None:
 def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
     """Print the statements for the database and the configuration for Kafka Connect.
 
-    Reads the catalogue only, for the tables of --schema. Passwords are not printed.
+    Only reads the catalogue, for the tables of --schema. Passwords are not printed.
 
     \b
     Example:
@@ -105,9 +110,10 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
 @_CONNECT_URL
 @click.pass_context
 def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
-    """List what the database and the connector lack; with --connect-url the connector that runs, too.
+    """List what is missing in the database and in the connector.
 
-    Reads only. Exit code 1 if there is a problem.
+    With --connect-url, the running connector is checked as well. Changes nothing. The exit code is 1 if there
+    is a problem.
 
     \b
     Example:
@@ -127,11 +133,11 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
 @_CONNECT_URL
 @click.pass_context
 def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
-    """Give the database what it lacks, and Kafka Connect the configuration.
+    """Create what is missing in the database, and configure the connector in Kafka Connect.
 
-    What is there already stays as it is: nothing is dropped, and no right is taken away. Says what it does.
-    Without --connect-url only the database is changed. The user of --postgres-url has to own the tables and
-    may have to be a superuser.
+    Existing objects are kept: nothing is dropped, and no right is revoked. Prints each change. Without
+    --connect-url, only the database is changed. The user of --postgres-url has to own the tables and may have
+    to be a superuser.
 
     \b
     Example:

@@ -15,17 +15,18 @@ from slackwater_protocol import SystemClock, epoch_ms
 
 @click.command()
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
-@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
-    """Show how late each view is, hop by hop, and whose fault it is.
+    """Show how late each view is, hop by hop, and which component causes the delay.
 
-    A view's delay is by how much its newest commit is older than the newest one that its database's sidecar
-    has found complete. Every pipeline on the way adds to it, and every sidecar between two pipelines. Whoever
-    stands still, or adds more than two seconds, is named, with the evidence and what helps.
+    The delay of a view is the difference in age between its newest commit and the newest commit that the
+    sidecar of its database has found complete. Every pipeline on the way adds to the delay, and so does every
+    sidecar between two pipelines. Components that have stopped, or that add more than two seconds, are listed
+    with the evidence and a remedy.
 
-    Exit code: 0 nobody is late, 1 somebody is.
+    The exit code is 0 if nothing is late, and 1 otherwise.
 
     \b
     Examples:
@@ -33,7 +34,7 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
       slackwater delay --source inv
       slackwater delay --json | jq -r '.culprits[].evidence'
 
-    Read on in docs/delay.md.
+    For details see docs/delay.md.
     """
     kafka = kafka_settings(start_command(ctx), "where pipelines register")
     delays = measure_delays(read_topology(kafka, epoch_ms(SystemClock().now()), source))

@@ -19,16 +19,20 @@ if TYPE_CHECKING:  # an extra brings what it needs
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Time of writing."
+    "--seconds", type=click.FloatRange(min=1), default=45.0, show_default=True, help="How long to write."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the random transactions.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random transactions.")
 @click.option(
     "--rate", type=click.FloatRange(min=1), default=2000.0, show_default=True, help="Row changes/s."
 )
 @click.option(
-    "--writers", type=click.IntRange(1, 32), default=4, show_default=True, help="Connections that write."
+    "--writers",
+    type=click.IntRange(1, 32),
+    default=4,
+    show_default=True,
+    help="Number of writing connections.",
 )
-@click.option("--keep", is_flag=True, help="Leave everything up afterwards and say how to look into it.")
+@click.option("--keep", is_flag=True, help="Leave everything running, and print how to inspect it.")
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers here."
 )
@@ -40,35 +44,35 @@ if TYPE_CHECKING:  # an extra brings what it needs
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Data and logs.  [default: a new one in .slackwater/demo]",
+    help="Folder for data and logs.  [default: a new one in .slackwater/demo]",
 )
 @click.pass_context
 def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> None:
     """Run the whole product on this machine for a minute and check every result.
 
     Starts PostgreSQL, Kafka, Connect with Debezium and Redis on free ports, then the sidecar and a pipeline
-    that joins orders with their lines. Several connections write business transactions: inserts,
-    updates, deletes, lines that move to another order, savepoints, roll-backs, some transactions of thousands
-    of rows. In every committed state, line_count and total of each order agree with its lines.
+    that joins orders with their lines. Several connections write business transactions: inserts, updates,
+    deletes, lines that move to another order, savepoints, rollbacks, and some transactions with thousands of
+    rows. In every committed state, line_count and total of each order agree with its lines.
 
     \b
-    In the end it compares
-      (a)  every published document with that invariant,
-      (b)  the final state of the view with PostgreSQL,
-      G1   each published commit with the source's state at its LSN, and
+    At the end it checks
+      (a)  every published document against that invariant,
+      (b)  the final state of the view against PostgreSQL,
+      G1   each published commit against the state of the source at its LSN,
       (c)  how many torn documents a reader without Slackwater would have published from the same topics, and
       (d)  that a consumer in another process, which reads the topics and the output with slackwater_client,
-           was given every transaction whole, once, and in commit order.
+           received every transaction completely, exactly once, and in commit order.
 
-    The exit code is 0 only if something was measured and a, b, d and G1 are without fault. Nothing stays
-    behind but logs, unless --keep is given.
+    The exit code is 0 only if something was measured and a, b, d and G1 found no error. Everything except the
+    logs is removed at the end, unless you give --keep.
 
     \b
     Examples:
       slackwater demo
       slackwater demo --keep --seconds 120 --seed 7
 
-    The pipeline it runs is in pipelines/orders; README.md and docs/guarantees.md say what is shown by this.
+    The pipeline is in pipelines/orders. README.md and docs/guarantees.md explain what the demo shows.
     """
     from slackwater.demo.run import Demo
 

@@ -23,9 +23,8 @@ if TYPE_CHECKING:  # an extra brings it
 def dev() -> None:
     """Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.
 
-    Real servers without containers, on free ports, with data and logs in one folder. Needs Java 17 or
-    later; jars are downloaded once into a cache of the user. For development and tests, not for
-    production.
+    Starts real servers without containers, on free ports, with data and logs in one folder. Needs Java 17 or
+    later. Jars are downloaded once into the user's cache. For development and tests, not for production.
 
     \b
     Example:
@@ -42,21 +41,25 @@ _FOLDER = setting("dev.folder", "--folder", metavar="DIR", help="Data and logs. 
 @_FOLDER
 @setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.  [default: inv]")
 @click.option(
-    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Captured table; repeat. [default: all]"
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="SCHEMA.TABLE",
+    help="Captured table; repeatable. [default: all]",
 )
-@click.option("--database", default="inventory", show_default=True, help="Created when missing.")
+@click.option("--database", default="inventory", show_default=True, help="Database, created if missing.")
 @click.option(
-    "--no-connect", is_flag=True, help="Start no connector, e.g. because the tables are yet to be created."
+    "--no-connect", is_flag=True, help="Start no connector, for example because the tables do not exist yet."
 )
 @click.pass_context
 def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: bool) -> None:
-    """Start what is missing and leave it running.
+    """Start the servers that are not running yet, and leave them running.
 
-    Returns when all servers are ready and the connector runs. Tables must exist; with --no-connect the
-    servers start without connector: create the tables, then call `up` again.
+    Returns when all servers are ready and the connector is running. The tables must exist. With --no-connect,
+    the servers start without a connector, so that you can create the tables and then call `up` again.
 
-    Writes slackwater.toml into the current folder, in which all commands find the servers. One that you have
-    written yourself stays as it is.
+    Writes a slackwater.toml to the current folder, so that all commands find the servers. If you have written
+    this file yourself, it is not changed.
     """
     import slackwater_devstack as devstack
 
@@ -85,7 +88,7 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
 @_FOLDER
 @click.pass_context
 def status_(ctx: click.Context) -> None:
-    """Show what runs, and where. Exit code 1 if nothing does or a server is missing."""
+    """Show the servers and their addresses. The exit code is 1 if any server is not running."""
     import slackwater_devstack as devstack
 
     settings, output = start_command(ctx), Output()
@@ -101,7 +104,7 @@ def status_(ctx: click.Context) -> None:
 @_FOLDER
 @click.pass_context
 def down(ctx: click.Context) -> None:
-    """Stop everything in the folder; data, logs and ports are kept for the next `up`."""
+    """Stop all servers of the folder, and keep data, logs and ports for the next `up`."""
     import slackwater_devstack as devstack
 
     settings, output = start_command(ctx), Output()
@@ -118,7 +121,7 @@ def down(ctx: click.Context) -> None:
 @click.option("--last", type=click.IntRange(min=1), help="Only the last N records.  [default: all]")
 @click.pass_context
 def read(ctx: click.Context, topic: str, last: int | None) -> None:
-    """Print a topic as a read_committed consumer sees it, one JSON line per record, up to its present end.
+    """Print the current records of a topic as a read_committed consumer sees them, one JSON line each.
 
     \b
     Example:

@@ -20,29 +20,31 @@ _SHOWN_PARTITIONS = 12
 
 
 @click.command()
-@click.option("--source", metavar="NAME", help="A connector's topic.prefix.  [default: all of the settings]")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers Debezium writes to.")
+@click.option(
+    "--source", metavar="NAME", help="A connector's topic.prefix.  [default: all configured sources]"
+)
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers that Debezium writes to.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object for each source instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object per source.")
 @click.pass_context
 def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
-    """Say what is wrong with a source, why, and which command helps.
+    """Diagnose the problems of a source, with their causes and the commands that fix them.
 
-    Reads Redis and Kafka, changes nothing, takes a few seconds. For each transaction that has been open for
-    longer than the sidecar's threshold: its xid and commit LSN, since when it is waited for, rows expected
-    and received per table, per partition the first row, the next offset to be read and the end; and the
-    likely cause, with the facts that show it. Pipelines of the source are shown, too: one that has failed or
-    vanished needs attention.
+    Reads Redis and Kafka, changes nothing, and takes a few seconds. For each transaction that has been open
+    for longer than the sidecar's threshold, it shows the xid and commit LSN, since when the sidecar has been
+    waiting, and the expected and received rows per table. For each partition it shows the first row, the next
+    offset to be read and the end. It then gives the likely cause, with the facts that support it. Pipelines
+    of the source are included: one that has failed or vanished needs attention.
 
-    Exit code: 0 healthy, 1 something needs attention.
+    The exit code is 0 if the source is healthy, and 1 if something needs attention.
 
     \b
     Examples:
       slackwater doctor --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
       slackwater doctor --json | jq .findings                 the rest from slackwater.toml
 
-    It names the runbook for what it finds; docs/runbooks/open-transaction.md is the one for a frontier that
-    does not move.
+    Each finding refers to a runbook. For a frontier that does not move, see
+    docs/runbooks/open-transaction.md.
     """
     settings = start_command(ctx, {"sources": source})
     healthy = [_examined(settings, source, as_json=as_json) for source in sources_of(settings)]

@@ -21,19 +21,21 @@ from slackwater_protocol import SystemClock, epoch_ms
 
 @click.command()
 @click.argument("pipeline", metavar="[DIR]", required=False)
-@click.option("--sql", "with_sql", is_flag=True, help="Show the statements that stages evaluate, too.")
+@click.option("--sql", "with_sql", is_flag=True, help="Also show the statements that the stages evaluate.")
 @setting(
     "run.checkpoint",
     "--checkpoint",
     metavar="DIR",
-    help="Show what stages keep in this checkpoint, too.",
+    help="Also show what the stages keep in this checkpoint.",
 )
-@click.option("--sharing", is_flag=True, help="Show which stages several pipelines have, instead of one DIR.")
+@click.option(
+    "--sharing", is_flag=True, help="Show stages that several pipelines have in common; without DIR."
+)
 @setting(
-    "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="For --sharing: the brokers of pipelines."
+    "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="For --sharing: the brokers of the pipelines."
 )
-@click.option("--source", metavar="NAME", help="For --sharing: only what begins at this source.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object, statements included.")
+@click.option("--source", metavar="NAME", help="For --sharing: only this source and what is derived from it.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object, including the statements.")
 @click.pass_context
 def explain(
     ctx: click.Context,
@@ -43,14 +45,15 @@ def explain(
     source: str | None,
     as_json: bool,
 ) -> None:
-    """Show by which stages the pipeline in DIR computes its views, and why.
+    """Show the stages in which the pipeline in DIR computes its views, and explain them.
 
-    For each stage: what it is keyed by, which columns of which tables it reads, what it keeps, what it
-    computes when something changes, where its results go, and which views have it in common. For each view:
-    topic, record key, columns. Needs no server. A view that is not supported is refused with its place.
+    For each stage, shows its key, the columns that it reads from each table, the state that it keeps, what it
+    computes when something changes, where its results go, and which views share it. For each view, shows the
+    topic, record key and columns. Needs no server. An unsupported view is rejected, with its place in the
+    file.
 
-    With --sharing: which pipelines of a source compute and keep the same, as they have registered, and what
-    one pipeline with all of their views would save.
+    With --sharing, shows what several pipelines of a source compute and keep in common, according to their
+    registrations, and what a single pipeline with all of their views would save.
 
     \b
     Examples:
@@ -59,8 +62,8 @@ def explain(
       slackwater explain pipelines/shop --checkpoint /var/lib/slackwater/shop
       slackwater explain --sharing --bootstrap localhost:9092
 
-    docs/views.md says what a view may contain, docs/state.md what the stages keep, docs/sharing.md what is
-    computed once.
+    docs/views.md describes what a view may contain, docs/state.md what the stages keep, and docs/sharing.md
+    what is computed only once.
     """
     if (pipeline is None) != sharing:
         raise click.UsageError("give the folder of a pipeline, or --sharing")

@@ -21,19 +21,19 @@ _COMMITTED, _NOT_COMMITTED = "has committed it", "has not committed it"
 
 @click.group()
 def indoubt() -> None:
-    """Show and decide the prepared transactions that senders of messages have left in a database.
+    """Show and resolve prepared transactions that message senders have left in a database.
 
     A service that dies between PREPARE TRANSACTION and COMMIT PREPARED leaves a transaction that keeps its
-    locks and holds back VACUUM until somebody decides about it. Its next start under the same name does; this
-    command is for services that do not come back. What became of a transaction stands in the sender's topic
-    of outcomes.
+    locks and holds back VACUUM until it is resolved. The service resolves it at its next start under the same
+    name. Use this command for services that do not come back. The sender's outcome topic records whether the
+    messages of each transaction were committed.
 
     \b
     Examples:
       slackwater indoubt list --postgres-url postgresql://app@localhost/shop --bootstrap localhost:9092
       slackwater indoubt resolve --sender billing-1
 
-    Read on in docs/messaging.md.
+    For details see docs/messaging.md.
     """
 
 
@@ -50,11 +50,11 @@ def _of_both(command: Command) -> Command:
 @click.option("--json", "as_json", is_flag=True, help="For tools: one object per prepared transaction.")
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    """Show all prepared transactions of the server, and what Kafka says about those of senders.
+    """Show all prepared transactions of the server, and what Kafka knows about those of senders.
 
-    A sender at work has one for some milliseconds: look at how long it is there. Without brokers Kafka is not
-    asked. Those that no sender has made are named, too: they keep locks like any other. The exit code is 1 if
-    there is any.
+    An active sender has a prepared transaction only for some milliseconds, so look at the age. Without
+    brokers, Kafka is not queried. Transactions that were not created by a sender are listed as well, because
+    they keep locks like any other. The exit code is 1 if there is any.
 
     \b
     Examples:
@@ -76,15 +76,17 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @indoubt.command("resolve")
 @_of_both
-@click.option("--sender", "senders", multiple=True, metavar="NAME", help="The sender's name; repeat.")
-@click.option("--all", "is_all", is_flag=True, help="All senders that have left something in this database.")
+@click.option("--sender", "senders", multiple=True, metavar="NAME", help="Name of the sender; repeatable.")
+@click.option(
+    "--all", "is_all", is_flag=True, help="All senders with prepared transactions in this database."
+)
 @click.pass_context
 def resolve_(ctx: click.Context, senders: tuple[str, ...], is_all: bool) -> None:
-    """Commit or roll back what senders have left prepared, as Kafka has decided.
+    """Commit or roll back the prepared transactions of senders, according to the outcome in Kafka.
 
-    Takes over the sender's name in Kafka for a moment, as its next start would. A service that is at work
-    under the name is not harmed: its transaction in hand is decided, too, and it gets an error for it or for
-    its next one, of which nothing remains.
+    Takes over the sender's name in Kafka for a moment, as its next start would. This does not harm a service
+    that is active under the name: its current transaction is resolved too, and it receives an error for this
+    or for its next transaction, of which nothing remains.
 
     \b
     Examples:

@@ -15,17 +15,19 @@ from slackwater_protocol import SystemClock, commit_id, epoch_ms, from_epoch_ms
 
 
 def _brokers(command: Command) -> Command:
-    option = setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+    option = setting(
+        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines."
+    )
     return option(command)
 
 
 @click.group()
 def lease() -> None:
-    """Show, renew and end leases: views that stay readable at one commit for a reader.
+    """Show, renew and end leases, which keep views readable at one commit.
 
     `slackwater read --level repeatable` takes a lease on the newest commit at which all of its pipelines can
-    be read. From then on they keep that state, whatever comes later, until the lease is over: at its time, or
-    when it is ended here. It costs space: topics keep documents that were replaced, lakes their snapshots.
+    be read. From then on, the pipelines keep that state until the lease expires or you end it here. This
+    costs space: topics keep replaced documents, and lakes keep their snapshots.
 
     \b
     Examples:
@@ -35,21 +37,21 @@ def lease() -> None:
       slackwater lease renew 4f0c2a91d3e7 --for 3600
       slackwater lease end 4f0c2a91d3e7
 
-    Read on in docs/reading.md.
+    For details see docs/reading.md.
     """
 
 
 @lease.command("list")
 @_brokers
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON array.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON array.")
 @click.pass_context
 def list_leases(ctx: click.Context, as_json: bool) -> None:
-    """Show the leases that are not over, in the order in which they end.
+    """List the active leases in the order in which they expire.
 
     \b
-      held     all of its pipelines keep their views readable at its commit
-      taken    one of them has not answered yet; only a pipeline that runs does
-      refused  one of them does not
+      held     all of its pipelines keep their views readable at the commit
+      taken    at least one of them has not answered yet; only running pipelines answer
+      refused  at least one of them does not keep that state
 
     \b
     Examples:
@@ -76,14 +78,14 @@ def list_leases(ctx: click.Context, as_json: bool) -> None:
     "seconds",
     type=click.FloatRange(min=1),
     required=True,
-    help="Seconds from now on.",
+    help="Seconds from now until the lease expires.",
     metavar="SECONDS",
 )
 @click.pass_context
 def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
-    """Let a lease end later, or sooner: so many seconds from now on.
+    """Change the time at which a lease expires.
 
-    Waits until its pipelines have agreed; if one of them does not, the lease is as it was.
+    Waits until its pipelines have agreed. If one of them does not agree, the lease is unchanged.
 
     \b
     Example:
@@ -100,7 +102,7 @@ def renew(ctx: click.Context, lease_id: str, seconds: float) -> None:
 @click.argument("lease_id", metavar="ID")
 @click.pass_context
 def end(ctx: click.Context, lease_id: str) -> None:
-    """End a lease now, also one of somebody else: its readers find that the state is no longer kept.
+    """End a lease now, even if it is somebody else's: its readers find that the state is no longer kept.
 
     \b
     Example:

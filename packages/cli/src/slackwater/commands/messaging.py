@@ -26,7 +26,7 @@ def messaging() -> None:
       slackwater messaging audit --since 1h --topic paid --id key \\
           --query "SELECT id, paid_at FROM payments WHERE paid_at >= %(start)s AND paid_at < %(end)s"
 
-    Read on in docs/messaging.md.
+    For details see docs/messaging.md.
     """
 
 
@@ -54,29 +54,31 @@ class _Moment(click.ParamType[datetime | timedelta]):
 @messaging.command()
 @POSTGRES_URL
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the topics.")
-@click.option("--query", required=True, metavar="SQL", help="SELECTs id and time of commit; see above.")
-@click.option("--topic", "topics", multiple=True, required=True, help="Where the messages go; repeat.")
+@click.option("--query", required=True, metavar="SQL", help="SELECT of id and commit time; see above.")
+@click.option("--topic", "topics", multiple=True, required=True, help="Topic of the messages; repeatable.")
 @click.option(
     "--id",
     "place",
     default="key",
     show_default=True,
     metavar="WHERE",
-    help="Where a record has the id: key, header:NAME, or value:FIELD of JSON.",
+    help="Location of the id in a record: key, header:NAME, or value:FIELD of JSON.",
 )
 @click.option(
-    "--since", type=_Moment(), default="1h", show_default=True, help="Where the window begins: time, or ago."
+    "--since", type=_Moment(), default="1h", show_default=True, help="Start of the window: a time, or an age."
 )
-@click.option("--until", type=_Moment(), default="1m", show_default=True, help="Where it ends: time, or ago.")
+@click.option(
+    "--until", type=_Moment(), default="1m", show_default=True, help="End of the window: a time, or an age."
+)
 @click.option(
     "--late-after",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="A message that comes so long after its commit is late.",
+    help="Messages that arrive this long after their commit are late.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For tools: one object with all ids.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object with all ids.")
 @click.pass_context
 def audit(  # noqa: PLR0913 - click hands over each option by its name
     ctx: click.Context,
@@ -88,15 +90,15 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
     late_after: float,
     as_json: bool,
 ) -> None:
-    """Compare what a database has committed with what its topics hold, over a window of time.
+    """Compare what a database has committed with what its topics contain, over a window of time.
 
-    Reports messages that were lost, repeated, shown without their data (ghosts), or late. Changes nothing.
-    Ways of sending that can lose messages need such a check; those that cannot may be checked by it.
+    Reports messages that were lost, repeated, published without their data (ghosts), or late. Changes
+    nothing. If your way of sending can lose messages, you need this check. Otherwise it is optional.
 
-    The query returns two columns, the id of each message and when it was committed, for messages from
-    %(start)s on and before %(end)s. It is asked for ten minutes more on both sides, and topics are read from
-    ten minutes before the window on: so much may clocks differ and transactions last. Records without an id
-    are passed over.
+    The query returns two columns, the id of each message and the time of its commit, for messages in the
+    interval from %(start)s (inclusive) to %(end)s (exclusive). To allow for clock differences and long
+    transactions, the interval is extended by ten minutes on both sides, and topics are read from ten minutes
+    before the window. Records without an id are ignored.
 
     The exit code is 1 if a message is lost, repeated or a ghost.
 

@@ -13,24 +13,24 @@ from slackwater_command.output import Output
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--name", metavar="NAME", help="The pipeline's name.  [default: that of the folder]")
+@click.option("--name", metavar="NAME", help="Name of the pipeline.  [default: name of the folder]")
 @setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.  [default: inv]")
 @click.pass_context
 def new(ctx: click.Context, folder: Path, name: str | None) -> None:
-    """Write a pipeline to begin with into DIR: a view, its tests, and all that makes a package of it.
+    """Create a working pipeline in DIR, with a view, its tests and the files of a Python package.
 
-    The pipeline works as it is. Put your own tables into schema.sql (`slackwater schema pull` writes them)
-    and your own views into views/; `slackwater test DIR` tells at any time whether they do what tests/ says.
+    Replace the example with your own tables in schema.sql (`slackwater schema pull` generates them) and your
+    own views in views/. `slackwater test DIR` checks at any time whether the views pass the tests in tests/.
 
-    DIR is also a Python project: built as a wheel it can be installed like any package, and is then run by
-    name and version. Needs no server. Nothing is written over: DIR must be new or empty.
+    DIR is also a Python project. You can build a wheel from it, install it like any other package, and run
+    the pipeline by name and version. Needs no server. Nothing is overwritten: DIR must be new or empty.
 
     \b
     Example:
       slackwater new revenue
       slackwater test revenue
 
-    Read on in docs/packages.md.
+    For details see docs/packages.md.
     """
     settings, output = start_command(ctx), Output()
     if folder.is_dir() and any(folder.iterdir()):

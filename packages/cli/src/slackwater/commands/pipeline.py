@@ -15,18 +15,20 @@ from slackwater_protocol import SystemClock, epoch_ms
 
 
 def _brokers(command: Command) -> Command:
-    option = setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+    option = setting(
+        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines."
+    )
     return option(command)
 
 
 def _checkpoint(command: Command) -> Command:
-    text = "Where its state is, if not where the pipeline said."
+    text = "Location of its state, if it is not the registered one."
     return setting("run.checkpoint", "--checkpoint", metavar="DIR", help=text)(command)
 
 
 @click.group()
 def pipeline() -> None:
-    """List pipelines; let one start over from the beginning, or remove it.
+    """List pipelines, reset a pipeline to start over, or delete it.
 
     \b
     Examples:
@@ -34,20 +36,20 @@ def pipeline() -> None:
       slackwater pipeline reset orders
       slackwater pipeline delete orders.v2 --outputs
 
-    Read on in docs/topology.md.
+    For details see docs/topology.md.
     """
 
 
 @pipeline.command("list")
 @_brokers
-@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON array.")
+@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON array.")
 @click.pass_context
 def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> None:
-    """List the pipelines that have registered, a line each, also those that do not run.
+    """List all registered pipelines, including those that are not running.
 
-    What the states mean says `slackwater topology --help`; --json writes what the control plane answers at
-    /api/v1/pipelines.
+    `slackwater topology --help` explains the states. The JSON output is that of /api/v1/pipelines of the
+    control plane.
 
     \b
     Examples:
@@ -105,21 +107,22 @@ def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequen
 @_brokers
 @_checkpoint
 @click.argument("name", metavar="NAME")
-@click.option("--yes", is_flag=True, help="Do it, without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def reset(ctx: click.Context, name: str, yes: bool) -> None:
-    """Let a pipeline start over: remove its state, its outputs with their commit records, and its progress.
+    """Reset a pipeline to start over: remove its state, its outputs, commit records and progress.
 
-    NAME has the revision, as in orders.v2. The next `slackwater run` makes topics and tables anew, and reads
-    the source's topics from their beginning. To consumers they are other topics: whoever has kept positions
-    in the old ones begins anew, too. To let readers go on meanwhile, build the views beside the old ones
-    instead, with a higher revision: docs/revisions.md.
+    NAME includes the revision, as in orders.v2. The next `slackwater run` creates the topics and tables
+    again, and reads the source's topics from the beginning. For consumers these are different topics: a
+    consumer with stored offsets has to start over, too. If readers should not be interrupted, build the views
+    beside the old ones instead, with a higher revision (docs/revisions.md).
 
-    State is never forgotten alone: documents would stay in the output that the views no longer have. Refused
-    while the pipeline runs, while other pipelines read its output, while readers are switched to it, and
-    while a lease needs what it shows. What will be removed is shown first. Killed in the middle, ask again:
-    until it is done, runs are refused, and none goes on wrong. Tables of lakes, and a checkpoint that is not
-    found from here, are named, and removed by you before it can start over.
+    The state is never removed without the outputs, because the output would keep documents that the views no
+    longer contain. The command is refused while the pipeline runs, while other pipelines read its output,
+    while readers are switched to it, and while a lease needs its state. It first shows what will be removed.
+    If it is killed halfway, run it again: until it has finished, runs are refused, and none continues from a
+    wrong state. Lake tables, and checkpoints that cannot be reached from here, are listed. Remove them
+    yourself before the pipeline can start over.
 
     \b
     Examples:
@@ -135,16 +138,16 @@ def reset(ctx: click.Context, name: str, yes: bool) -> None:
 @_brokers
 @_checkpoint
 @click.argument("name", metavar="NAME")
-@click.option("--outputs", is_flag=True, help="Remove its topics and tables, progress and state, too.")
-@click.option("--yes", is_flag=True, help="Remove them, without asking.")
+@click.option("--outputs", is_flag=True, help="Also remove its topics and tables, progress and state.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def delete(ctx: click.Context, name: str, outputs: bool, yes: bool) -> None:
-    """Remove a pipeline that will never run again from the picture, and free its name.
+    """Remove a pipeline that will never run again from the topology, and free its name.
 
-    NAME has the revision, as in orders.v2. Without --outputs nothing else is removed: neither its checkpoint
-    nor its outputs, and there is nothing to ask. Refused while it runs, and while other pipelines read its
-    output; with --outputs also while readers are switched to it, and while a lease needs what it shows.
-    Readers who name its topics or tables themselves are not known.
+    NAME includes the revision, as in orders.v2. Without --outputs, neither the checkpoint nor the outputs are
+    removed, and you are not asked for confirmation. The command is refused while the pipeline runs, and while
+    other pipelines read its output; with --outputs also while readers are switched to it, and while a lease
+    needs its state. Readers that use its topics or tables directly cannot be detected.
 
     \b
     Examples:

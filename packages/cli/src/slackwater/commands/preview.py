@@ -31,19 +31,19 @@ MOST_EVENTS = 50_000
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Documents that are shown at once.",
+    help="Number of documents that are shown at once.",
 )
-@click.option("--commits", type=click.IntRange(min=1), metavar="N", help="End after so many transactions.")
+@click.option("--commits", type=click.IntRange(min=1), metavar="N", help="Stop after N transactions.")
 @click.pass_context
 def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -> None:
-    """Show what the views in DIR say of a running source, and publish nothing.
+    """Show the results of the views in DIR over a running source, without publishing anything.
 
-    Reads the source's topics from their beginning, whole transactions only, and computes the views in this
-    process: no Spark, no checkpoint, no output, and nothing is registered. Then it goes on with each
-    transaction as it comes, until Ctrl-C. A sidecar has to work for the source.
+    Reads the source's topics from the beginning, whole transactions only, and computes the views in this
+    process, without Spark, checkpoint, output or registration. It then continues with each new transaction
+    until you press Ctrl-C. A sidecar has to be running for the source.
 
-    All rows that the views read are kept in memory: meant for sources of some hundred thousand rows. The
-    connector's records have to be in JSON.
+    All rows that the views read are kept in memory, so this is meant for sources of a few hundred thousand
+    rows. The connector's records have to be in JSON.
 
     \b
     Examples:

@@ -41,20 +41,22 @@ from slackwater_protocol import (
 @click.command()
 @pipelines_to_read
 @click.option("--views", metavar="NAME,…", help="Views, or output topics or tables.  [default: all]")
-@click.option("--lsn", metavar="LSN", help="As of this commit: 0/153D218, or as a number.")
+@click.option("--lsn", metavar="LSN", help="Read as of this commit: 0/153D218, or a decimal number.")
 @click.option(
     "--switched",
     is_flag=True,
-    help="Of each --pipeline NAME, without a revision, the one that readers were switched to.",
+    help="Read the revision of each --pipeline NAME (without revision) that readers are switched to.",
 )
-@click.option("--latest", is_flag=True, help="As of the newest commit that all of them show; the default.")
+@click.option(
+    "--latest", is_flag=True, help="Read as of the newest commit that all of them show; the default."
+)
 @click.option(
     "--level",
     type=click.Choice([level.value for level in ReadLevel]),
     default=ReadLevel.COMMITTED.value,
     show_default=True,
-    help="committed: all of one commit; uncommitted: each pipeline at its newest; repeatable: of one commit "
-    "that stays readable, see --for.",
+    help="committed: everything as of one commit; uncommitted: each pipeline at its newest commit; "
+    "repeatable: as of one commit that stays readable, see --for.",
 )
 @click.option(
     "--for",
@@ -63,26 +65,28 @@ from slackwater_protocol import (
     default=600,
     show_default=True,
     metavar="SECONDS",
-    help="How long the commit of --level repeatable stays readable: takes a lease.",
+    help="With --level repeatable: how long the commit stays readable. Takes a lease.",
 )
 @click.option(
-    "--lease", "lease_id", metavar="ID", help="As of the commit of this lease; see `slackwater lease`."
+    "--lease", "lease_id", metavar="ID", help="Read as of the commit of this lease; see `slackwater lease`."
 )
 @click.option(
     "--key",
     "keys",
     metavar="COLUMN=VALUE",
     multiple=True,
-    help="Only the document of this key; once for each column of it.",
+    help="Only the document with this key; repeat for each column of the key.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=30,
     show_default=True,
-    help="Seconds to look for a commit that several pipelines show.",
+    help="Seconds to look for a commit that all pipelines show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For tools: one object, documents as they are.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="For tools: one JSON object with the unmodified documents."
+)
 @click.pass_context
 def read(  # noqa: PLR0913 - click hands over each option by its name
     ctx: click.Context,
@@ -102,14 +106,14 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
 ) -> None:
     """Show views as of one commit: documents of one pipeline, or of several of one source.
 
-    All documents are of the same commit of the database, whether the outputs are topics, tables in
-    PostgreSQL or tables in a lake, and also if some of the pipelines read what others of them publish. With
-    --lsn that is the commit, as long as the outputs keep its state; else the newest one at which all of the
-    pipelines can be read. One that is behind holds up only reads of its own views, and the message names
-    it. With --level uncommitted nothing is waited for: each pipeline is shown at a commit of its own, and
-    the answer says at which. With --level repeatable all of it can be read again later, with --lease and
-    the id that the answer has: the pipelines keep that state. Each document is a line of JSON; one that
-    needs a schema registry is its bytes in base64.
+    All documents show the same commit of the database, whether the outputs are topics, tables in PostgreSQL
+    or tables in a lake, and even if some of the pipelines read the output of others. With --lsn, you choose
+    the commit; the outputs must still keep its state. Otherwise it is the newest commit at which all of the
+    pipelines can be read. A pipeline that is behind delays only reads of its own views, and is named in the
+    message. With --level uncommitted, the command waits for nothing: it shows each pipeline at a commit of
+    its own, and reports these commits. With --level repeatable, the pipelines keep the state, so that you can
+    read it again later with --lease and the id in the answer. Each document is one line of JSON. Documents
+    that need a schema registry are shown as their bytes in base64.
 
     \b
     Examples:
@@ -120,19 +124,19 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
       slackwater read pipelines/orders pipelines/stock --level uncommitted
       slackwater read pipelines/orders pipelines/stock --level repeatable --for 3600
       slackwater read pipelines/stock --lease 4f0c2a91d3e7
-      slackwater read --pipeline shop --switched               in the revision that readers read
+      slackwater read --pipeline shop --switched               the revision that readers are switched to
 
     \b
-    A value of --key that looks like a number, true, false or null is one; everything else is a text.
-    A text that looks like a number stands in quotes: --key 'code="17"'.
+    A value of --key that looks like a number, true, false or null is read as such, and all others as text.
+    Put text that looks like a number in quotes: --key 'code="17"'.
 
     \b
     Exit codes:
-      0  shown      1  failed, or that state is not kept
+      0  shown      1  failed, or that state is no longer kept
       2  wrong usage or settings      3  the commit is not visible yet (see `slackwater wait`)
 
-    Outputs in PostgreSQL are found by postgres.output_url, those in lakes by delta.location and
-    iceberg.catalog, see `slackwater config`. docs/reading.md says what the levels promise.
+    The locations of outputs are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog
+    for lakes (see `slackwater config`). docs/reading.md describes what the levels promise.
     """
     _check_options(lsn, lease_id, latest=latest, level=ReadLevel(level))
     settings = start_command(ctx)

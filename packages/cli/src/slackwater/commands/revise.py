@@ -62,34 +62,34 @@ Compared = Mapping[str, tuple[CommitPosition, DocumentComparison]]
 def revise() -> None:
     """Compare two revisions of a pipeline, and switch readers from one to the other.
 
-    A pipeline whose views change is built anew beside the old one: `revision = 2` in pipeline.toml, and
-    `slackwater run` again. Both publish at the commits of the same source, so what they say can be compared
-    commit by commit before any reader moves. Readers of topics, of tables in PostgreSQL and of lakes then
-    move at one commit, and back as easily.
+    When the views of a pipeline change, you build the pipeline again beside the old one: set `revision = 2`
+    in pipeline.toml and start `slackwater run`. Both revisions publish at the commits of the same source, so
+    you can compare them commit by commit before any reader moves. Readers of topics, of tables in PostgreSQL
+    and of lakes then move at one commit, and can move back just as easily.
 
     \b
-    The way:
+    Typical sequence:
       slackwater revise switch shop --to 1                 once, before there is a second revision
       slackwater run pipelines/shop --checkpoint …         with revision = 2; leave revision 1 running
-      slackwater revise rollout shop --to 2                follows it, compares, and switches
-      slackwater revise switch shop --to 1                 takes it back
-      slackwater revise retire shop --revision 1           when nobody will want to go back
+      slackwater revise rollout shop --to 2                waits for it, compares, and switches
+      slackwater revise switch shop --to 1                 switches back
+      slackwater revise retire shop --revision 1           when nobody will need to switch back
 
-    Read on in docs/revisions.md.
+    For details see docs/revisions.md.
     """
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
-@click.option("--revisions", metavar="OLD,NEW", help="Which two.  [default: the two newest]")
-@click.option("--views", metavar="NAME,…", help="Only these.  [default: all that both have]")
+@click.option("--revisions", metavar="OLD,NEW", help="The revisions to compare.  [default: the two newest]")
+@click.option("--views", metavar="NAME,…", help="Only these views.  [default: all that both have]")
 @click.option(
     "--key",
     "keys",
     metavar="VIEW=COLUMN,…",
     multiple=True,
-    help="The columns that tell documents of a view apart; without, whole documents are counted.",
+    help="Columns that identify the documents of a view; without them, whole documents are counted.",
 )
 @click.option(
     "--timeout",
@@ -98,7 +98,7 @@ def revise() -> None:
     show_default=True,
     help="Seconds to look for a commit that both show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -109,12 +109,12 @@ def compare(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Count what differs between two revisions of a pipeline, each view as of one commit.
+    """Count the differences between two revisions of a pipeline, each view as of one commit.
 
-    NAME is without the revision. The revisions have registered themselves in Kafka, with their views and
-    outputs; views that only one of them has are listed. Each view is read from both at the newest commit at
-    which both can be read, also while they go on; the answer names the commit. The order of columns and the
-    spelling of numbers do not count. Nothing is changed.
+    NAME is the name without the revision. The revisions have registered themselves in Kafka, with their views
+    and outputs. Views that only one of them has are listed. Each view is read from both revisions at the
+    newest commit at which both can be read, even while they run, and the answer contains the commit. The
+    order of columns and the spelling of numbers are ignored. Nothing is changed.
 
     \b
     Examples:
@@ -124,11 +124,11 @@ def compare(
 
     \b
     Exit codes:
-      0  no document differs      1  some do, or failed
-      2  wrong usage or settings      3  nothing is visible yet in one of them
+      0  no document differs      1  some documents differ, or failed
+      2  wrong usage or settings      3  one of the revisions does not show anything yet
 
-    Outputs in PostgreSQL are found by postgres.output_url, those in lakes by delta.location and
-    iceberg.catalog, see `slackwater config`.
+    The locations of outputs are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog
+    for lakes (see `slackwater config`).
     """
     numbers, columns = parse_revisions(revisions), parse_keys(keys)
     settings = start_command(ctx)
@@ -147,17 +147,17 @@ def compare(
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
 @click.argument("pipelines", metavar="NAME...", nargs=-1, required=True)
-@click.option("--to", "revision", type=click.IntRange(min=1), required=True, help="The revision to be read.")
-@click.option("--schema", help="Of tables in PostgreSQL: where the views of readers are; made if missing.")
-@click.option("--accept-earlier", is_flag=True, help="Also to a revision that is behind.")
+@click.option("--to", "revision", type=click.IntRange(min=1), required=True, help="The revision to read.")
+@click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views; created if missing.")
+@click.option("--accept-earlier", is_flag=True, help="Switch even to a revision that is behind.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=30,
     show_default=True,
-    help="Seconds to wait for the revision to catch up, and for readers in a transaction.",
+    help="Seconds to wait for the revision to catch up, and for readers within a transaction.",
 )
 @click.pass_context
 def switch(
@@ -168,27 +168,28 @@ def switch(
     accept_earlier: bool,
     timeout: float,
 ) -> None:
-    """Let readers read another revision of a pipeline, from one commit on.
+    """Switch the readers of a pipeline to another revision, from one commit on.
 
     \b
-    Readers of tables in PostgreSQL use views in a schema of their own, in place of the tables; the switch
-      replaces all of them in one transaction.
-    Readers of topics name the pipeline (PipelineViews of the Python client). The switch is one record; each
-      reader finishes what it reads up to that commit, and goes on behind it in the other topics.
-    Readers of a lake ask a table with one row which tables to read. The switch replaces the row.
+    Readers of tables in PostgreSQL use views in a separate schema instead of the tables. The switch replaces
+      all of these views in one transaction.
+    Readers of topics use the name of the pipeline (PipelineViews of the Python client). The switch is one
+      record. Each reader finishes reading up to that commit, and continues after it in the other topics.
+    Readers of a lake look up the tables to read in a table with a single row. The switch replaces this row.
 
-    The switch waits until the revision has come as far as the one that is read, so that readers do not go
-    back, and is refused if it has not in time. The first switch says which revision is read. Killed at any
-    moment, it has happened or not; to do it again changes nothing. Several pipelines are switched one after
-    the other, each by itself; when one is refused, the others before it stay switched: ask again.
+    The switch waits until the new revision has caught up with the one that is read, so that readers do not go
+    back in time, and is refused if it does not catch up in time. The first switch determines which revision
+    is read. If the command is killed, the switch has either happened or not, and it is safe to repeat it.
+    Several pipelines are switched one after the other, independently. If one is refused, those before it stay
+    switched: run the command again.
 
     \b
     Examples:
-      slackwater revise switch shop --to 1          before there is a second one
+      slackwater revise switch shop --to 1          before there is a second revision
       slackwater revise switch shop --to 2
-      slackwater revise switch shop --to 1          takes it back
+      slackwater revise switch shop --to 1          switches back
       slackwater revise switch shop_tables --to 2 --schema reports
-      slackwater revise switch orders totals --to 2                 a chain
+      slackwater revise switch orders totals --to 2                 a chain of pipelines
       slackwater revise switch shop --to 1 --accept-earlier         revision 1 has stopped
 
     \b
@@ -196,10 +197,10 @@ def switch(
       0  switched      1  failed, and that pipeline was not switched
       2  wrong usage or settings      3  the revision is behind, and was not switched to
 
-    Tables are found by postgres.output_url, lakes by delta.location and iceberg.catalog. The user in
-    PostgreSQL owns the views; besides, it needs CREATE on the database, SELECT on the tables and on
-    slackwater.ledger_tables, SELECT and UPDATE on slackwater.ledger. The one in Kafka needs Create, Write
-    and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
+    The locations of tables are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog for
+    lakes. The PostgreSQL user owns the views, and also needs CREATE on the database, SELECT on the tables and
+    on slackwater.ledger_tables, and SELECT and UPDATE on slackwater.ledger. The Kafka user needs Create,
+    Write and Read on the topic NAME.slackwater.readers, and Write on the transactional id of that name.
     """
     settings, limit, output = start_command(ctx), timedelta(seconds=timeout), Output()
     kafka = kafka_settings(settings, "where pipelines register")
@@ -223,14 +224,14 @@ def switch(
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
-    """Show the revisions of a pipeline: who runs, how far behind each is, and which one is read.
+    """Show the revisions of a pipeline: which ones run, how far behind they are, and which one is read.
 
-    The time to catch up is told from the newest reports of the run: it takes a few seconds to be known.
+    The time to catch up is estimated from the latest reports of the run, so it takes a few seconds to appear.
 
     \b
     Examples:
@@ -252,28 +253,32 @@ def status(ctx: click.Context, pipeline: str, as_json: bool) -> None:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
-@click.option("--revision", "number", type=click.IntRange(min=1), required=True, help="The one that goes.")
+@click.option(
+    "--revision", "number", type=click.IntRange(min=1), required=True, help="The revision to remove."
+)
 @click.option(
     "--keep-for",
     type=click.FloatRange(min=0),
     default=86_400,
     show_default=True,
     metavar="SECONDS",
-    help="Refuse while its last run was heard of less than so long ago.",
+    help="Refuse if its last run was seen less than this many seconds ago.",
 )
-@click.option("--yes", is_flag=True, help="Remove it; else only say what would be removed.")
+@click.option("--yes", is_flag=True, help="Remove it; otherwise only show what would be removed.")
 @click.pass_context
 def retire(ctx: click.Context, pipeline: str, number: int, keep_for: float, yes: bool) -> None:
-    """Remove a revision that nobody reads any more: its topics or tables, and its place in the topology.
+    """Remove a revision that is no longer read: its topics or tables, and its entry in the topology.
 
-    NAME is without the revision. Refused while it runs, while readers are switched to it, until it has been
-    silent for as long as --keep-for says, and if it is the only revision there is. Readers who name its
-    topics or tables themselves are not known: whether there are any is for you to say. There is no way back.
+    NAME is the name without the revision. The command is refused while the revision runs, while readers are
+    switched to it, until it has been silent for as long as --keep-for, and if it is the only revision.
+    Readers that use its topics or tables directly cannot be detected, so you have to know whether there are
+    any. This cannot be undone.
 
-    Without --yes nothing is removed. When it is killed in the middle, ask again: it goes on with what is
-    left. Tables of lakes, and a checkpoint that is not found from here, are named, and removed by you.
+    Without --yes, nothing is removed. If the command is killed halfway, run it again: it continues with what
+    is left. Lake tables, and checkpoints that cannot be reached from here, are listed, and you remove them
+    yourself.
 
     \b
     Examples:
@@ -311,18 +316,18 @@ def _seconds(milliseconds: int | None) -> str:
 
 
 @revise.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
 @click.argument("pipeline", metavar="NAME")
 @click.option("--to", "revision", type=click.IntRange(min=2), required=True, help="The new revision.")
-@click.option("--schema", help="Of tables in PostgreSQL: where the views of readers are.")
+@click.option("--schema", help="For tables in PostgreSQL: schema of the readers' views.")
 @click.option(
     "--key",
     "keys",
     metavar="VIEW=COLUMN,…",
     multiple=True,
-    help="The columns that tell documents of a view apart; without, whole documents are counted.",
+    help="Columns that identify the documents of a view; without them, whole documents are counted.",
 )
-@click.option("--yes", is_flag=True, help="Switch although documents differ, without asking.")
+@click.option("--yes", is_flag=True, help="Switch without asking even if documents differ.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -340,12 +345,13 @@ def rollout(
     yes: bool,
     timeout: float,
 ) -> None:
-    """Wait until a revision has caught up, compare it with the one before, and switch readers to it.
+    """Wait until a revision has caught up, compare it with the previous one, and switch readers to it.
 
-    The revision is run by you, beside the old one, wherever pipelines run: `slackwater run` with
-    `revision = N` in pipeline.toml. The command waits until it has registered and is at most 5 seconds behind
-    its source, says when that will be, compares, and asks before it switches if documents differ. It keeps
-    nothing: killed at any moment, the same command goes on with what it finds.
+    You run the new revision beside the old one, wherever your pipelines run, by starting `slackwater run`
+    with `revision = N` in pipeline.toml. This command waits until it has registered and is at most 5 seconds
+    behind its source, showing the estimated time. It then compares the revisions, and asks before it switches
+    if documents differ. It stores nothing: if it is killed, run it again, and it continues from what it
+    finds.
 
     \b
     Examples:
@@ -355,8 +361,8 @@ def rollout(
 
     \b
     Exit codes:
-      0  readers read the revision      1  documents differ and nobody said yes, or failed
-      2  wrong usage or settings      3  the revision is behind, and was not switched to
+      0  readers read the revision      1  documents differ and were not accepted, or failed
+      2  wrong usage or settings      3  the revision is behind, and readers were not switched
     """
     columns, settings, output = parse_keys(keys), start_command(ctx), Output()
     kafka = kafka_settings(settings, "where pipelines register")

@@ -28,8 +28,8 @@ SHOWN_SECONDS = 0.001
 @click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of source and output.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where the state is kept: a folder, or s3://…")
-@setting("run.available_now", "--available-now", is_flag=True, help="Process what is there, then end.")
+@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Location of the state: a folder, or s3://…")
+@setting("run.available_now", "--available-now", is_flag=True, help="Process what exists now, then stop.")
 @setting(
     "run.master",
     "--master",
@@ -41,50 +41,49 @@ SHOWN_SECONDS = 0.001
     "--max-events-per-batch",
     type=int,
     metavar="N",
-    help="Change events at which a batch is closed; a transaction is never split.  [default: 400000]",
+    help="Size at which a batch is closed, in change events; no transaction is split.  [default: 400000]",
 )
 @setting(
     "run.accept_changed_output",
     "--accept-changed-output",
     is_flag=True,
-    help="Go on with outputs that lost documents or were changed; see docs/runbooks/output-changed.md.",
+    help="Continue with outputs that lost documents or were changed; see docs/runbooks/output-changed.md.",
 )
 @setting(
     "run.allow_missing_tables",
     "--allow-missing-tables",
     is_flag=True,
-    help="Declared tables that have no topic count as empty; else they are refused.",
+    help="Treat declared tables without a topic as empty, instead of refusing to run.",
 )
-@setting("run.http", "--http", metavar="HOST:PORT", help="Answer /metrics and /healthz.")
-@click.option("--dry-run", is_flag=True, help="Say what a run would find, and end: nothing is written.")
+@setting("run.http", "--http", metavar="HOST:PORT", help="Serve /metrics and /healthz.")
+@click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
 @click.pass_context
 def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
-    """Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.
+    """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.
 
     \b
-    DIR holds
-      pipeline.toml    name, source, output topics or tables, what is emitted
-      schema.sql       CREATE TABLE statements of the tables (`slackwater schema pull` writes them)
-      views/*.sql      a view each: SELECT TRANSACTIONALLY ...
+    DIR contains
+      pipeline.toml    name, source, output topics or tables, and which states are published
+      schema.sql       CREATE TABLE statements of the tables (`slackwater schema pull` generates them)
+      views/*.sql      one view per file: SELECT TRANSACTIONALLY ...
 
-    Instead of a folder DIR may be NAME or NAME==VERSION of a pipeline that is installed as a package.
+    Instead of a folder, DIR can be NAME or NAME==VERSION of a pipeline that is installed as a package.
 
-    Runs until it gets SIGTERM or Ctrl-C, or, with --available-now, until everything is processed that was
-    there at the start. Started again with the same checkpoint it goes on where it was. A pipeline runs
-    once: a second run with the same checkpoint takes over from the first.
+    Runs until SIGTERM or Ctrl-C or, with --available-now, until everything that existed at the start has been
+    processed. When started again with the same checkpoint, it resumes where it stopped. Only one run of a
+    pipeline is active: a second run with the same checkpoint takes over from the first.
 
     \b
     Examples:
       slackwater run pipelines/orders --bootstrap localhost:9092 --redis-url redis://localhost:6379 \\
           --checkpoint /var/lib/slackwater/orders
       slackwater run pipelines/orders --available-now        the rest from slackwater.toml
-      slackwater run revenue==1.2.0                          a package, in exactly this version
+      slackwater run revenue==1.2.0                          an installed package, in exactly this version
 
-    Passwords and TLS are settings under kafka. and redis., the database of outputs of kind postgres is
-    postgres.output_url, the folder of those of kind delta delta.location, the catalogue of those of kind
-    iceberg iceberg.catalog, see `slackwater config`. Read on in docs/views.md (the SQL of a view),
-    docs/outputs.md (what the output holds), docs/observability.md (what is measured of a run) and
-    docs/runbooks/ended.md (when a run ends).
+    Passwords and TLS are settings under kafka. and redis. (see `slackwater config`). The locations of outputs
+    are postgres.output_url for kind postgres, delta.location for kind delta, and iceberg.catalog for kind
+    iceberg. For details see docs/views.md (the SQL of a view), docs/outputs.md (the content of outputs),
+    docs/observability.md (the metrics of a run) and docs/runbooks/ended.md (what to do when a run ends).
     """
     from slackwater_spark.pipeline import RunMonitor, labels_of, run_folder
 

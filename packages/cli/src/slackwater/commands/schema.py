@@ -30,16 +30,16 @@ _PARTITIONS = "PARTITIONS"
 _OUTPUT_FILE = click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write here.  [default: standard output]",
+    help="Write to this file.  [default: standard output]",
 )
 
 
 @click.group()
 def schema() -> None:
-    """Write the tables that a pipeline reads, or compare them with the database.
+    """Generate the table declarations of a pipeline, or compare them with the database.
 
-    A pipeline folder declares its tables in schema.sql, as CREATE TABLE statements. Types are declared, not
-    guessed: a record that contradicts them is bad input.
+    The folder of a pipeline declares its tables in schema.sql, as CREATE TABLE statements. Types are declared
+    rather than inferred: a record that contradicts the declaration is an input error.
 
     \b
     Examples:
@@ -51,8 +51,10 @@ def schema() -> None:
 
 @schema.command()
 @POSTGRES_URL
-@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Table; repeat.")
-@click.option("--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeat.")
+@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="A table; repeatable.")
+@click.option(
+    "--schema", "schemas", multiple=True, metavar="NAME", help="All tables of a schema; repeatable."
+)
 @click.option("--all", "is_all", is_flag=True, help="All tables of the database.")
 @_OUTPUT_FILE
 @click.pass_context
@@ -63,10 +65,10 @@ def pull(
     is_all: bool,
     output: Path | None,
 ) -> None:
-    """Write CREATE TABLE statements from a database's catalogue.
+    """Generate CREATE TABLE statements from the catalogue of a database.
 
-    Reads the catalogue only. The result is what a pipeline needs: columns with their types, primary keys and
-    replica identities. A pipeline may declare more tables than it reads.
+    Only reads the catalogue. The result contains everything that a pipeline needs: columns with their types,
+    primary keys and replica identities. A pipeline may declare more tables than it reads.
 
     \b
     Examples:
@@ -75,8 +77,8 @@ def pull(
       slackwater schema pull --schema inventory --output pipelines/orders/schema.sql
       slackwater schema pull --all
 
-    Better than in a flag, a URL with a password stands in SLACKWATER_POSTGRES_URL or in slackwater.toml
-    (url under [postgres]).
+    If the URL contains a password, set it in SLACKWATER_POSTGRES_URL or in slackwater.toml (url under
+    [postgres]) rather than with a flag.
     """
     if not (tables or schemas or is_all):
         raise click.UsageError("say which tables: --table SCHEMA.TABLE, --schema NAME or --all")
@@ -96,10 +98,10 @@ def pull(
 @_OUTPUT_FILE
 @click.pass_context
 def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
-    """Write CREATE TABLE statements of the outputs of the pipeline in DIR, for pipelines that read them.
+    """Generate CREATE TABLE statements for the outputs of the pipeline in DIR, for pipelines that read them.
 
-    An output with format = "debezium" is a table to its readers. The result is what they declare in their
-    schema.sql: the view's columns with the types in which its events have them, and its key.
+    For its readers, an output with format = "debezium" is a table. Readers put the result into their
+    schema.sql. It contains the view's columns, with the types that its events have, and the key.
 
     \b
     Example:
@@ -134,11 +136,12 @@ def _write(text: str, tables: int, output: Path | None) -> None:
 def check(ctx: click.Context, pipeline: str) -> None:
     """Compare the tables that the pipeline in DIR declares with those of the database.
 
-    Reads the catalogue only. Says what differs and which views use it: columns that no view uses may come, go
-    and change. A running pipeline notices by itself what contradicts its declarations, but not what has the
-    same form in JSON, like timestamp(3) and timestamp(6): so check before and after every migration.
+    Only reads the catalogue. Shows the differences and the views that they affect. Columns that no view uses
+    may be added, dropped and changed. A running pipeline detects records that contradict its declarations,
+    but not types with the same form in JSON, such as timestamp(3) and timestamp(6). Therefore run this check
+    before and after every migration.
 
-    Exit code 0 if no view is affected, 1 otherwise.
+    The exit code is 0 if no view is affected, and 1 otherwise.
 
     \b
     Example:

@@ -12,24 +12,24 @@ from slackwater_protocol import SystemClock, epoch_ms
 
 
 @click.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
-@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON array.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON array.")
 @click.pass_context
 def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:
-    """Show at which commit pipelines of a source can be read together, and who is waited for.
+    """Show the commit at which pipelines can be read together, and which one is behind.
 
     A barrier is the last commit of each second. All pipelines of a source end a batch there, so their views
-    can be read as of one. A pipeline has processed a barrier when its views are computed up to it, and
-    committed it when readers see that. `slackwater read` finds the commit for the views that it is asked for:
-    a pipeline that is waited for here delays only those who ask for its views.
+    can be read together. A pipeline has processed a barrier when its views are computed up to it, and
+    committed it when readers see the result. `slackwater read` finds the commit for the views that you ask
+    for: a pipeline that is behind delays only readers that ask for its views.
 
     \b
     Examples:
       slackwater snapshots --bootstrap localhost:9092
       slackwater snapshots --source inv --json | jq -r '.[].snapshot'
 
-    Read on in docs/reading.md.
+    For details see docs/reading.md.
     """
     kafka = kafka_settings(start_command(ctx), "where pipelines register")
     found = read_snapshots(kafka, read_topology(kafka, epoch_ms(SystemClock().now()), source))

@@ -26,17 +26,17 @@ from slackwater_protocol import (
 
 @click.group()
 def source() -> None:
-    """Decide about a source: skip a transaction, begin a timeline, pass a damaged record.
+    """Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.
 
-    For what no sidecar may decide by itself; `slackwater doctor` says when it is needed. Decisions are
-    records in the source's cut log: every sidecar obeys them, within a second or when it is started, and
-    every pipeline sees what they did. They cannot be taken back.
+    These are decisions that no sidecar may make by itself. `slackwater doctor` tells you when one is needed.
+    Decisions are records in the source's cut log. Every sidecar applies them, within a second or when it
+    starts, and every pipeline sees their effect. They cannot be undone.
 
     \b
     Example:
       slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
 
-    Read on in docs/runbooks/open-transaction.md, regressed.md and cut-log.md.
+    For details see open-transaction.md, regressed.md and cut-log.md in docs/runbooks.
     """
 
 
@@ -44,7 +44,7 @@ def _of_a_source(command: Command) -> Command:
     """Adds the flags that every command here has."""
     for path, flag, metavar, text in (
         ("redis.url", "--redis-url", "URL", "redis://host:port, where the sidecar publishes."),
-        ("kafka.bootstrap", "--bootstrap", "HOST:PORT", "The brokers Debezium writes to."),
+        ("kafka.bootstrap", "--bootstrap", "HOST:PORT", "The brokers that Debezium writes to."),
         ("source", "--source", "NAME", "The connector's topic.prefix."),
     ):
         command = setting(path, flag, metavar=metavar, help=text)(command)
@@ -55,7 +55,7 @@ def _of_a_source(command: Command) -> Command:
 @_of_a_source
 @click.pass_context
 def show(ctx: click.Context) -> None:
-    """Show the newest cut, the state and the decisions that were taken.
+    """Show the newest cut, the state and all decisions of a source.
 
     \b
     Example:
@@ -70,18 +70,21 @@ def show(ctx: click.Context) -> None:
 
 @source.command()
 @_of_a_source
-@click.option("--to", "to_lsn", required=True, metavar="LSN", help="Commit LSN, e.g. 0/153D218 or decimal.")
-@click.option("--reason", default="", metavar="TEXT", help="Kept with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--to", "to_lsn", required=True, metavar="LSN", help="Commit LSN, such as 0/153D218, or decimal."
+)
+@click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
-    """Let every transaction up to a commit LSN pass, complete or not.
+    """Skip all incomplete transactions up to a commit LSN.
 
-    For transactions whose rows will never come; `slackwater doctor` says which and why. Rows that were read
-    of them become visible, rows that are missing stay missing, in every pipeline. The cut and the commit
-    records of all pipelines name the skipped transactions.
+    Use this for transactions whose rows will never arrive. `slackwater doctor` shows which ones and why. In
+    every pipeline, rows of these transactions that were read become visible, and missing rows stay missing.
+    The cut and the commit records of all pipelines list the skipped transactions.
 
-    Refused when nothing is open up to that LSN, or when it is above every END that was seen.
+    The command is refused if no transaction is open up to that LSN, or if the LSN is above every END record
+    that was read.
 
     \b
     Example:
@@ -99,18 +102,18 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
 
 @source.command(name="new-timeline")
 @_of_a_source
-@click.option("--without-snapshot", is_flag=True, help="Although no new snapshot was seen.")
-@click.option("--reason", default="", metavar="TEXT", help="Kept with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--without-snapshot", is_flag=True, help="Proceed although no new snapshot was seen.")
+@click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: bool) -> None:
-    """Go on where the LSNs of a source went back: after a failover, a restore, a move to another database.
+    """Begin a new timeline after LSNs went back: after a failover, a restore, a move to another database.
 
-    Refused unless the state is `regressed`. The connector must have begun a new snapshot behind that place:
-    what pipelines hold is of the old database. Without one, say --without-snapshot: only when both databases
-    had the same content at that place.
+    The command is refused unless the state is `regressed`. The connector must have started a new snapshot
+    after that point, because the data in the pipelines is that of the old database. If there is no new
+    snapshot, use --without-snapshot, but only if both databases had the same content at that point.
 
-    Prints what has to be done with the pipelines: they start over.
+    Prints what you have to do with the pipelines: they start over.
 
     \b
     Example:
@@ -130,15 +133,15 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
 
 @source.command(name="pass-record")
 @_of_a_source
-@click.option("--offset", required=True, type=int, metavar="N", help="Of the damaged record in the cut log.")
-@click.option("--reason", default="", metavar="TEXT", help="Kept with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--offset", required=True, type=int, metavar="N", help="Offset of the record in the cut log.")
+@click.option("--reason", default="", metavar="TEXT", help="Stored with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
 def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None:
-    """Read on past a damaged record of the cut log: what it said is lost, for everybody.
+    """Skip a damaged record of the cut log. Its content is lost for all sidecars and pipelines.
 
-    Was it a cut, and does no other one list its transactions, then pipelines that have not read past it end
-    with an error that says which commits are missing. Refused when the record can be read.
+    If the record was a cut, and no other cut lists its transactions, pipelines that have not read past it
+    fail with an error that lists the missing commits. The command is refused if the record is readable.
 
     \b
     Example:

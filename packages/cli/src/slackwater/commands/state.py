@@ -35,21 +35,26 @@ SHOWN = 5
 
 @click.command()
 @click.argument("place", metavar="DIR")
-@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where the state is kept: a folder, or s3://…")
-@click.option("--contents", is_flag=True, help="Read all of it: count keys and rows, find the largest keys.")
-@click.option("--check", is_flag=True, help="Read all of it, and name what is damaged; then exit code 1.")
-@click.option("--key", metavar="JSON", help="Show what the stages keep under this key: its columns' values.")
-@click.option("--top", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Of the largest.")
+@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Location of the state: a folder, or s3://…")
+@click.option(
+    "--contents", is_flag=True, help="Read everything to count keys and rows and find the largest keys."
+)
+@click.option("--check", is_flag=True, help="Read everything and report damage; exit code 1 if there is any.")
+@click.option("--key", metavar="JSON", help="Show what the stages keep for this key, given as column values.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Length of rankings."
+)
 @click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def state(
     ctx: click.Context, place: str, contents: bool, check: bool, key: str | None, top: int, as_json: bool
 ) -> None:
-    """Look into a pipeline's state: sizes, contents, the rows of a key, damage.
+    """Inspect the state of a pipeline: sizes, contents, the rows of a key, damage.
 
-    DIR is a pipeline or a checkpoint. For each stage: buckets, what is live and what the logs take, the
-    largest buckets. Kafka is not asked: of the newest batch only the output knows whether it is true, so the
-    newest one that another batch follows is shown. Whether the pipeline runs does not matter.
+    DIR is a pipeline or a checkpoint. For each stage, shows its buckets, the size of live entries and of the
+    logs, and the largest buckets. Kafka is not queried. Only the output knows whether the newest batch was
+    committed, so this command shows the newest batch that is followed by another one. The pipeline may be
+    running or not.
 
     \b
     Examples:
@@ -58,7 +63,7 @@ def state(
       slackwater state s3://bucket/orders --check
       slackwater state pipelines/orders --key '{"id": 5}'
 
-    Read on in docs/state.md.
+    For details see docs/state.md.
     """
     output = Output()
     target = _target(ctx, place)

@@ -21,26 +21,27 @@ from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, for
 @click.command()
 @setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers; without, no pipelines.")
-@setting("timeline", "--timeline", type=int, help="Of the source's LSNs.  [default: 1]")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers; omit to hide pipelines.")
+@setting("timeline", "--timeline", type=int, help="Timeline of the source.  [default: 1]")
 @click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Show a source: frontier, state, lag, open transactions, pipelines.
+    """Show the status of a source: frontier, state, lag, open transactions, pipelines.
 
-    Of the source it shows what the sidecar says in Redis; `slackwater doctor` compares that with the cut log.
-    `open transactions` lists what the frontier waits for: which transaction, how many of its change events
-    have been read per table, and since when. Pipelines are shown as they told Kafka of themselves;
-    `slackwater topology` says more of them.
+    The status of the source is the one that the sidecar has published in Redis; `slackwater doctor` compares
+    it with the cut log. `open transactions` lists what the frontier is waiting for: each transaction, how
+    many of its change events have been read per table, and since when it is open. The pipelines are those
+    registered in Kafka; `slackwater topology` shows more about them.
 
-    Exit code: 0 if the frontier moves and no pipeline of the source has failed or vanished; 1 otherwise.
+    The exit code is 0 if the frontier advances and no pipeline of the source has failed or vanished, and 1
+    otherwise.
 
     \b
     Examples:
       slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
       slackwater status --source inv --json | jq .lag_ms
 
-    docs/glossary.md explains the words, docs/sidecar.md how the frontier moves.
+    docs/glossary.md explains the terms, and docs/sidecar.md how the frontier advances.
     """
     settings = start_command(ctx)
     source = required(settings.source, "source", "--source", "which source to show")

@@ -27,16 +27,17 @@ _KAFKA = "kafka"
 @click.command()
 @click.argument("view", metavar="VIEW")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers.")
-@click.option("--from-beginning", is_flag=True, help="Begin with the first commit that is there.")
-@click.option("--commits", type=click.IntRange(min=1), metavar="N", help="End after so many commits.")
-@click.option("--json", "as_json", is_flag=True, help="For tools: a JSON object for each commit.")
+@click.option("--from-beginning", is_flag=True, help="Start with the first existing commit.")
+@click.option("--commits", type=click.IntRange(min=1), metavar="N", help="Stop after N commits.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object per commit.")
 @click.pass_context
 def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | None, as_json: bool) -> None:
-    """Show what commits change in a view, as they become visible.
+    """Show the changes of each commit to a view as they become visible.
 
-    VIEW is a view that a pipeline publishes to Kafka, or the topic itself. Each commit is shown whole: its
-    LSN, its time and the documents that it changed, with their keys. A document in Avro is its bytes in
-    base64. Goes on until it gets Ctrl-C. Reads as a consumer of its own, which disturbs no other.
+    VIEW is a view that a pipeline publishes to Kafka, or the topic itself. Shows each whole commit with its
+    LSN, its time and the documents that it changed, including their keys. Documents in Avro are shown as
+    their bytes in base64. Runs until you press Ctrl-C. Reads with a consumer of its own, which does not
+    disturb others.
 
     \b
     Examples:

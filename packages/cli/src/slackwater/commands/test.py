@@ -22,11 +22,12 @@ if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
 def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
     """Run the tests of a pipeline's views, without servers.
 
-    The tests are the files DIR/tests/*.yaml (or .yml, .json): transactions of plain rows, and the documents
-    that the views show after them. The engine is that of `slackwater run`; rows and state are in memory.
+    Tests are the files DIR/tests/*.yaml (or .yml, .json). They contain transactions of plain rows, and the
+    documents that the views show after them. The tests use the engine of `slackwater run`, with rows and
+    state in memory.
 
     \b
-    A file has tests by name, and a test has transactions:
+    A file contains named tests, and each test is a list of transactions:
       an invoice counts:
         - insert:
             public.invoice:
@@ -34,17 +35,18 @@ def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
           expect:
             revenue:
               - {customer: ada, amount: 10.50}
-        - update: {public.invoice: [{id: 1, amount: 12}]}     # the primary key names the row
+        - update: {public.invoice: [{id: 1, amount: 12}]}     # the primary key identifies the row
           delete: {public.invoice: [{id: 2}]}
           sql: "INSERT INTO ..."                               # or the name of a .sql file
 
-    Exit code 0 if all tests pass, 1 otherwise. `pytest DIR` runs the same files, beside tests in Python.
+    The exit code is 0 if all tests pass, and 1 otherwise. `pytest DIR` runs the same files as well as Python
+    tests.
 
     \b
     Example:
       slackwater test pipelines/orders
 
-    Read on in docs/packages.md.
+    For details see docs/packages.md.
     """
     start_command(ctx)
     output, passed, failed = Output(), 0, 0

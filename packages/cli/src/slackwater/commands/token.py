@@ -11,11 +11,12 @@ from slackwater.control.access import Role, new_token
     "--role", type=click.Choice([str(role) for role in Role]), default=str(Role.VIEWER), show_default=True
 )
 def token(name: str, role: str) -> None:
-    """Make a token for the control plane, for whoever or whatever NAME is.
+    """Create an access token for the control plane, for the person or program NAME.
 
-    Prints the entry for the file that control.tokens names, and, to standard error, the token itself. Only
-    its hash is in the file, so the token is shown once and never again. A viewer reads, an operator decides,
-    too. The control plane obeys changes of the file at once: who is removed is not admitted any more.
+    Prints the entry for the file that control.tokens refers to and, on standard error, the token itself. The
+    file contains only a hash of the token, so the token is shown only once. A viewer can read, and an
+    operator can also make decisions. The control plane applies changes of the file immediately: a token that
+    was removed is no longer accepted.
 
     \b
     Examples:
@@ -23,7 +24,7 @@ def token(name: str, role: str) -> None:
       slackwater token ada --role operator >> /etc/slackwater/tokens.toml
       curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8086/api/v1/topology
 
-    Read on in docs/control-plane.md.
+    For details see docs/control-plane.md.
     """
     made, entry = new_token(name, Role(role))
     click.echo(entry)

@@ -11,34 +11,34 @@ from slackwater_protocol import SystemClock, epoch_ms
 
 
 @click.command()
-@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
-@click.option("--source", metavar="NAME", help="Only what begins at this source, chained pipelines included.")
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object.")
-@click.option("--dot", "as_dot", is_flag=True, help="For Graphviz: a graph.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the pipelines.")
+@click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
+@click.option("--dot", "as_dot", is_flag=True, help="For Graphviz: one graph.")
 @click.pass_context
 def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool) -> None:
-    """Show how sources, tables, pipelines and views are connected, and how far each pipeline is.
+    """Show how sources, tables, pipelines and views are connected, and the progress of each.
 
-    Every run of a pipeline registers itself in the Kafka topic slackwater.pipelines and reports there once a
-    second. The picture is made of that and of the newest cut of each source; it needs neither Redis nor any
-    process but Kafka, and lists pipelines that do not run, too:
+    Every run of a pipeline registers itself in the Kafka topic slackwater.pipelines and reports there once
+    per second. The topology is derived from these records and from the newest cut of each source. It needs
+    only Kafka, not Redis or any other process, and includes pipelines that are not running:
 
     \b
-      running    its newest run was heard of within 30 seconds
-      left       its newest run ended in order
-      failed     its newest run ended with the error that is shown
-      vanished   its newest run is silent and did not say that it ends: killed, or cut off
+      running    its newest run has reported within the last 30 seconds
+      left       its newest run has ended normally
+      failed     its newest run has ended with the error that is shown
+      vanished   its newest run is silent and has not reported its end: it was killed or lost its network
 
-    A pipeline stays in the picture until it is deleted: slackwater pipeline delete.
+    A pipeline stays in the topology until you delete it with `slackwater pipeline delete`.
 
     \b
     Examples:
       slackwater topology --bootstrap localhost:9092
-      slackwater topology --source inv                        what is made of one source
+      slackwater topology --source inv                        everything that is derived from one source
       slackwater topology --json | jq -r '.pipelines[] | select(.state == "vanished") | .name'
       slackwater topology --dot | dot -Tsvg > topology.svg
 
-    Read on in docs/topology.md.
+    For details see docs/topology.md.
     """
     if as_json and as_dot:
         raise click.UsageError("--json and --dot: give one of them")

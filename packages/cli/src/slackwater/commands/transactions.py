@@ -20,17 +20,17 @@ _HEAD = ("partition", "readers stand at", "held back", "open since", "written by
 
 @click.group()
 def transactions() -> None:
-    """Show or end the Kafka transactions that keep a pipeline's readers from going on.
+    """Show or abort open Kafka transactions that block the readers of a pipeline.
 
-    Readers of committed records see nothing behind the first record of a transaction that is neither
-    committed nor aborted, whoever has written it. Brokers end such a transaction after its time-out, a minute
-    for a pipeline's as a rule, fifteen at most; the next run of the pipeline ends its own at once.
+    A read_committed consumer cannot read past the first record of an open transaction, whoever has written
+    it. Brokers abort such a transaction after its timeout, which is normally one minute for a pipeline and at
+    most fifteen minutes. The next run of the pipeline aborts its own open transaction immediately.
 
     \b
     Example:
       slackwater transactions list pipelines/orders --bootstrap localhost:9092
 
-    Read on in docs/runbooks/readers-stand-still.md.
+    For details see docs/runbooks/readers-stand-still.md.
     """
 
 
@@ -39,22 +39,20 @@ def _of_a_pipeline(command: Command) -> Command:
     brokers = setting(
         "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the output."
     )
-    name = click.option("--pipeline", metavar="NAME", help="The pipeline's name, in place of its folder.")
+    name = click.option("--pipeline", metavar="NAME", help="The name of the pipeline, instead of its folder.")
     command = name(brokers(command))
     return click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))(command)
 
 
 @transactions.command("list")
 @_of_a_pipeline
-@click.option(
-    "--json", "as_json", is_flag=True, help="For tools: one object per partition that is held back."
-)
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object per blocked partition.")
 @click.pass_context
 def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json: bool) -> None:
     """Show the oldest open transaction of each partition of a pipeline's topics.
 
-    A run that writes has one for as long as a batch takes: look at how long it is open. The exit code is 1 if
-    there is any.
+    An active run has an open transaction for the duration of a batch, so look at how long it has been open.
+    The exit code is 1 if there is any.
 
     \b
     Examples:
@@ -74,10 +72,11 @@ def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json
 @_of_a_pipeline
 @click.pass_context
 def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None:
-    """Abort the open transaction of a pipeline whose run is gone, and show what is open then.
+    """Abort the open transaction of a pipeline whose run is gone, and show what is still open.
 
-    Takes the pipeline's transactional id for a moment, as its next run would. A run that lives is not harmed:
-    it writes its batch again. Transactions of others are left alone, and the exit code is then 1.
+    Takes over the pipeline's transactional id for a moment, as its next run would. This does not harm an
+    active run: it writes its batch again. Transactions of other producers are not aborted; the exit code is
+    then 1.
 
     \b
     Example:

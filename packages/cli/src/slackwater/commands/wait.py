@@ -17,15 +17,15 @@ from slackwater_protocol import CommitPosition, commit_id, parse_position
 
 @click.command()
 @pipelines_to_read
-@click.option("--lsn", metavar="LSN", required=True, help="The commit: 0/153D218, or as a number.")
+@click.option("--lsn", metavar="LSN", required=True, help="The commit: 0/153D218, or a decimal number.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=30,
     show_default=True,
-    help="Seconds to wait; 0: only look.",
+    help="Seconds to wait; 0 checks once.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For tools: the answer as one object.")
+@click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
 def wait(
     ctx: click.Context,
@@ -38,7 +38,7 @@ def wait(
 ) -> None:
     """Wait until everything up to a commit is visible in the outputs of pipelines.
 
-    To read one's own write: take the LSN right after the commit, and wait for it.
+    To read your own write, take the LSN directly after the commit, and wait for it.
 
     \b
     Examples:
@@ -47,16 +47,16 @@ def wait(
       slackwater wait pipelines/shop pipelines/shop_tables --lsn "$lsn" --timeout 5 --json
       slackwater wait --pipeline shop_lake --kind delta --lsn 0/153D218 --timeout 0
 
-    That LSN may lie a little behind the commit, so in an idle database a later commit has to arrive first:
-    let the connector write now and then (heartbeat.action.query).
+    That LSN may be slightly after the commit, so in an idle database a later commit has to arrive first. Let
+    the connector write regularly (heartbeat.action.query).
 
     \b
     Exit codes:
       0  visible      1  failed
       2  wrong usage or settings      3  not visible in time
 
-    Outputs in PostgreSQL are found by postgres.output_url, those in lakes by delta.location and
-    iceberg.catalog, see `slackwater config`. docs/consumers.md says more.
+    The locations of outputs are postgres.output_url for PostgreSQL, and delta.location and iceberg.catalog
+    for lakes (see `slackwater config`). For details see docs/consumers.md.
     """
     settings = start_command(ctx)
     at = CommitPosition(settings.timeline, parse_position(lsn))
