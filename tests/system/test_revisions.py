@@ -1,5 +1,6 @@
 # ruff: noqa: S608 - statements are put together from names of this module
-"""Revisions of running pipelines: a chain is revised as a whole, and what a connector has lost is corrected.
+"""Revisions of running pipelines: a chain is revised as a whole, what a connector has lost is corrected, and
+a revision begins with the state of the one that runs.
 
 A real database, Debezium, sidecars and runs of ``slackwater run``, while rows change. Judged are what a
 consumer gets that is moved from one revision to the other, and what ``slackwater read`` shows.
@@ -122,13 +123,15 @@ class Place:
         command = slackwater_command("--config", "/dev/null", "sidecar", "--source", source, *self.servers)
         self.product.start(f"sidecar-{source}", command)
 
-    def start_pipeline(self, pipeline: Path) -> str:
+    def start_pipeline(self, pipeline: Path, copy_state_of: Path | None = None) -> str:
         name = pipeline.name
         local = self.product.folder / name
         local.mkdir()
         settings = write_run_settings(self.product.folder / f"{name}.toml", local)
         run = ("--config", str(settings), "run", str(pipeline), *self.servers, "--master", "local[1]")
-        more = ("--checkpoint", str(local / "checkpoint"), "--allow-missing-tables")
+        place = self.product.folder / (copy_state_of or pipeline).name / "checkpoint"
+        more = ["--checkpoint", str(place), "--allow-missing-tables"]
+        more += [] if copy_state_of is None else ["--copy-state-of", str(copy_state_of)]
         self.product.start(name, slackwater_command(*run, *more))
         return name
 
@@ -360,3 +363,36 @@ def test_what_a_connector_lost_is_corrected_by_another_one_of_the_same_database(
     assert totals_of_readers(place) == right
     place.command("revise", "switch", "totals", "--to", "1")
     assert totals_of_readers(place) == {**right, OWNER_OF_UNTOUCHED: right[OWNER_OF_UNTOUCHED] - 1000}
+
+
+def test_a_revision_begins_with_the_state_of_the_one_that_runs(place: Place) -> None:
+    """It is killed while it begins, compared, and switched to."""
+    place.start_sidecar("inv")
+    first = corrected(place, "inv", 1)
+    place.start_pipeline(first)
+    place.wait_until_published("totals")
+    place.command("revise", "switch", "totals", "--to", "1")
+    second = write_pipeline(
+        place.folder / "totals_2",
+        'name = "totals"\nsource = "inv"\nrevision = 2\nemit = "transactions"\nbuckets = 3\n',
+        ACCOUNTS,
+        "totals",
+        f"{SUMS}, max(a.balance) AS largest {FROM_ACCOUNTS}",
+    )
+    with Writing(place.dsn):
+        for _ in range(3):
+            place.wait_until_published("totals", place.write_one() - 100)
+        name = place.start_pipeline(second, first)
+        begun = place.product.folder / first.name / "checkpoint.v2" / "slackwater.json"
+        assert place.product.wait_until(begun.exists, SECONDS)
+        place.product.programs[name].kill()
+        place.product.programs[name].start(folder=place.product.folder)
+        told = place.command("revise", "rollout", "totals", "--to", "2", "--key", "totals=owner", "--yes")
+    assert "documents that differ by column: largest" in told
+    assert "only totals" not in told.partition("differ by column")[2]
+    last = place.write_one()
+    place.wait_until_published("totals.v2", last - 100)
+    assert totals_of_readers(place) == totals_of_database(place)
+    published = place.published("totals.v2")
+    assert published[min(published)] == OWNERS, "all documents come with the first commit"
+    assert min(published) > min(place.published("totals"))

@@ -102,6 +102,18 @@ def test_a_changed_output_is_accepted_by_a_flag(folder: Path, runs: list[Any]) -
     assert runs[0][1].accept_changed_output
 
 
+def test_a_run_begins_with_the_state_of_a_folder_or_of_an_installed_pipeline(
+    folder: Path, runs: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]
+    assert main.run([*run, "--copy-state-of", str(folder)]) == 0
+    assert runs.pop()[1].copy_state_of == folder
+    assert main.run(run) == 0
+    assert runs.pop()[1].copy_state_of is None
+    assert main.run([*run, "--copy-state-of", "nowhere"]) == 1
+    assert "no installed pipeline of that name" in capsys.readouterr().err
+
+
 def test_a_run_says_what_it_waits_for(
     folder: Path, runs: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

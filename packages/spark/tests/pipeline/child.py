@@ -1,7 +1,8 @@
 """Runs a pipeline in a process of its own and tells in JSON lines what happens.
 
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
-id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
+id at which the process kills itself, or ``crash_write`` = the number of a file of the checkpoint that is not
+written any more, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
 ``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
 ``postgres_url``, with every version if ``emit`` is ``transactions``, or in the lake that ``delta`` or
 ``iceberg`` in the settings say: place and options; ``format`` and ``keys`` with the settings' ``registry``.
@@ -14,9 +15,11 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from slackwater_engine.state.store import ArrowStore
 from slackwater_protocol import (
     KafkaSettings,
     LakeSettings,
@@ -49,7 +52,21 @@ class KillAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def kill_at_write(number: int) -> None:
+    """Kills this process, as the kernel would, when it is to write the so-manieth file of its checkpoint."""
+    numbers, write = count(1), ArrowStore.write
+
+    def write_or_die(self: ArrowStore, name: str, data: bytes) -> None:
+        if next(numbers) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(self, name, data)
+
+    setattr(ArrowStore, "write", write_or_die)  # noqa: B010 - mypy takes no method for another
+
+
 def main(order: dict[str, Any]) -> int:
+    if "crash_write" in order:
+        kill_at_write(order["crash_write"])
     definition = load_pipeline(Path(order["folder"]))
     revision = definition.revision
     definition = replace(
@@ -88,8 +105,8 @@ def main(order: dict[str, Any]) -> int:
         iceberg=lake_settings(given.pop("iceberg", None)),
     )
     given |= {"servers": servers}
-    if "spark_log" in given:
-        given["spark_log"] = Path(given["spark_log"])
+    for name in {"spark_log", "copy_state_of"} & given.keys():
+        given[name] = Path(given[name])
     settings = RunSettings(**{"class_archives": archives, **given})
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

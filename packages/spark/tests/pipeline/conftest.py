@@ -66,6 +66,11 @@ class Inventory:
         """Of the newest commit."""
         return self._lsn
 
+    @property
+    def ends(self) -> dict[str, tuple[int, ...]]:
+        """Where the topics of the tables end, by partition."""
+        return {topic: tuple(ends) for topic, ends in self._ends.items()}
+
     def run(self, transactions: int) -> None:
         """So many random transactions, with a cut after every few."""
         for _ in range(transactions):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,15 @@ SHOWN_SECONDS = 0.001
     help="Treat declared tables without a topic as empty, instead of refusing to run.",
 )
 @setting("run.http", "--http", metavar="HOST:PORT", help="Serve /metrics and /healthz.")
+@click.option(
+    "--copy-state-of",
+    metavar="DIR",
+    help="Start from a copy of the state of another revision, whose folder this is, instead of reading the "
+    "topics from their beginning.",
+)
 @click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
 @click.pass_context
-def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
+def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: bool) -> None:
     """Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.
 
     \b
@@ -79,17 +86,21 @@ def run(ctx: click.Context, pipeline: str, dry_run: bool) -> None:
           --checkpoint /var/lib/slackwater/orders
       slackwater run pipelines/orders --available-now        the rest from slackwater.toml
       slackwater run revenue==1.2.0                          an installed package, in exactly this version
+      slackwater run pipelines/orders --copy-state-of old/orders    a revision, from another one's state
 
     Passwords and TLS are settings under kafka. and redis. (see `slackwater config`). The locations of outputs
     are postgres.output_url for kind postgres, delta.location for kind delta, and iceberg.catalog for kind
     iceberg. For details see docs/views.md (the SQL of a view), docs/outputs.md (the content of outputs),
-    docs/observability.md (the metrics of a run) and docs/runbooks/ended.md (what to do when a run ends).
+    docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
+    docs/runbooks/ended.md (what to do when a run ends).
     """
     from slackwater_spark.pipeline import RunMonitor, labels_of, run_folder
 
     given = start_command(ctx)
     settings, output = _run_settings(given), Output()
     folder = pipeline_folder(pipeline)
+    if copy_state_of is not None:
+        settings = replace(settings, copy_state_of=pipeline_folder(copy_state_of))
     if dry_run:
         ctx.exit(_examine(folder, settings, output))
     monitor = RunMonitor(*labels_of(folder))

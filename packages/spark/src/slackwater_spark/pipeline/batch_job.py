@@ -21,12 +21,13 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import Serializer
 from pyspark.util import _load_from_socket
 
-from slackwater_cdc.records.batch import BatchTask, PlannedBatch
+from slackwater_cdc.records.batch import PlannedBatch
 from slackwater_engine.payloads import PackedPayload
 from slackwater_engine.state.log import LogUpdate, LogWrite
 from slackwater_protocol import StageWork
 from slackwater_spark.pipeline.batch_task import (
     KnownState,
+    SourceTask,
     TaskProgram,
     TaskRow,
     TaskSeconds,
@@ -34,6 +35,7 @@ from slackwater_spark.pipeline.batch_task import (
     run_level,
     run_whole,
 )
+from slackwater_spark.pipeline.copied_state import CopiedBatch
 from slackwater_spark.pipeline.jvm import explain_jvm_end
 
 SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
@@ -86,7 +88,7 @@ class BatchJobs:
         self._tag = f"{_TAG}{uuid.uuid4().hex}"
         context.addJobTag(self._tag)
 
-    def run(self, batch_id: int, planned: PlannedBatch, state: KnownState) -> BatchResult:
+    def run(self, batch_id: int, planned: PlannedBatch | CopiedBatch, state: KnownState) -> BatchResult:
         """Runs a batch; may be repeated.
 
         Raises:
@@ -119,7 +121,7 @@ class BatchJobs:
         with suppress(*SPARK_ERRORS):  # Spark may be no more
             self._context.removeJobTag(self._tag)
 
-    def _large(self, batch_id: int, tasks: tuple[BatchTask, ...], state: KnownState) -> Any:
+    def _large(self, batch_id: int, tasks: tuple[SourceTask, ...], state: KnownState) -> Any:
         numbers = self._context.parallelize(range(len(tasks)), len(tasks))
         rows: Any = numbers.mapPartitionsWithIndex(partial(_read, self._program, tasks, self._parallelism))
         for stages in self._levels:
@@ -179,13 +181,13 @@ class _Frames(Serializer):
         return self._serializer._load_stream_without_unbatching(stream)  # type: ignore[no-untyped-call]  # noqa: SLF001
 
 
-def _run_whole(program: bytes, state: KnownState, task: BatchTask, rows: Iterator[int]) -> list[TaskRow]:
+def _run_whole(program: bytes, state: KnownState, task: SourceTask, rows: Iterator[int]) -> list[TaskRow]:
     _read_to_end(rows)
     return run_whole(program, state, task)
 
 
 def _read(
-    program: bytes, tasks: tuple[BatchTask, ...], parallelism: int, number: int, rows: Iterator[int]
+    program: bytes, tasks: tuple[SourceTask, ...], parallelism: int, number: int, rows: Iterator[int]
 ) -> Iterator[tuple[int, TaskRow]]:
     _read_to_end(rows)
     return _addressed(read_part(program, tasks[number]), number, parallelism)

@@ -15,6 +15,7 @@ from slackwater_protocol import Clock, from_epoch_ms
 from slackwater_spark.collector import collector_paused
 from slackwater_spark.pipeline.batch_job import BatchJobs
 from slackwater_spark.pipeline.batch_task import KnownState
+from slackwater_spark.pipeline.copied_state import CopiedBatch
 from slackwater_spark.pipeline.progress import BatchProgress
 from slackwater_spark.sink import Sink
 from slackwater_spark.source.planner import Planner
@@ -56,6 +57,8 @@ class BatchLoop:
     """Called before each look for a batch."""
     max_events: int
     """Change events at which a batch is closed."""
+    beginning: CopiedBatch | None = None
+    """The first batch, if there was none yet; None: it is read from the beginning of the topics."""
     repeats: bool = False
     """Whether a batch that an earlier run has prepared ends where it did then: its output may know it."""
     _written: deque[WrittenManifest] = field(
@@ -74,8 +77,12 @@ class BatchLoop:
         """
         planner = self.planner
         stored = self.keeper.state.position
-        position = planner.start() if stored is None else planner.offset(dict(stored))
         target = planner.target() if available_now else None
+        if stored is None and self.beginning is not None and not self.stop.is_set():
+            self._run_batch(self.beginning, self.beginning.end, self.clock.monotonic())
+            position = self.beginning.end
+        else:
+            position = planner.start() if stored is None else planner.offset(dict(stored))
         prepared = self.keeper.prepared_position() if self.repeats else None
         while not self.stop.is_set():
             self.between_batches()
@@ -95,7 +102,7 @@ class BatchLoop:
                 self.stop.wait(POLL_SECONDS)
             position = end
 
-    def _run_batch(self, planned: PlannedBatch, end: Position, began: float) -> None:
+    def _run_batch(self, planned: PlannedBatch | CopiedBatch, end: Position, began: float) -> None:
         now = self.clock.monotonic
         keeper = self.keeper
         batch_id = keeper.state.batch_id + 1

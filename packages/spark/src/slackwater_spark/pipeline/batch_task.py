@@ -17,6 +17,7 @@ from typing import Final
 
 from slackwater_cdc.records.batch import BatchTask
 from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.copied_state import CopyTask, pack_rows
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.index.folders import (
     index_folder,
@@ -96,11 +97,14 @@ class TaskSeconds:
     """The number of the task among those of its level, from 0; -1: not said yet."""
 
 
+SourceTask = BatchTask | CopyTask
+"""What gives a batch its changes: records of topics, or rows of a copied state."""
+
 TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds
 """What tasks hand on and give to the driver."""
 
 
-def run_whole(program: bytes, state: KnownState, task: BatchTask) -> list[TaskRow]:
+def run_whole(program: bytes, state: KnownState, task: SourceTask) -> list[TaskRow]:
     """Reads a small batch and runs it through all stages.
 
     Args:
@@ -118,7 +122,7 @@ def run_whole(program: bytes, state: KnownState, task: BatchTask) -> list[TaskRo
         return [*result.rows, *result.writes, seconds]
 
 
-def read_part(program: bytes, task: BatchTask) -> list[TaskRow]:
+def read_part(program: bytes, task: SourceTask) -> list[TaskRow]:
     """Reads a task of a large batch; its payloads go to the levels."""
     with collector_paused():
         worker = _worker(program)
@@ -159,7 +163,8 @@ class _Worker:
 
     def __init__(self, program: TaskProgram) -> None:
         self._program = program
-        self._packers = IdlePackers(packing_spec(program.plan, program.settings.buckets))
+        self._spec = packing_spec(program.plan, program.settings.buckets)
+        self._packers = IdlePackers(self._spec)
         self._task = PipelineTask(program.plan, program.settings, program.evaluators)
         self._store = ArrowStore(program.checkpoint)
         self._blobs = SegmentReader(self._store)
@@ -171,8 +176,10 @@ class _Worker:
             if (encode := form.encoder()) is not None
         }
 
-    def read(self, task: BatchTask) -> list[PackedPayload]:
-        """Reads and packs a task's records."""
+    def read(self, task: SourceTask) -> list[PackedPayload]:
+        """Reads and packs a task's records, or rows."""
+        if isinstance(task, CopyTask):
+            return list(pack_rows(task, self._spec, self._blobs))
         return read_packed(self._program.options, self._packers, task)
 
     def process(

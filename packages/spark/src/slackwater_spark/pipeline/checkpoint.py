@@ -106,14 +106,22 @@ class Checkpoint:
             PipelineStateError: The checkpoint belongs to a pipeline that means something else.
             EngineUnavailableError: The store does not answer.
         """
-        noted = self._noted()
-        changes: Iterable[Change] = ()
-        if noted is not None:
-            changes = fingerprint.changes_since(noted)
-        elif self.store.read(_SPARK_QUERY) is not None:
-            changes = (("its origin", "a Spark query of another kind", "a pipeline"),)
-        if changes:
+        if changes := self.changes(fingerprint):
             raise self._incompatible(changes, fingerprint.revision)
+
+    def changes(self, fingerprint: "PipelineFingerprint") -> "tuple[Change, ...]":
+        """Returns what has changed since the first run; nothing if the pipeline fits, or there was none.
+
+        Raises:
+            PipelineStateError: The note is of another version, or none of ours.
+            EngineUnavailableError: The store does not answer.
+        """
+        noted = self._noted()
+        if noted is not None:
+            return fingerprint.changes_since(noted)
+        if self.store.read(_SPARK_QUERY) is not None:
+            return (("its origin", "a Spark query of another kind", "a pipeline"),)
+        return ()
 
     def claim(self, fingerprint: "PipelineFingerprint") -> CheckpointIdentity:
         """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
@@ -198,13 +206,15 @@ class Checkpoint:
         )
 
     def _incompatible(self, changes: Iterable["Change"], revision: int) -> PipelineStateError:
-        listed = "; ".join(
-            f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes
-        )
         return PipelineStateError(
-            f"checkpoint {self.store.address} does not fit the pipeline any more: {listed}",
+            f"checkpoint {self.store.address} does not fit the pipeline any more: {listed_changes(changes)}",
             f"undo the change, or write `revision = {revision + 1}` into pipeline.toml: the changed pipeline "
             "then has a checkpoint of its own beside this one and output topics of its own (give new ones "
             "where pipeline.toml names topics), and builds its views from the beginning of the source's "
             "topics, while readers of the old ones are not disturbed",
         )
+
+
+def listed_changes(changes: Iterable["Change"]) -> str:
+    """Writes changes of a pipeline for people."""
+    return "; ".join(f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes)

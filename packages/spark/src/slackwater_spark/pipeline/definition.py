@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slackwater_engine.evaluate.evaluators import Evaluators
-from slackwater_engine.settings import Scope
+from slackwater_engine.settings import Scope, StageSettings
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline, compile_separately
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater_sql.plan import (
     DocumentsOutput,
     EnginePlan,
@@ -128,6 +129,17 @@ class PipelineDefinition:
     def tables(self) -> tuple[str, ...]:
         """Full names of the tables the views read, each once."""
         return table_names(self.plan)
+
+
+def stage_settings(definition: PipelineDefinition, limits: StatementLimits = DEFAULT_LIMITS) -> StageSettings:
+    """Returns the settings of the stages of a pipeline whose number of buckets is known."""
+    assert definition.buckets is not None  # noqa: S101 - chosen when a run is checked, or noted by the first one
+    return StageSettings(
+        buckets=definition.buckets,
+        every_commit=definition.emit is Emit.TRANSACTIONS,
+        scope=definition.scope,
+        limits=limits,
+    )
 
 
 @dataclass(frozen=True, slots=True)

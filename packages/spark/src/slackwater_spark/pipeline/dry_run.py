@@ -13,6 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined,unused-ignore]
 
+from slackwater_engine.state.manifest import history
 from slackwater_markers import KafkaCutLog, RedisMarkerStore
 from slackwater_protocol import (
     RedisSettings,
@@ -23,9 +24,11 @@ from slackwater_protocol import (
 )
 from slackwater_protocol.keys import commit_topic, cut_log_topic, progress_topic
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
+from slackwater_spark.pipeline.copied_state import EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.findings import Finding, Verdict
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.pipeline.folder import load_pipeline
 from slackwater_spark.pipeline.progress import RunReporter
 from slackwater_spark.pipeline.registration import make_registration
 from slackwater_spark.pipeline.runner import missing_table, tables_without_topic
@@ -57,8 +60,10 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     with _found("checkpoint") as found:
         identity = checkpoint.identity()
         query_id = identity.query_id if identity else None
-        found.append(_checkpoint(checkpoint, identity, definition, settings.timeline))
+        found.append(_checkpoint(checkpoint, identity, definition, settings))
     yield from found
+    if settings.copy_state_of is not None:
+        yield from _copied_state(checkpoint, definition, settings, settings.copy_state_of)
     yield from _redis(settings.servers.redis, definition.source)
     admin = AdminClient({**settings.servers.kafka.client_config}, logger=_LOG)
     try:
@@ -82,16 +87,36 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
 
 
 def _checkpoint(
-    checkpoint: Checkpoint, identity: CheckpointIdentity | None, definition: PipelineDefinition, timeline: int
+    checkpoint: Checkpoint,
+    identity: CheckpointIdentity | None,
+    definition: PipelineDefinition,
+    settings: RunSettings,
 ) -> Finding:
     buckets = definition.buckets or (identity.buckets if identity else 1)
-    checkpoint.check(PipelineFingerprint.take(replace(definition, buckets=buckets), timeline))
+    checkpoint.check(PipelineFingerprint.take(replace(definition, buckets=buckets), settings.timeline))
     folder = checkpoint.local_folder
     if folder is not None and not os.access(_nearest(folder), os.W_OK):
         text = f"{folder} cannot be written"
         return Finding("checkpoint", Verdict.PROBLEM, text, "let the user of the run write there")
-    what = "fits the pipeline" if identity else "is new: the run starts at the beginning of the topics"
+    beginning = "starts at the beginning of the topics"
+    if settings.copy_state_of is not None:
+        beginning = "begins with a copied state"
+    what = "fits the pipeline" if identity else f"is new: the run {beginning}"
     return Finding("checkpoint", Verdict.OK, f"{checkpoint.address} {what}")
+
+
+def _copied_state(
+    checkpoint: Checkpoint, definition: PipelineDefinition, settings: RunSettings, folder: Path
+) -> Iterator[Finding]:
+    with _found("copied state") as found:
+        if history(checkpoint.store):
+            text = "not looked at, since the checkpoint has a state"
+        else:
+            earlier = EarlierRevision(load_pipeline(folder), definition, settings)
+            at = format_position(earlier.check().lsn)
+            text = f"that of {earlier.place} has all rows that the pipeline needs; it is at {at}"
+        found.append(Finding("copied state", Verdict.OK, text))
+    yield from found
 
 
 def _nearest(folder: Path) -> Path:

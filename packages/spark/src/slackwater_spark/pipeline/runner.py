@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from pyspark import SparkContext
 
 from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.settings import Scope, StageSettings, default_buckets
+from slackwater_engine.settings import Scope, default_buckets
 from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.manifest import history
 from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
 from slackwater_spark.errors import (
     PipelineConfigError,
@@ -23,9 +25,11 @@ from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
+from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings
 from slackwater_spark.pipeline.failure import is_cancelled, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.pipeline.folder import load_pipeline
 from slackwater_spark.pipeline.jvm import explain_jvm_end
 from slackwater_spark.pipeline.leases import LeaseHolder
 from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
@@ -34,7 +38,7 @@ from slackwater_spark.pipeline.session import starting_spark, with_spark_log
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink, output_forms
 from slackwater_spark.pipeline.spark_conf import index_root
-from slackwater_spark.sink import REQUEST_TIMEOUT, Emit, Sink, SinkProbe
+from slackwater_spark.sink import REQUEST_TIMEOUT, Sink, SinkProbe
 from slackwater_spark.sink.waiting import Waiting
 from slackwater_spark.source.kafka_reader import existing_topics
 from slackwater_spark.source.options import SourceOptions
@@ -73,6 +77,7 @@ def run_pipeline(
             for.
 
     Raises:
+        PipelineConfigError: the state that the pipeline is to begin with lacks what it needs.
         PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline has
             this name, or the output is not as it was left; nothing was touched.
         RunOvertakenError: another run took over.
@@ -148,6 +153,9 @@ class PipelineRun:
             with self._stopped_in_order():
                 self._sink.check(query_id)
             self._check_tables()
+            folder = self._settings.copy_state_of
+            if folder is not None and not history(self._checkpoint.store):
+                self._earlier_revision(folder).check()
             unless_checked.pop_all()
 
     def run(self, context: SparkContext) -> None:
@@ -223,6 +231,7 @@ class PipelineRun:
             self._announce_wait_for_sink("its outputs")
             progress = self._sink.open()
             keeper = self._open_state(progress)
+            beginning = self._copied_batch() if progress is None else None
             options = source_options(self._definition, self._settings, context.defaultParallelism)
             planner = Planner(options)
             ending.callback(planner.close)
@@ -253,13 +262,26 @@ class PipelineRun:
                 on_batch=report,
                 between_batches=leases.hold,
                 max_events=options.max_events_per_batch,
+                beginning=beginning,
                 repeats=self._calls_function,
             )
             loop.run(available_now=self._settings.available_now)
 
+    def _earlier_revision(self, folder: Path) -> EarlierRevision:
+        return EarlierRevision(load_pipeline(folder), self._definition, self._settings)
+
+    def _copied_batch(self) -> CopiedBatch | None:
+        """Copies the state that the pipeline is to begin with, if there is one."""
+        folder = self._settings.copy_state_of
+        if folder is None:
+            return None
+        earlier = self._earlier_revision(folder)
+        self.on_step(f"copying the state of {earlier.place}")
+        return earlier.copy(self._checkpoint.store, lambda: not self._stop.is_set())
+
     def _open_state(self, progress: ProgressRecord | None) -> StateKeeper:
         keeper = StateKeeper(
-            self._checkpoint.store, state_fingerprint(self._definition.plan, self._stage_settings())
+            self._checkpoint.store, state_fingerprint(self._definition.plan, stage_settings(self._definition))
         )
         if progress is not None and not progress.state:
             raise PipelineStateError(
@@ -275,23 +297,13 @@ class PipelineRun:
         root = index_root(self._settings, master)
         return TaskProgram(
             plan=self._definition.plan,
-            settings=self._stage_settings(),
+            settings=stage_settings(self._definition, self._settings.limits),
             evaluators=self._definition.evaluators,
             options=options,
             checkpoint=self._checkpoint.location,
             query_id=identity.query_id,
             index_root=None if root is None else str(root),
             forms=output_forms(self._definition),
-        )
-
-    def _stage_settings(self) -> StageSettings:
-        definition = self._definition
-        assert definition.buckets is not None  # noqa: S101 - chosen when the run was checked
-        return StageSettings(
-            buckets=definition.buckets,
-            every_commit=definition.emit is Emit.TRANSACTIONS,
-            scope=definition.scope,
-            limits=self._settings.limits,
         )
 
     def _announce_wait_for_sink(self, what: str) -> None:

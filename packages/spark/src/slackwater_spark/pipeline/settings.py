@@ -18,6 +18,9 @@ class RunSettings:
     checkpoint: str
     """Where the state is kept: a folder of this machine, or an address that ``pyarrow.fs`` knows, such as
     ``s3://bucket/folder``; one per pipeline. Later revisions are kept beside it."""
+    copy_state_of: Path | None = None
+    """The folder of another revision, as it runs: the pipeline begins with a copy of its state, unless it
+    has begun already. None: it begins at the beginning of the source's topics."""
     timeline: int = 1
     """Timeline of the source that is read."""
     available_now: bool = False

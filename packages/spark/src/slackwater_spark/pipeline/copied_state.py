@@ -1,0 +1,176 @@
+"""Begins a revision with the state that an earlier one keeps, instead of at the beginning of the topics.
+
+The rows of the tables in that state are the first batch. Until it is visible there is no other trace of the
+copy than files that nobody names: a run that is killed before that begins anew, and after it goes on as any.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.copied_state import CopyTask, TableCopy, copy_state, copy_tasks, plan_copy
+from slackwater_engine.errors import EngineConfigError, EngineStateError
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.settings import Scope
+from slackwater_engine.state.inspection import find_state
+from slackwater_engine.state.store import StateStore
+from slackwater_protocol import SNAPSHOT_XID, BatchHeader, SourceTopics
+from slackwater_spark.errors import PipelineConfigError, PipelineStateError
+from slackwater_spark.pipeline.checkpoint import Checkpoint, listed_changes
+from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater_spark.source.position import Position
+
+_FROM_THE_BEGINNING = (
+    "start without --copy-state-of: the views are then built from the beginning of the source's topics"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedBatch:
+    """The first batch of a pipeline that begins with a copied state."""
+
+    header: BatchHeader
+    """All rows are those of one snapshot, as of the commit at which the state was copied."""
+    tasks: tuple[CopyTask, ...] = field(repr=False)
+    end: Position = field(repr=False)
+    """Where the source stands after it: where it stands in the copied state."""
+
+
+class EarlierRevision:
+    """The state of an earlier revision, with which a pipeline can begin. Nothing there is changed.
+
+    Args:
+        earlier: The earlier revision, as it runs.
+        definition: The pipeline that is to begin; its number of buckets is chosen.
+        settings: As of the run. Both keep their state at the address that revisions have there.
+    """
+
+    def __init__(
+        self, earlier: PipelineDefinition, definition: PipelineDefinition, settings: RunSettings
+    ) -> None:
+        address = revision_checkpoint(settings.checkpoint, earlier.revision)
+        self._checkpoint = Checkpoint(address, settings.spark_conf)
+        self._earlier = earlier
+        self._definition = definition
+        self._timeline = settings.timeline
+
+    @property
+    def place(self) -> str:
+        """Names the earlier revision and where its state is, for people."""
+        return f"{self._earlier.name} in {self._checkpoint.store.address}"
+
+    def check(self) -> Position:
+        """Refuses a state that cannot give what the pipeline needs; returns where the source stands in it.
+
+        Raises:
+            PipelineConfigError: Rows or columns are kept nowhere, or the two do not read the same.
+            PipelineStateError: There is no state, or it is of another pipeline or damaged.
+            EngineUnavailableError: The store does not answer.
+        """
+        self._tables()
+        fingerprint = self._fingerprint()
+        try:
+            found = find_state(self._checkpoint.store)
+        except EngineStateError as error:
+            raise self._unusable(str(error)) from error
+        if found.fingerprint != fingerprint:
+            raise self._unusable("it is of other stages than that revision has")
+        return self._position(found.state.position)
+
+    def copy(self, target: StateStore, is_wanted: Callable[[], bool]) -> CopiedBatch | None:
+        """Copies the newest state; returns the batch that the pipeline begins with. May be repeated.
+
+        Args:
+            target: The store of the pipeline's checkpoint.
+            is_wanted: Asked now and then; if it no longer is, None is returned.
+
+        Raises as :meth:`check`.
+        """
+        tables = self._tables()
+        stages = {each.origin.stage for each in tables}
+        fingerprint = self._fingerprint()
+        try:
+            state = copy_state(
+                self._checkpoint.store, target, stages, fingerprint=fingerprint, is_wanted=is_wanted
+            )
+        except EngineStateError as error:
+            raise self._unusable(str(error)) from error
+        if state is None:
+            return None
+        end = self._position(state.position)
+        header = BatchHeader(
+            source=end.source,
+            timeline=end.timeline,
+            from_lsn=0,
+            to_lsn=end.lsn,
+            commit_ts_ms=end.commit_ts_ms,
+            event_count=0,
+            transactions=((SNAPSHOT_XID, end.lsn, end.commit_ts_ms),),
+        )
+        return CopiedBatch(header, copy_tasks(tables, state, end.lsn), end)
+
+    def _tables(self) -> tuple[TableCopy, ...]:
+        """Returns where the rows of each input are.
+
+        Raises:
+            PipelineConfigError: Some are nowhere, or the two do not read the same.
+        """
+        earlier, definition = self._earlier, self._definition
+        if earlier.revision == definition.revision:
+            raise PipelineConfigError(
+                f"{earlier.name!r} and {definition.name!r} are both revision {definition.revision}",
+                "raise `revision` in pipeline.toml of the one that is to begin with the other's state",
+            )
+        if Scope.AGGREGATE in (earlier.scope, definition.scope):
+            raise self._unfit('with scope "aggregate" its rows are not of one commit')
+        if earlier.source != definition.source:
+            raise self._unfit(f"it reads source {earlier.source}, this one {definition.source}")
+        now, then = (SourceTopics(each.source, each.topics) for each in (definition, earlier))
+        for table in definition.tables:
+            if now.data(table) != then.data(table):
+                raise self._unfit(f"table {table} was topic {then.data(table)}, is {now.data(table)}")
+        old, new = (packing_spec(each.plan, each.buckets or 1) for each in (earlier, definition))
+        try:
+            return plan_copy(old, new)
+        except EngineConfigError as error:
+            raise self._unfit(str(error)) from error
+
+    def _fingerprint(self) -> str:
+        """Returns the fingerprint of the earlier revision's state, once it is certain that it is that of it.
+
+        Raises:
+            PipelineStateError: It is not.
+        """
+        identity = self._checkpoint.identity()
+        if identity is None:
+            raise self._unusable("there is none")
+        earlier = replace(self._earlier, buckets=identity.buckets)
+        changes = self._checkpoint.changes(PipelineFingerprint.take(earlier, self._timeline))
+        if changes:
+            raise self._unusable(f"it does not fit the given folder: {listed_changes(changes)}")
+        return state_fingerprint(earlier.plan, stage_settings(earlier))
+
+    def _position(self, data: Mapping[str, Any] | None) -> Position:
+        definition = self._definition
+        position = Position.from_json(
+            data or {}, source=definition.source, timeline=self._timeline, scope=definition.scope
+        )
+        topics = SourceTopics(definition.source, definition.topics)
+        wanted = {topics.data(table) for table in definition.tables}
+        kept = {topic: each for topic, each in position.topics.items() if topic in wanted}
+        return replace(position, topics=kept)
+
+    def _unfit(self, problem: str) -> PipelineConfigError:
+        return PipelineConfigError(
+            f"{self._definition.name} cannot begin with the state of {self._earlier.name}: {problem}",
+            _FROM_THE_BEGINNING,
+        )
+
+    def _unusable(self, problem: str) -> PipelineStateError:
+        return PipelineStateError(
+            f"the state of {self.place} cannot be copied: {problem}",
+            f"give that revision's folder, as it runs, and the same --checkpoint; or {_FROM_THE_BEGINNING}",
+        )

@@ -1,0 +1,214 @@
+"""A revision begins with a copy of the state of another one that goes on, killed or not, or is refused."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
+ORDERS, LINES = "inventory.orders", "inventory.order_lines"
+SECONDS = 300.0
+OLD = (ORDERS_PIPELINE / "views" / "orders_with_lines.sql").read_text()
+NEW = {
+    "customers": "SELECT TRANSACTIONALLY o.customer, count(*) AS orders, sum(o.total) AS total,"
+    " min(o.id) AS first, max(o.total) AS largest FROM inventory.orders o GROUP BY o.customer",
+    "everything": "SELECT TRANSACTIONALLY count(*) AS lines, sum(l.quantity) AS quantity"
+    " FROM inventory.order_lines l",
+    "lines_with_status": "SELECT TRANSACTIONALLY l.id, l.quantity, l.product, o.status"
+    " FROM inventory.order_lines l LEFT JOIN inventory.orders o ON o.id = l.order_id",
+    "orders_with_lines": OLD.replace("o.status", "upper(o.status) AS status"),
+}
+BEFORE = {"customers": NEW["customers"], "orders_with_lines": OLD}
+KEYS = {"customers": "customer", "everything": None, "lines_with_status": "id", "orders_with_lines": "id"}
+
+Inventory = Any  # these three are of conftest.py
+Output = Any
+StartPipeline = Callable[..., Any]
+
+
+class Revisions:
+    """Folders of a pipeline's revisions, and runs of them."""
+
+    def __init__(self, folder: Path, inventory: Inventory, start: StartPipeline) -> None:
+        self._folder, self._inventory, self._start = folder, inventory, start
+        self.name, self.topic = f"p-{inventory.source}", f"out-{inventory.source}"
+
+    def write(self, revision: int, views: Mapping[str, str], more: str = "", schema: str = "") -> Path:
+        folder = self._folder / f"revision{revision}"
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "views").mkdir(parents=True)
+        (folder / "schema.sql").write_text(schema or (ORDERS_PIPELINE / "schema.sql").read_text())
+        outputs = []
+        for number, view in enumerate(sorted(views)):
+            (folder / "views" / f"{view}.sql").write_text(views[view])
+            outputs.append(f'[outputs.{view}]\ntopic = "{self.topic_of(revision, number, view)}"\n')
+        head = f'name = "{self.name}"\nsource = "{self._inventory.source}"\nrevision = {revision}\n{more}\n'
+        (folder / "pipeline.toml").write_text(head + "".join(outputs))
+        return folder
+
+    def topic_of(self, revision: int, number: int, view: str) -> str:
+        """As the child process names the topics."""
+        return self.topic + (f".v{revision}" if revision > 1 else "") + (f"-{view}" if number else "")
+
+    def run(self, folder: Path, *, settings: Mapping[str, Any] | None = None, **order: Any) -> Any:
+        return self._start(folder=str(folder), settings=settings or {}, **order)
+
+
+@pytest.fixture
+def revisions(tmp_path: Path, inventory: Inventory, start_pipeline: StartPipeline) -> Revisions:
+    return Revisions(tmp_path, inventory, start_pipeline)
+
+
+def judged(inventory: Inventory, sql: str, key: str | None) -> dict[Any, dict[str, Any]]:
+    """The view over the current rows, computed by DuckDB in one piece."""
+    text = sql.replace("TRANSACTIONALLY", "")
+    if "lines" in text and "GROUP BY o.id" in text:
+        text = text.replace("GROUP BY o.id", "GROUP BY ALL")
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA inventory;")
+        connection.execute((ORDERS_PIPELINE / "schema.sql").read_text().partition("-- A line")[0])
+        for table, rows in ((ORDERS, inventory.orders), (LINES, inventory.lines)):
+            for row in rows.values():
+                marks = ",".join("?" * len(row))
+                connection.execute(f"INSERT INTO {table} VALUES ({marks})", list(row.values()))  # noqa: S608
+        found = connection.execute(f"SELECT to_json(v) FROM ({text}) v").fetchall()  # noqa: S608
+    rows = [comparable(json.loads(document)) for (document,) in found]
+    return {None if key is None else row[key]: row for row in rows}
+
+
+def comparable(value: Any) -> Any:
+    """Numbers by value, whatever their spelling; without times, which DuckDB spells in its own way."""
+    match value:
+        case dict():
+            return {name: comparable(each) for name, each in value.items() if name != "created_at"}
+        case list():
+            return [comparable(each) for each in value]
+        case bool() | None:
+            return value
+        case _:
+            try:
+                return Decimal(str(value))
+            except InvalidOperation:
+                return value
+
+
+def shown(output: Output, topic: str, key: str | None) -> dict[Any, dict[str, Any]]:
+    """The documents of a topic; no commit has two of one key."""
+    records = output.records(topic)
+    assert len({(lsn, name) for lsn, _, name, _ in records}) == len(records)
+    state: dict[Any, dict[str, Any]] = {}
+    for _, _, name, value in records:
+        of_key = None if key is None else comparable(json.loads(name)[key])
+        state.pop(of_key, None)
+        if value is not None:
+            state[of_key] = comparable(json.loads(value))
+    return state
+
+
+def assert_views(inventory: Inventory, output: Output, revisions: Revisions) -> None:
+    for number, view in enumerate(sorted(NEW)):
+        found = shown(output, revisions.topic_of(2, number, view), KEYS[view])
+        assert found == judged(inventory, NEW[view], KEYS[view]), view
+
+
+def assert_compared(inventory: Inventory, revisions: Revisions) -> None:
+    """Both revisions stand at one commit: what was not changed is the same there, what was changed is not."""
+    keys = [word for view in BEFORE for word in ("--key", f"{view}={KEYS[view]}")]
+    command = [sys.executable, "-m", "slackwater", "revise", "compare", revisions.name, *keys, "--json"]
+    done = subprocess.run(
+        [*command, "--bootstrap", inventory.bootstrap], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    views = json.loads(done.stdout)["views"]
+    assert {view["commit_lsn"] for view in views.values()} == {inventory.lsn}
+    counts = {name: [view[each] for each in ("equal", "different")] for name, view in views.items()}
+    customers = len({order["customer"] for order in inventory.orders.values()})
+    assert counts == {"customers": [customers, 0], "orders_with_lines": [0, len(inventory.orders)]}
+    assert list(views["orders_with_lines"]["columns"]) == ["status"]
+
+
+def go_on(inventory: Inventory, old: Any, transactions: int = 4) -> None:
+    """Changes rows until the old revision shows them."""
+    inventory.run(transactions)
+    old.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+
+
+def forget_beginning(inventory: Inventory, ends: Mapping[str, Sequence[int]]) -> None:
+    """Removes what the topics hold below these offsets, as retention does."""
+    admin = AdminClient({"bootstrap.servers": inventory.bootstrap})
+    places = [
+        TopicPartition(topic, number, offset)
+        for topic, offsets in ends.items()
+        for number, offset in enumerate(offsets)
+    ]
+    for done in admin.delete_records(places).values():
+        done.result(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("emit", "crashes", "following"),
+    [
+        ("latest", [{"crash_write": 2}, {"crash": ("progress", 0)}], 0),
+        pytest.param(
+            "transactions",
+            [*({"crash_write": number} for number in range(1, 9)), {"crash": ("collected", 0)}],
+            0,
+            marks=pytest.mark.full,
+        ),
+        pytest.param("transactions", [{"crash": ("committed", 0)}], 1, marks=pytest.mark.full),
+        pytest.param("latest", [{"crash_write": 1}, {"crash": ("committed", 0)}], 1, marks=pytest.mark.full),
+    ],
+)
+def test_it_begins_with_the_state_of_a_running_one_whatever_is_killed(
+    inventory: Inventory,
+    output: Output,
+    revisions: Revisions,
+    emit: str,
+    crashes: Sequence[dict[str, Any]],
+    following: int,
+) -> None:
+    """The topics no longer have their beginning, so nothing but the copy can give the rows."""
+    first = revisions.write(1, BEFORE)
+    inventory.run(30)
+    old = revisions.run(first, settings={"available_now": False})
+    old.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    ends = inventory.ends
+    for _ in range(3):
+        go_on(inventory, old)
+    forget_beginning(inventory, ends)
+    second = revisions.write(2, NEW, "buckets = 3")
+    settings = {"copy_state_of": str(first), "available_now": False}
+    for crash in crashes:
+        killed = revisions.run(second, settings=settings, emit=emit, **crash)
+        while not killed.has_ended:
+            go_on(inventory, old, 1)
+        assert killed.await_end() == -signal.SIGKILL, killed.last
+    new = revisions.run(second, settings=settings, emit=emit)
+    begun = new.await_batch()
+    shutil.rmtree(first)  # which nobody needs any more
+    go_on(inventory, old, 10)
+    new.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    assert new.stop() == 0
+    go_on(inventory, old)
+    again = revisions.run(second, settings={**settings, "available_now": True}, emit=emit)
+    assert again.await_end() == 0, again.last
+    assert again.batches[0]["batch"] == new.batches[-1]["batch"] + 1
+    assert old.stop() == 0
+    assert_views(inventory, output, revisions)
+    assert_compared(inventory, revisions)
+    assert begun["batch"] == following
+    assert following or not begun["events"], "none is read for the first batch"
+    segments = [path.name for path in (second.parent / "checkpoint.v2" / "segments").iterdir()]
+    assert all(int(name.partition("-")[0]) <= again.batches[-1]["batch"] for name in segments)

@@ -1,0 +1,187 @@
+"""A state that cannot give what a revision needs is refused before anything is written, and named."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.settings import Scope
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.store import MemoryStore
+from slackwater_protocol import KafkaSettings, Servers
+from slackwater_spark.errors import PipelineConfigError, PipelineError, PipelineStateError
+from slackwater_spark.pipeline import RunSettings, load_pipeline
+from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
+from slackwater_spark.pipeline.definition import stage_settings
+from slackwater_spark.pipeline.dry_run import examine_run
+from slackwater_spark.pipeline.findings import Finding
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.source.position import Position, TopicPosition
+
+SCHEMA = """
+CREATE TABLE s.orders (id bigint PRIMARY KEY, customer text NOT NULL, total numeric(12,2));
+CREATE TABLE s.lines (id bigint PRIMARY KEY, order_id bigint NOT NULL);
+ALTER TABLE s.orders REPLICA IDENTITY FULL;
+"""
+VIEW = "SELECT TRANSACTIONALLY o.customer, count(*) AS orders FROM s.orders o GROUP BY o.customer"
+NEWER = VIEW.replace("count(*)", "count(o.customer)")
+POSITION = Position(
+    source="inv",
+    timeline=1,
+    scope=Scope.STRICT,
+    lsns=(700,),
+    commit_ts_ms=1_000,
+    log=5,
+    cut=700,
+    topics={name: (TopicPosition((3,), 700, (3,)),) for name in ("inv.s.orders", "inv.s.lines")},
+)
+
+
+def write(folder: Path, revision: int, view: str = VIEW, more: str = "", schema: str = SCHEMA) -> Path:
+    path = folder / f"revision{revision}"
+    (path / "views").mkdir(parents=True, exist_ok=True)
+    (path / "pipeline.toml").write_text(f'name = "p"\nsource = "inv"\nrevision = {revision}\n{more}\n')
+    (path / "schema.sql").write_text(schema)
+    (path / "views" / "orders.sql").write_text(view)
+    return path
+
+
+class Revisions:
+    """The checkpoint of a revision that has run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        servers = Servers(KafkaSettings("127.0.0.1:1"))
+        self.settings = RunSettings(servers=servers, checkpoint=str(folder / "checkpoint"))
+
+    def ran(self, path: Path, position: Mapping[str, Any] | None = None, batches: int = 2) -> None:
+        """Leaves what some batches of a revision have left."""
+        definition = replace(load_pipeline(path), buckets=4)
+        checkpoint = Checkpoint(self.settings.checkpoint)
+        checkpoint.claim(PipelineFingerprint.take(definition, 1))
+        keeper = StateKeeper(checkpoint.store, state_fingerprint(definition.plan, stage_settings(definition)))
+        for _ in range(batches):
+            keeper.adopt(keeper.prepare(POSITION.to_json() if position is None else position, []))
+
+    def check(self, new: Path, old: Path) -> Position:
+        definition = replace(load_pipeline(new), buckets=8)
+        return EarlierRevision(load_pipeline(old), definition, self.settings).check()
+
+    def refusal(self, new: Path, old: Path) -> PipelineError:
+        before = self.files
+        with pytest.raises(PipelineError) as refused:
+            self.check(new, old)
+        assert "without --copy-state-of" in refused.value.hint
+        assert self.files == before
+        return refused.value
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def revisions(tmp_path: Path) -> Revisions:
+    return Revisions(tmp_path)
+
+
+def test_a_state_that_has_all_rows_gives_a_batch_of_one_snapshot(
+    revisions: Revisions, tmp_path: Path
+) -> None:
+    old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER, 'emit = "transactions"\nbuckets = 3')
+    revisions.ran(old)
+    assert revisions.check(new, old) == replace(
+        POSITION, topics={"inv.s.orders": POSITION.topics["inv.s.orders"]}
+    ), "the other topic is not read any more"
+    earlier = EarlierRevision(load_pipeline(old), load_pipeline(new), revisions.settings)
+    batch = earlier.copy(MemoryStore(), lambda: True)
+    assert isinstance(batch, CopiedBatch)
+    assert (batch.header.from_lsn, batch.header.to_lsn, batch.header.event_count) == (0, 700, 0)
+    assert batch.header.transactions == ((0, 700, 1_000),)
+    assert [task.lsn for task in batch.tasks] == [700]
+    assert earlier.copy(MemoryStore(), lambda: False) is None
+
+
+def test_rows_and_columns_that_are_kept_nowhere_are_named(revisions: Revisions, tmp_path: Path) -> None:
+    old = write(tmp_path, 1)
+    revisions.ran(old)
+    more = VIEW.replace("count(*)", "sum(o.total)").replace(
+        "FROM s.orders o", "FROM s.orders o JOIN s.lines l ON l.order_id = o.id"
+    )
+    refused = revisions.refusal(write(tmp_path, 2, more), old)
+    assert isinstance(refused, PipelineConfigError)
+    assert refused.problem == (
+        "p.v2 cannot begin with the state of p: table s.lines: no stage keeps its rows; "
+        "table s.orders: column total is not kept"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ('scope = "aggregate"', 'with scope "aggregate" its rows are not of one commit'),
+        ('[topics]\n"s.orders" = "all"', "table s.orders was topic inv.s.orders, is all"),
+    ],
+)
+def test_pipelines_that_do_not_read_the_same_are_refused(
+    revisions: Revisions, tmp_path: Path, settings: str, problem: str
+) -> None:
+    old = write(tmp_path, 1, "SELECT TRANSACTIONALLY o.id, o.customer FROM s.orders o GROUP BY o.id")
+    revisions.ran(old)
+    new = write(tmp_path, 2, "SELECT TRANSACTIONALLY o.id FROM s.orders o GROUP BY o.id", settings)
+    assert problem in str(revisions.refusal(new, old))
+
+
+def test_another_source_or_timeline_is_refused(revisions: Revisions, tmp_path: Path) -> None:
+    old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER)
+    revisions.ran(old)
+    toml = new / "pipeline.toml"
+    toml.write_text(toml.read_text().replace('"inv"', '"again"'))
+    assert "it reads source inv, this one again" in str(revisions.refusal(new, old))
+    revisions.settings = replace(revisions.settings, timeline=2)
+    refused = revisions.refusal(write(tmp_path, 2, NEWER), old)
+    assert isinstance(refused, PipelineStateError)
+    assert "timeline was 1, is 2" in str(refused)
+
+
+def test_a_folder_that_is_not_that_of_the_state_is_refused(revisions: Revisions, tmp_path: Path) -> None:
+    old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER)
+    assert "cannot be copied: there is none" in str(revisions.refusal(new, old))
+    revisions.ran(old, batches=0)
+    assert "cannot be copied: the checkpoint has no state yet" in str(revisions.refusal(new, old))
+    revisions.ran(old)
+    refused = revisions.refusal(new, write(tmp_path, 1, NEWER))
+    assert "it does not fit the given folder: view orders has another SQL" in str(refused)
+    third = write(tmp_path, 3)
+    assert f"{revisions.settings.checkpoint}.v3" in str(revisions.refusal(new, third))
+    with pytest.raises(PipelineConfigError, match="are both revision 2"):
+        revisions.check(new, new)
+
+
+def test_a_damaged_manifest_is_refused(revisions: Revisions, tmp_path: Path) -> None:
+    old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER)
+    revisions.ran(old)
+    for path in (tmp_path / "checkpoint" / "manifests").iterdir():
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert "it is not what its name says" in str(revisions.refusal(new, old))
+
+
+def test_a_dry_run_tells_what_the_run_would_find(revisions: Revisions, tmp_path: Path) -> None:
+    old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER)
+    revisions.settings = replace(revisions.settings, copy_state_of=old)
+
+    def found() -> list[Finding]:
+        findings = examine_run(load_pipeline(new), revisions.settings)
+        return [next(findings), next(findings)]
+
+    assert [f"{each.verdict} {each.subject}" for each in found()] == ["ok checkpoint", "problem copied state"]
+    revisions.ran(old)
+    checkpoint, state = found()
+    assert checkpoint.text.endswith("checkpoint.v2 is new: the run begins with a copied state")
+    assert (state.verdict, state.subject) == ("ok", "copied state")
+    assert state.text.endswith("has all rows that the pipeline needs; it is at 0/2BC")
+    assert not (tmp_path / "checkpoint.v2" / CHECKPOINT_FILE).exists()
