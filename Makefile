@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs lock wheels clean
+.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -124,6 +124,10 @@ docs: setup
 	$(BIN)/python -m infra.site
 	$(BIN)/sphinx-build -q -W --keep-going -c infra/site -d site/.trees . site
 	@echo site/index.html
+
+## make dashboards  Grafana's dashboards and Prometheus' alert rules, into infra/dashboards/
+dashboards: setup
+	$(BIN)/python -m infra.observability
 
 ## make lock         requirements.lock from requirements.in
 lock: setup

@@ -67,7 +67,11 @@ def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
             yield Finding(
                 cause=Cause.PIPELINE_VANISHED,
                 what=f"{where} was last heard of {silent:,.0f} s ago and did not say that it ends",
-                advice=("was it killed, or is its machine gone? start it again with its checkpoint", gone),
+                advice=(
+                    "was it killed, or is its machine gone? start it again with its checkpoint: "
+                    "docs/runbooks/ended.md",
+                    gone,
+                ),
             )
 
 
@@ -104,6 +108,7 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
             cause=Cause.BAD_INPUT,
             what=status.detail,
             advice=(
+                "docs/runbooks/source-refused.md",
                 "look at the record; is the topic written by the connector only, in a known format?",
                 f"in {facts.topics.transactions}: slackwater source skip --source {facts.source} --to LSN "
                 "passes it, with the LSN of a commit behind it",
@@ -113,7 +118,9 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
         )
     elif status.state is FrontierState.MISCONFIGURED:
         yield Finding(
-            cause=Cause.MISCONFIGURED, what=status.detail, advice=("change the connector as it says",)
+            cause=Cause.MISCONFIGURED,
+            what=status.detail,
+            advice=("change the connector as it says: docs/runbooks/source-refused.md",),
         )
     elif status.state is FrontierState.WAITING and not facts.open:
         yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it goes on by itself",))
@@ -297,6 +304,7 @@ def _behind(case: _OpenCase) -> Finding | None:
         evidence,
         "the sidecar is only slow, or has paused what is far ahead: wait",
         "still growing? more processes: --workers N, or a sidecar of its own for this source",
+        "docs/runbooks/views-late.md",
     )
 
 
