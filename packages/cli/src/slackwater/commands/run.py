@@ -60,8 +60,8 @@ SHOWN_SECONDS = 0.001
 @click.option(
     "--copy-state-of",
     metavar="DIR",
-    help="Start from a copy of the state of another revision, whose folder this is, instead of reading the "
-    "topics from their beginning.",
+    help="Start from a copy of the state of another revision, given by its folder, instead of reading the "
+    "topics from the beginning.",
 )
 @click.option("--dry-run", is_flag=True, help="Check whether the pipeline can run, without writing anything.")
 @click.pass_context
