@@ -1,7 +1,6 @@
 """``python -m infra.observability``: writes the dashboards and the alert rules into infra/dashboards/."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -10,11 +9,11 @@ import yaml
 
 from infra.observability.alerts import alerts_table, rule_file
 from infra.observability.dashboards import DASHBOARDS
+from slackwater_protocol.log_fields import FIELDS
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "infra" / "dashboards"
 PAGE: Final = ROOT / "docs" / "observability.md"
-_TABLE: Final = re.compile(r"(<!-- alerts -->\n).*?(\n<!-- end of alerts -->)", re.DOTALL)
 
 
 def main() -> None:
@@ -33,9 +32,26 @@ def generated() -> dict[Path, str]:
         for name, dashboard in DASHBOARDS.items()
     }
     texts[FOLDER / "alerts.yaml"] = yaml.safe_dump(rule_file(), sort_keys=False, width=110)
-    texts[PAGE] = _TABLE.sub(lambda found: f"{found[1]}{alerts_table()}{found[2]}", PAGE.read_text())
+    texts[PAGE] = _page(PAGE.read_text())
     return texts
 
+
+def _page(text: str) -> str:
+    for name, table in _TABLES.items():
+        begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{table()}{end}{rest.partition(end)[2]}"
+    return text
+
+
+def log_fields_table() -> str:
+    """Returns the fields of a log's records as a table of the documentation."""
+    lines = [f"| `{name}` | {meaning} |" for name, meaning in FIELDS.items()]
+    return "\n".join(["| field | meaning |", "|---|---|", *lines])
+
+
+_TABLES: Final = {"alerts": alerts_table, "log fields": log_fields_table}
+"""What stands in the page between two comments of these names."""
 
 if __name__ == "__main__":
     main()

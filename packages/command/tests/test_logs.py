@@ -8,6 +8,7 @@ import pytest
 
 from slackwater_command.logs import configure_logging
 from slackwater_command.settings import LogSection
+from slackwater_protocol.log_fields import FIELDS
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_in_json_values_are_fields_and_the_event_stays_the_same(log: Path) -> No
     first = lines[0]
     assert (first["level"], first["logger"], first["expected"]) == ("warning", "slackwater_test", {"s.a": 2})
     assert first["time"].endswith("+00:00")
-    assert set(first) == {"time", "level", "logger", "event", "text", "xid", "expected"}
+    assert set(first) == FIELDS.keys() - {"source", "pipeline", "error"} | {"xid", "expected"}
 
 
 def test_in_json_an_error_with_its_traceback_is_still_one_line(log: Path) -> None:

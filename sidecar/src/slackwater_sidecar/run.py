@@ -18,6 +18,7 @@ from slackwater_markers import (
     RedisMarkerStore,
 )
 from slackwater_protocol import SystemClock, epoch_ms
+from slackwater_protocol.log_fields import log_fields
 from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.http_server import HttpServer, SidecarPages
 from slackwater_sidecar.monitor import SourceMonitor
@@ -91,6 +92,10 @@ class _SourceThread(threading.Thread):
 
     def run(self) -> None:
         monitor = self.monitor
+        with log_fields(source=monitor.source):
+            self._follow(monitor)
+
+    def _follow(self, monitor: SourceMonitor) -> None:
         try:
             follow_source(self._settings, self._stop_event, monitor, self._on_status)
         except BaseException as error:

@@ -12,6 +12,7 @@ from slackwater_command.errors import CommandConfigError
 from slackwater_command.loading import LoadedSettings, load_settings
 from slackwater_command.logs import configure_logging
 from slackwater_command.settings import Settings
+from slackwater_protocol.log_fields import set_log_fields
 
 NO_FLAGS: Mapping[str, object] = {}
 
@@ -59,6 +60,7 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
         CommandConfigError: a setting is unknown or invalid.
     """
     settings = ctx.ensure_object(Invocation).load(flags).settings
+    set_log_fields(service=ctx.info_name or "")
     configure_logging(settings.log)
     return settings
 

@@ -3,14 +3,12 @@
 import json
 import logging
 import logging.config
-from datetime import UTC, datetime
 from typing import Any
 
 from slackwater_command.settings import LogSection
+from slackwater_protocol.log_fields import log_line, remember_format
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-"""Attributes of every record: all others are fields of the event."""
 
 
 class _TextFormatter(logging.Formatter):
@@ -35,29 +33,17 @@ def _printable(text: str) -> str:
 
 
 class _JsonFormatter(logging.Formatter):
-    """Writes a JSON object per record and line.
-
-    ``event`` is the text without its values, hence the same for every event of a kind; ``text`` is what a
-    person reads; further keys are the fields of the event.
-    """
+    """Writes a JSON object per record and line: the fields of :mod:`slackwater_protocol.log_fields`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line of a record."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": str(record.msg),
-            "text": record.getMessage(),
-        }
-        line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+        line = log_line(record)
         return json.dumps(line, default=str)
 
 
 def configure_logging(settings: LogSection) -> None:
     """Sends records of the level and above to the file or, without one, to standard error. Idempotent."""
+    remember_format(settings.format)
     handler: dict[str, Any] = {"class": "logging.StreamHandler", "formatter": settings.format}
     if settings.file is not None:
         settings.file.parent.mkdir(parents=True, exist_ok=True)

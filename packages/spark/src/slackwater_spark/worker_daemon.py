@@ -9,6 +9,8 @@ import os
 import sys
 from importlib import import_module
 
+from slackwater_protocol.log_fields import configure_worker_logging
+
 
 def without_archives(path: list[str]) -> list[str]:
     """Returns a search path without the archives inside of a PySpark that can be imported from the same path.
@@ -38,6 +40,7 @@ def main() -> None:
     # Threads do not outlive a fork, so the allocator of Arrow must not start any here.
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     import_what_tasks_need()
+    configure_worker_logging()
     from pyspark.daemon import manager
 
     try:

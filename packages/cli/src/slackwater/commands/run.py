@@ -17,6 +17,7 @@ from slackwater_command.output import Output
 from slackwater_command.settings import Settings
 from slackwater_command.stopping import stop_on_signals
 from slackwater_protocol import format_position, user_cache
+from slackwater_protocol.log_fields import set_log_fields
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
@@ -103,7 +104,9 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
         settings = replace(settings, copy_state_of=pipeline_folder(copy_state_of))
     if dry_run:
         ctx.exit(_examine(folder, settings, output))
-    monitor = RunMonitor(*labels_of(folder))
+    name, source = labels_of(folder)
+    set_log_fields(pipeline=name, source=source)
+    monitor = RunMonitor(name, source)
 
     def tell(batch: "BatchProgress") -> None:
         monitor.record_batch(batch)

@@ -18,6 +18,7 @@ import javaproperties
 import pyspark
 from pyspark import SparkConf, SparkContext
 
+from slackwater_protocol.log_fields import WORKER_VARIABLE, worker_logging
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.jvm import shows_output
 from slackwater_spark.pipeline.settings import RunSettings
@@ -174,6 +175,7 @@ def session_conf(
         if shows_output():
             logging_options += " -Dslackwater.spark.console=warn"
         conf["spark.driver.extraJavaOptions"] = f"{logging_options} {conf['spark.driver.extraJavaOptions']}"
+    conf[f"spark.executorEnv.{WORKER_VARIABLE}"] = worker_logging()
     return {**conf, **_required(conf)}
 
 
