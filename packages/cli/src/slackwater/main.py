@@ -40,6 +40,7 @@ COMMANDS = {
     "connector": "Print, check or apply the configuration that a source needs in database and Kafka Connect.",
     "source": "Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.",
     "token": "Create an access token for the control plane, for the person or program NAME.",
+    "package": "Pack the Python environment that executors need for the pipeline in DIR into one file.",
     "archive-classes": "Halve the CPU time that pipelines on this machine need to start.",
     "config": "Show every setting, its value and where the value comes from.",
 }

@@ -4,12 +4,10 @@ import re
 from collections.abc import Mapping
 from string import Template
 
-from slackwater.pipeline_folders import ENTRY_POINTS
+from slackwater.pipeline_folders import ENTRY_POINTS, NAMESPACE
 from slackwater_command.errors import CommandInputError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
-_NAMESPACE = "slackwater_pipelines"
-"""The folder of a wheel below which each pipeline has its own: names of modules stay clear of others."""
 
 
 def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
@@ -32,8 +30,8 @@ def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
     values = {
         "name": name,
         "module": module,
-        "package": f"{_NAMESPACE}/{module}",
-        "entry": f"{_NAMESPACE}.{module}",
+        "package": f"{NAMESPACE}/{module}",
+        "entry": f"{NAMESPACE}.{module}",
         "group": ENTRY_POINTS,
         "source": source,
         "version": version,

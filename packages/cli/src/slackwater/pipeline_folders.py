@@ -11,6 +11,8 @@ from slackwater_command.errors import CommandInputError
 
 ENTRY_POINTS = "slackwater.pipelines"
 """The group of entry points by which a distribution says which pipelines it has: name = module."""
+NAMESPACE = "slackwater_pipelines"
+"""The folder of a package below which each pipeline has its own: names of modules stay clear of others."""
 _INSTALLED = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(==(?P<version>[A-Za-z0-9.+!_-]+))?")
 
 
@@ -69,6 +71,15 @@ def folder_of(name: str, version: str | None) -> Path:
             f"{found[0]} is installed without its folder, {found[0].module}", "install it anew"
         )
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+def installed_distribution(text: str) -> str | None:
+    """Returns ``name==version`` of the distribution that has a pipeline; None: the text names a folder."""
+    found = _INSTALLED.fullmatch(text)
+    if Path(text).exists() or found is None:
+        return None
+    has = (each for each in entry_points(group=ENTRY_POINTS) if each.name == found["name"])
+    return next((f"{each.dist.name}=={each.dist.version}" for each in has if each.dist is not None), None)
 
 
 def installed_pipelines() -> Iterator[InstalledPipeline]:

@@ -16,6 +16,7 @@ from slackwater_devstack.processes import Lifetime
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import Server
 from slackwater_devstack.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
+from slackwater_devstack.spark_cluster import SparkMaster, SparkWorker
 from slackwater_devstack.stack import DevStack, down, status, up
 from slackwater_devstack.state import RunState, ServerStatus, StackStatus
 
@@ -47,6 +48,8 @@ __all__ = [
     "SecondKafkaBroker",
     "Server",
     "ServerStatus",
+    "SparkMaster",
+    "SparkWorker",
     "StackStatus",
     "TcpProxy",
     "cache_folder",

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from queue import Empty, Queue
@@ -338,6 +338,57 @@ class OutputReader:
         finally:
             consumer.close()
         return found
+
+    def has_records(self, topic: str) -> bool:
+        """Whether the topic is there and a reader finds something in it."""
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": uuid.uuid4().hex})
+        try:
+            known = topic in consumer.list_topics(timeout=SECONDS_TO_ANSWER).topics
+        finally:
+            consumer.close()
+        return known and bool(self.records(topic))
+
+    def final_state(self, topic: str) -> dict[int, Any]:
+        """The newest document of each key."""
+        return final_state(self.records(topic))
+
+    def assert_view(self, inventory: Inventory) -> None:
+        """Final state as in the database, no document torn, none written twice for one commit."""
+        records = self.records(f"out-{inventory.source}")
+        assert as_numbers(final_state(records)) == as_numbers(inventory.view())
+        assert [
+            record for record in records if record[3] is not None and is_torn(json.loads(record[3]))
+        ] == []
+        assert len({(lsn, key) for lsn, _, key, _ in records}) == len(records)
+        assert len({partition for _, partition, _, _ in records}) > 1
+
+
+def final_state(records: Iterable[tuple[int, int, bytes | None, bytes | None]]) -> dict[int, Any]:
+    """The newest document of each key."""
+    state: dict[int, Any] = {}
+    for _, _, key, value in records:
+        order_id = json.loads(key or b"")["id"]
+        state.pop(order_id, None)
+        if value is not None:
+            state[order_id] = json.loads(value)
+    return state
+
+
+def is_torn(document: dict[str, Any]) -> bool:
+    total = sum((line["quantity"] * Decimal(line["price"]) for line in document["lines"]), Decimal(0))
+    return document["line_count"] != len(document["lines"]) or Decimal(document["total"]) != total
+
+
+def as_numbers(state: dict[int, Any]) -> dict[int, Any]:
+    """Decimals compare by value, whatever their spelling in JSON."""
+    return {
+        order_id: {
+            **{name: value for name, value in document.items() if name != "created_at"},
+            "total": Decimal(document["total"]),
+            "lines": [{**line, "price": Decimal(line["price"])} for line in document["lines"]],
+        }
+        for order_id, document in state.items()
+    }
 
 
 @pytest.fixture
