@@ -194,3 +194,32 @@ def test_a_jvm_is_ended_in_order_or_killed_when_that_takes_too_long(
         monkeypatch.setattr(SparkContext, "_gateway", gateway)
         assert end_jvm() == code
         assert SparkContext._gateway is None  # noqa: SLF001 - PySpark's name for it
+
+
+ORPHAN = """
+import os, sys, time
+from slackwater_spark.pipeline.jvm import explain_jvm_end
+before, parent = explain_jvm_end(), os.getppid()
+print("started", flush=True)
+while os.getppid() == parent:
+    time.sleep(0.01)
+print(before, "|", explain_jvm_end(), flush=True)
+"""
+PARENT = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]]).wait()"
+
+
+@pytest.mark.parametrize("is_submitted", [True, False])
+def test_a_driver_notices_that_the_jvm_that_has_started_it_is_gone(is_submitted: bool) -> None:
+    """Without a batch there is no connection that would break."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+    with subprocess.Popen(
+        (sys.executable, "-c", PARENT, ORPHAN),
+        env={**environment, **({"PYSPARK_GATEWAY_PORT": "1"} if is_submitted else {})},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        told = parent.stdout.readline().strip()
+    assert told == ("None | the JVM of spark-submit ended" if is_submitted else "None | None")

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -25,11 +25,19 @@ _END_SECONDS = 20.0
 _FROM_SIGNAL = 128
 """A JVM, as a shell does, adds this to the number of the signal that made it end in order."""
 
+_PARENT = os.getppid()
+"""The JVM, if ``spark-submit`` has started this process; its orphans have another parent."""
+
 _SPARK_NOISE = b"WARNING: Using incubator modules"
 """The beginning of a line that Spark itself prints at every start."""
 
 _log = logging.getLogger(__name__)
 _output_log = logging.getLogger("slackwater_spark.jvm")
+
+
+def is_submitted(environment: Mapping[str, str]) -> bool:
+    """Tells whether ``spark-submit`` has started this process, and with it the JVM."""
+    return "PYSPARK_GATEWAY_PORT" in environment
 
 
 def shows_output() -> bool:
@@ -133,14 +141,15 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
 
 
 def explain_jvm_end(*, is_lost: bool = False) -> str | None:
-    """Returns how the JVM that this process has started ended; None while it runs, or if nobody knows.
+    """Returns how the JVM of this process ended; None while it runs, or if nobody knows.
 
     Args:
         is_lost: The connection to it broke, so it is worth waiting up to 20 s for the exit code.
     """
     process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark's name for it
     if process is None:
-        return None
+        has_ended = is_submitted(os.environ) and os.getppid() != _PARENT
+        return "the JVM of spark-submit ended" if has_ended else None
     try:
         code = process.wait(_END_SECONDS) if is_lost else process.poll()
     except subprocess.TimeoutExpired:

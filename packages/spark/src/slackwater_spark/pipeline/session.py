@@ -20,13 +20,18 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from slackwater_spark.pipeline.checkpoint import SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
-from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_does_not_start, watched_start
+from slackwater_spark.pipeline.jvm import (
+    explain_jvm_end,
+    is_submitted,
+    logged_output,
+    spark_does_not_start,
+    watched_start,
+)
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.spark_conf import (
     LOCAL_CLUSTER,
     given_conf,
     is_local,
-    is_submitted,
     session_conf,
     without_effect,
     workers_python,

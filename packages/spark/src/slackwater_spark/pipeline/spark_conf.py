@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 
 from slackwater_protocol.log_fields import WORKER_VARIABLE, worker_logging
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.jvm import shows_output
+from slackwater_spark.pipeline.jvm import is_submitted, shows_output
 from slackwater_spark.pipeline.settings import RunSettings
 
 LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
@@ -82,11 +82,6 @@ _REQUIRED: Final = {
 
 REQUIRED_CONF: Final = {name: required.value for name, required in _REQUIRED.items()}
 """Settings of every context that runs batches; others are refused."""
-
-
-def is_submitted(environment: Mapping[str, str]) -> bool:
-    """Tells whether ``spark-submit`` has started this process, and with it the JVM."""
-    return "PYSPARK_GATEWAY_PORT" in environment
 
 
 def given_conf(environment: Mapping[str, str]) -> dict[str, str]:
