@@ -7,7 +7,6 @@ their own, for the values of the event.
 import json
 import logging
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -103,4 +102,4 @@ class _JsonLine(logging.Formatter):
         return json.dumps(log_line(record), default=str)
 
 
-_HOST: Final = socket.gethostname()
+_HOST: Final = os.uname().nodename
