@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock wheels clean
+.PHONY: help setup archive demo test check unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -35,7 +35,7 @@ check: setup
 	$(BIN)/lint-imports
 
 PYTEST := $(BIN)/pytest --durations 20
-DEFAULT := not full and not slow
+DEFAULT := not full and not slow and not containers
 
 ## make unit         tests that need no server; properties with the same examples every time
 unit: setup
@@ -51,7 +51,16 @@ system: archive
 
 ## make full         make test, then the tests that it leaves out for being long
 full: test
-	$(PYTEST) -m "full and not slow"
+	$(PYTEST) -m "full and not slow and not containers"
+
+## make containers   our images, and scenarios whose servers are containers; needs a Docker daemon of this machine
+##                   SCENARIOS=tests/system runs others; SLACKWATER_IMAGES=kafka=NAME,... exchanges images
+SCENARIOS ?= packages/devstack/tests/test_stack_integration.py packages/markers/tests sidecar/tests/test_sidecar_kafka.py \
+    packages/spark/tests/sink/test_exactly_once.py tests/system/test_formats.py tests/system/test_barriers.py \
+    packages/devstack/tests/test_routes_integration.py
+containers: archive
+	@why="$$($(BIN)/python -m slackwater_devstack.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
+	$(PYTEST) --stack containers -m "containers or ((integration or spark or system) and $(DEFAULT))" tests/containers $(SCENARIOS); fi
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
 soak: archive

@@ -128,7 +128,7 @@ def test_every_resource_is_valid_for_kubernetes_and_the_operators(render: Render
 
 @pytest.mark.parametrize("kind", ["Deployment", "ServiceMonitor", "SparkApplication"])
 def test_a_field_that_a_kind_does_not_have_is_noticed(kind: str, resources: list[Resource]) -> None:
-    [found] = [copy.deepcopy(each) for each in resources if each["kind"] == kind]
+    found, *_ = [copy.deepcopy(each) for each in resources if each["kind"] == kind]
     found["spec"]["replcas"] = 2
     assert problems(found) != []
 
@@ -188,9 +188,10 @@ def test_one_replica_has_no_budget_that_would_keep_a_node_from_being_emptied(
     assert [each for each in render(values) if each["kind"] == "PodDisruptionBudget"] == []
 
 
-def test_the_metrics_of_a_sidecar_are_scraped_where_its_service_has_them(resources: list[Resource]) -> None:
-    monitor = of_kind(resources, "ServiceMonitor", "sw-shop-sidecar")
-    service = of_kind(resources, "Service", "sw-shop-sidecar")
+@pytest.mark.parametrize("name", ["sw-shop-sidecar", "sw-revenue"])
+def test_metrics_are_scraped_where_a_service_has_them(name: str, resources: list[Resource]) -> None:
+    monitor = of_kind(resources, "ServiceMonitor", name)
+    service = of_kind(resources, "Service", name)
     labels = service["metadata"]["labels"]
     wanted = monitor["spec"]["selector"]["matchLabels"]
     assert wanted.items() <= labels.items()
@@ -230,7 +231,7 @@ def test_a_pipeline_is_run_by_name_with_its_checkpoint_and_a_fixed_number_of_exe
 ) -> None:
     spec = of_kind(resources, "SparkApplication", "sw-revenue")["spec"]
     assert spec["image"] == "revenue:1.2.0"
-    assert spec["mainApplicationFile"] == "local:///opt/slackwater/pipeline.py"
+    assert spec["mainApplicationFile"] == "local:///opt/slackwater/bin/slackwater-run.py"
     assert spec["arguments"] == ["revenue==1.2.0"]
     assert spec["sparkConf"]["spark.dynamicAllocation.enabled"] == "false"
     assert spec["restartPolicy"]["type"] == "Always"
@@ -238,6 +239,16 @@ def test_a_pipeline_is_run_by_name_with_its_checkpoint_and_a_fixed_number_of_exe
     assert spec["sparkVersion"] in _spark_versions()
     environment = {each["name"]: each.get("value") for each in spec["driver"]["env"]}
     assert environment["SLACKWATER_RUN_CHECKPOINT"] == "s3://slackwater/revenue"
+
+
+def test_a_driver_is_asked_whether_it_is_well_where_it_answers(resources: list[Resource]) -> None:
+    driver = of_kind(resources, "SparkApplication", "sw-revenue")["spec"]["driver"]
+    environment = {each["name"]: each.get("value") for each in driver["env"]}
+    [container] = driver["template"]["spec"]["containers"]
+    for name in ("startupProbe", "livenessProbe"):
+        asked = container[name]["httpGet"]
+        assert environment["SLACKWATER_RUN_HTTP"] == f"0.0.0.0:{asked['port']}"
+        assert asked["path"] == "/healthz"
 
 
 def _spark_versions() -> list[str]:

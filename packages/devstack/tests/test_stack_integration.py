@@ -206,7 +206,7 @@ def test_the_state_file_tells_another_process_what_runs(stack: DevStack) -> None
     assert found.is_running
     connect = found.server("connect")
     assert connect is not None
-    assert connect.version == "3.7.0.Final"
+    assert connect.version == stack.connect.version != ""
 
 
 def test_a_second_stack_in_the_same_folder_is_refused(stack: DevStack) -> None:

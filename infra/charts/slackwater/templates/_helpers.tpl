@@ -88,3 +88,28 @@ capabilities:
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
 {{- end }}
+
+{{/* Scrapes the Service of a sidecar or a pipeline. */}}
+{{- define "slackwater.serviceMonitor" -}}
+{{- with .root.Values.serviceMonitor }}
+{{- if .enabled }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  name: {{ include "slackwater.name" $ }}
+  labels:
+    {{- include "slackwater.labels" $ | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  selector:
+    matchLabels: {{- include "slackwater.selector" $ | nindent 6 }}
+  endpoints:
+    - port: http
+      path: /metrics
+      interval: {{ .interval }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -149,7 +149,7 @@ class ConnectWorker(Server):
             raise not_running(self.name, "start the unconfigured")
         kind = "Standalone" if self._mode is ConnectMode.STANDALONE else "Distributed"
         main = f"org.apache.kafka.connect.cli.Connect{kind}"
-        self._program = java_program(main, self._heap, self._collector, self.progress)
+        self._program = self._find_program(main, self._heap, self._collector, ())
         self.version = self._program.jars.version_of("debezium-connector-postgres")
         self._is_registered = False
         folder = self._folder()
@@ -162,6 +162,11 @@ class ConnectWorker(Server):
         }
         (folder / "worker.properties").write_text(render_properties(worker))
         (folder / "connector.properties").write_text(render_properties(self._connector))
+
+    def _find_program(
+        self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
+    ) -> JavaProgram:
+        return java_program(main, heap, collector, self.progress, options=options)
 
     def _plugin_properties(self, folder: Path) -> Properties:
         """Puts the plugins where Connect finds each with class loaders of its own."""

@@ -265,13 +265,6 @@ class JavaProgram:
     def command(self, arguments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
         """The argument list. Uses the class archive, or records one into the folder when there is none."""
         log4j = resources.files("slackwater_devstack") / "data" / "log4j2.properties"
-        archive = self.archive()
-        # Without the check, Java crashes when bytes of the file have changed.
-        sharing = (
-            (f"-XX:ArchiveClassesAtExit={self.recording(folder)}",)
-            if archive is None
-            else ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
-        )
         return (
             str(self.java.path),
             f"-Xmx{self.heap}",
@@ -281,12 +274,19 @@ class JavaProgram:
             "-Djava.awt.headless=true",
             *self.options,
             f"-Dlog4j2.configurationFile={Path(str(log4j)).as_uri()}",
-            *sharing,
+            *self._sharing(folder),
             "-cp",
             self.jars.classpath,
             self.main,
             *arguments,
         )
+
+    def _sharing(self, folder: Path) -> tuple[str, ...]:
+        archive = self.archive()
+        if archive is None:
+            return (f"-XX:ArchiveClassesAtExit={self.recording(folder)}",)
+        # Without the check, Java crashes when bytes of the file have changed.
+        return "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"
 
     def archive(self) -> Path | None:
         """The class archive of this Java, these jars and this program, if it was recorded and is whole.

@@ -138,14 +138,17 @@ class KafkaBroker(Server):
         return self._folder() / "data"
 
     def _prepare(self) -> None:
-        self._program = java_program(
-            "kafka.Kafka", self._heap, Collector.SERIAL, self.progress, options=_JAVA_OPTIONS
-        )
+        self._program = self._find_program("kafka.Kafka", self._heap, Collector.SERIAL, _JAVA_OPTIONS)
         self.version = self._program.jars.version_of("kafka_2.13")
         self._format()
         for proxy in self._proxies.values():
             proxy.start()
         self._properties_file().write_text(render_properties(self._properties()))
+
+    def _find_program(
+        self, main: str, heap: str, collector: Collector, options: tuple[str, ...]
+    ) -> JavaProgram:
+        return java_program(main, heap, collector, self.progress, options=options)
 
     def _format(self) -> None:
         self.cluster_id()

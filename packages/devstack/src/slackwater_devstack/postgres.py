@@ -167,6 +167,16 @@ class PostgresServer(Server):
         if self._program is None:
             raise missing_postgres("none was looked for")
         data = self.data_folder()
+        argv = [str(self._program.path), "-D", str(data), *self._options()]
+        return Launch(
+            argv=tuple(argv),
+            cwd=data,
+            environment={"LC_ALL": "C"},
+            account=self._account,
+            death_signal=signal.SIGQUIT,  # the postmaster takes its children with it
+        )
+
+    def _options(self) -> list[str]:
         on = "on" if self._fsync else "off"
         options = {
             "port": str(self.port),
@@ -183,16 +193,7 @@ class PostgresServer(Server):
             "full_page_writes": on,
             **self._overrides,
         }
-        argv = [str(self._program.path), "-D", str(data)]
-        for name, value in options.items():
-            argv += ["-c", f"{name}={value}"]
-        return Launch(
-            argv=tuple(argv),
-            cwd=data,
-            environment={"LC_ALL": "C"},
-            account=self._account,
-            death_signal=signal.SIGQUIT,  # the postmaster takes its children with it
-        )
+        return [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
 
     def _is_ready(self) -> bool:
         try:

@@ -145,6 +145,14 @@ class ManagedProcess:
             _kill_all(_tree(process))
         _reap(self.identity.pid)
 
+    def settled(self) -> "ManagedProcess":
+        """The same process by the argument list that it has now, after it became what it was to execute.
+
+        Raises:
+            psutil.NoSuchProcess: it has ended.
+        """
+        return ManagedProcess(identify(self.identity.pid))
+
     def pause(self) -> None:
         """SIGSTOP to the whole tree."""
         process = find_process(self.identity)

@@ -1,7 +1,7 @@
-"""Fixtures with real servers, started only when a test asks for them.
+"""Fixtures with real servers, started only when a test asks for them: as processes, or in containers.
 
-Redis and a broker are started once per session, a whole stack once per module: idle JVMs take a share of
-every core.
+``--stack containers`` puts all of them into containers; tests do not differ. Redis and a broker are started
+once per session, a whole stack once per module: idle JVMs take a share of every core.
 
 Loaded by pytest itself (entry point). When a test that uses one of them fails, the last lines of the
 servers' logs are in its report.
@@ -17,11 +17,32 @@ import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
     from slackwater_devstack import DevStack, KafkaBroker, ObjectStore, PostgresServer, RedisServer, Server
+    from slackwater_devstack.containers import ContainerImages
+    from slackwater_devstack.stack import ServerKinds
 
     DevStackFactory = Callable[..., DevStack]
 
 _FIXTURES = frozenset({"redis_server", "kafka_broker", "postgres_server", "object_store", "dev_stack"})
 _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Say where the servers run, and in which images."""
+    group = parser.getgroup("slackwater")
+    group.addoption(
+        "--stack",
+        choices=["embedded", "containers"],
+        default="embedded",
+        help="Run servers as processes of this machine, or in containers.",
+    )
+    group.addoption(
+        "--image",
+        action="append",
+        metavar="NAME=IMAGE",
+        default=[word for word in os.environ.get("SLACKWATER_IMAGES", "").split(",") if word],
+        help="The image of postgres, kafka, connect or redis, or python or java as bases of our own; "
+        "also SLACKWATER_IMAGES, comma-separated.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,33 +68,50 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(scope="session")
+def container_images(pytestconfig: pytest.Config) -> "ContainerImages":
+    """The images that ``--image`` names; skips the test where no container can be started."""
+    from slackwater_devstack.containers import ContainerImages, why_not_here
+
+    reason = why_not_here()
+    if reason is not None:
+        pytest.skip(reason)
+    return ContainerImages().with_names(pytestconfig.getoption("image"))
+
+
+@pytest.fixture(scope="session")
+def server_kinds(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> "ServerKinds":
+    """Makes servers where ``--stack`` says."""
+    from slackwater_devstack.stack import EMBEDDED_KINDS
+
+    if pytestconfig.getoption("stack") == "embedded":
+        return EMBEDDED_KINDS
+    from slackwater_devstack.containers import container_kinds
+
+    return container_kinds(request.getfixturevalue("container_images"))
+
+
+@pytest.fixture(scope="session")
 def redis_server(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[RedisServer]":
     """A Redis for all tests of the session: use keys or a source name of your own."""
-    from slackwater_devstack import RedisServer
-
-    yield from _running(RedisServer(tmp_path_factory.mktemp("redis")), pytestconfig)
+    yield from _running(server_kinds.redis(tmp_path_factory.mktemp("redis")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[KafkaBroker]":
     """A broker for all tests of the session: use topics and groups of your own."""
-    from slackwater_devstack import KafkaBroker
-
-    yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")), pytestconfig)
+    yield from _running(server_kinds.kafka(tmp_path_factory.mktemp("kafka")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def postgres_server(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[PostgresServer]":
     """A PostgreSQL for all tests of the session: use schemas or a database of your own."""
-    from slackwater_devstack import PostgresServer
-
-    yield from _running(PostgresServer(tmp_path_factory.mktemp("postgres")), pytestconfig)
+    yield from _running(server_kinds.postgres(tmp_path_factory.mktemp("postgres")), pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +126,7 @@ def object_store(
 
 @pytest.fixture(scope="module")
 def dev_stack(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config, server_kinds: "ServerKinds"
 ) -> "Iterator[DevStackFactory]":
     """Call it with fields of DevStackSettings, without ``folder``, for a started stack.
 
@@ -101,7 +139,7 @@ def dev_stack(
         def start(**settings: Any) -> DevStack:
             folder: Path = tmp_path_factory.mktemp("devstack")
             chosen = DevStackSettings(folder=folder, **{"keep_data": False, **settings})
-            stack = DevStack(chosen)
+            stack = DevStack(chosen, kinds=server_kinds)
             pytestconfig.stash[_SERVERS].append(lambda: stack.servers)
             return running.enter_context(stack)
 

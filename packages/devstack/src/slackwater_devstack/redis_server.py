@@ -65,11 +65,14 @@ class RedisServer(Server):
 
     def _prepare(self) -> None:
         (self.folder / "redis").mkdir(parents=True, exist_ok=True)
-        self._program = find_redis()
+        self._program = self._find_program()
         self.version = self._program.version.text
 
+    def _find_program(self) -> InstalledProgram:
+        return find_redis()
+
     def _launch(self) -> Launch:
-        program = self._program or find_redis()
+        program = self._program or self._find_program()
         options = {
             "port": str(self.port),
             "bind": LOOPBACK,

@@ -23,7 +23,6 @@ from slackwater_devstack.processes import (
     ManagedProcess,
     ProcessIdentity,
     find_process,
-    identify,
     launch,
 )
 from slackwater_devstack.state import ServerRecord
@@ -109,6 +108,10 @@ class Server(ABC):
     def _is_ready(self) -> bool:
         """Says whether clients can work with it now. Blocks a second at most; False instead of raising."""
 
+    def _run(self) -> ManagedProcess:
+        """Execute what :meth:`_launch` says, with its output appended to the log."""
+        return launch(self._launch(), self.log_path, self.lifetime)
+
     @property
     def ports(self) -> Mapping[str, int]:
         """Ports chosen so far, by purpose."""
@@ -150,7 +153,7 @@ class Server(ABC):
         self._drop_taken_ports()
         self._prepare()
         self._check_cancelled()
-        self._process = launch(self._launch(), self.log_path, self.lifetime)
+        self._process = self._run()
         if self.lifetime is Lifetime.EMBEDDED:
             atexit.register(self._stop_at_exit, os.getpid())
         try:
@@ -253,7 +256,7 @@ class Server(ABC):
             self._check_cancelled()
         if self._process is not None:
             try:
-                self._process = ManagedProcess(identify(self._process.identity.pid))
+                self._process = self._process.settled()
             except psutil.NoSuchProcess:
                 raise self._start_error("its process ended") from None
 

@@ -3,9 +3,9 @@
 import fcntl
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,21 @@ _AnyServer = TypeVar("_AnyServer", bound=Server)
 _LOCK_FILE_NAME = ".devstack.lock"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerKinds:
+    """The classes of a stack's servers, or what is called like them."""
+
+    postgres: Callable[..., PostgresServer] = PostgresServer
+    kafka: Callable[..., KafkaBroker] = KafkaBroker
+    second_kafka: Callable[..., SecondKafkaBroker] = SecondKafkaBroker
+    redis: Callable[..., RedisServer] = RedisServer
+    connect: Callable[..., ConnectWorker] = ConnectWorker
+
+
+EMBEDDED_KINDS = ServerKinds()
+"""Servers that are processes of this machine."""
+
+
 class DevStack:
     """PostgreSQL, Kafka, Redis and, when asked for, Connect with Debezium; a context manager.
 
@@ -45,11 +60,13 @@ class DevStack:
         settings: DevStackSettings,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         progress: Progress | None = None,
+        kinds: ServerKinds = EMBEDDED_KINDS,
     ) -> None:
         if settings.kafka_routes and lifetime is Lifetime.DETACHED:
             raise wrong_setting("kafka_routes", str(settings.kafka_routes), "none: proxies end with us")
         self.settings = settings
         self.lifetime = lifetime
+        self._kinds = kinds
         self._progress = progress
         self._servers: dict[str, Server] = {}
         self._adopted: set[str] = set()
@@ -186,7 +203,8 @@ class DevStack:
         if running and self.lifetime is Lifetime.EMBEDDED:
             raise _folder_in_use(self.settings.folder, running)
         ports = {name: record.ports for name, record in records.items()}
-        self._servers = {server.name: server for server in _make_servers(self.settings, self.lifetime, ports)}
+        made = _make_servers(self.settings, self.lifetime, ports, self._kinds)
+        self._servers = {server.name: server for server in made}
         self._adopted = set()
         for name in running:
             if name in self._servers and self._servers[name].adopt(records[name]):
@@ -234,13 +252,16 @@ class DevStack:
 
 
 def _make_servers(
-    settings: DevStackSettings, lifetime: Lifetime, ports: Mapping[str, Mapping[str, int]]
+    settings: DevStackSettings,
+    lifetime: Lifetime,
+    ports: Mapping[str, Mapping[str, int]],
+    kinds: ServerKinds,
 ) -> list[Server]:
     """The server objects that the settings ask for, none of them started."""
     folder, timeout = settings.folder, settings.start_timeout
     servers: list[Server] = []
     if settings.postgres:
-        postgres = PostgresServer(
+        postgres = kinds.postgres(
             folder,
             database=settings.database,
             fsync=settings.fsync,
@@ -250,11 +271,11 @@ def _make_servers(
         )
         servers.append(postgres)
     if settings.kafka:
-        servers += _make_brokers(settings, lifetime)
+        servers += _make_brokers(settings, lifetime, kinds)
     if settings.redis:
-        servers.append(RedisServer(folder, lifetime=lifetime, start_timeout=timeout))
+        servers.append(kinds.redis(folder, lifetime=lifetime, start_timeout=timeout))
     if settings.connect and settings.kafka and settings.postgres:
-        connect = ConnectWorker(
+        connect = kinds.connect(
             folder,
             mode=settings.connect_mode,
             heap=settings.connect_heap,
@@ -268,9 +289,9 @@ def _make_servers(
     return servers
 
 
-def _make_brokers(settings: DevStackSettings, lifetime: Lifetime) -> list[Server]:
+def _make_brokers(settings: DevStackSettings, lifetime: Lifetime, kinds: ServerKinds) -> list[Server]:
     """One broker, or two of one cluster."""
-    first = KafkaBroker(
+    first = kinds.kafka(
         settings.folder,
         heap=settings.kafka_heap,
         overrides=settings.broker_overrides,
@@ -280,7 +301,7 @@ def _make_brokers(settings: DevStackSettings, lifetime: Lifetime) -> list[Server
     )
     if not settings.second_kafka:
         return [first]
-    second = SecondKafkaBroker(
+    second = kinds.second_kafka(
         first,
         heap=settings.kafka_heap,
         overrides=settings.broker_overrides,
