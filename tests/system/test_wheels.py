@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 import venv
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,6 +135,13 @@ def test_a_member_has_all_that_it_imports(member: str, install: Callable[[str], 
     if member == "slackwater":
         assert "run       " in ran(commands / "slackwater", "--help")
         assert ran(commands / "slackwater", "topology", "--help")
+
+
+def test_the_wheel_of_the_command_has_what_spark_submit_starts(wheels: Path) -> None:
+    [wheel] = wheels.glob("slackwater-[0-9]*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [script] = [name for name in files.namelist() if name.endswith("/scripts/slackwater-run.py")]
+        assert files.read(script).startswith(b"#!python\n"), "installers write the environment's Python there"
 
 
 def test_a_service_reads_views_with_the_client_alone(

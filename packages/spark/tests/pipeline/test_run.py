@@ -370,6 +370,32 @@ def test_a_pipeline_goes_on_when_nothing_is_left_of_its_driver_s_machine(
     assert not (tmp_path / "checkpoint").exists()
 
 
+@pytest.mark.full
+def test_object_storage_that_goes_away_ends_a_run_which_goes_on_when_it_is_back(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    store = ObjectStore(tmp_path / "objects")
+    store.start()
+    checkpoint = {"spark_conf": store.spark_conf(), "checkpoint": f"s3a://{store.bucket}/orders"}
+    inventory.run(20)
+    run = start_pipeline(settings={**checkpoint, "available_now": False})
+    run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    store.kill()
+    inventory.run(20)
+    assert run.await_end() == 1
+    assert f"checkpoint {checkpoint['checkpoint']}: " in run.last["message"], run.last
+    assert store.secret_key not in run.last["message"]
+    refused = start_pipeline(settings=checkpoint)
+    assert refused.await_end() == 1
+    assert refused.last["error"] == "EngineUnavailableError"
+    assert "start again when the checkpoint's file system works" in refused.last["message"]
+    store.start()
+    again = start_pipeline(settings=checkpoint)
+    assert again.await_end() == 0, again.last
+    assert_view(inventory, output)
+    store.stop()
+
+
 def moved(machine: Path) -> Path:
     """Puts the pipeline's folder onto a machine."""
     return shutil.copytree(ORDERS_PIPELINE, machine / "orders", ignore=shutil.ignore_patterns("tests"))
