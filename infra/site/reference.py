@@ -67,7 +67,9 @@ def settings_page() -> str:
         '```toml\n# slackwater.toml\n[kafka]\nbootstrap = "localhost:9092"\n\n[redis]\n'
         'url = "redis://localhost:6379"\n```\n',
         "The environment variable of a setting is `SLACKWATER_`, its section, one or two underscores, and "
-        "its key, all in capitals: `SLACKWATER_KAFKA_BOOTSTRAP`. Durations are numbers of seconds.\n",
+        "its key, all in capitals: `SLACKWATER_KAFKA_BOOTSTRAP`. Durations are numbers of seconds. *Secret* "
+        "settings can also be given as the name of a file, with `_file` at the end: "
+        "`kafka.sasl_password_file`, `SLACKWATER_KAFKA_SASL_PASSWORD_FILE`.\n",
     ]
     section = None
     for field in setting_fields():
@@ -76,7 +78,8 @@ def settings_page() -> str:
             section = name
             lines += [f"\n## {f'[{name}]' if name else 'At the top of the file'}\n"]
             lines += ["| setting | default | meaning |\n|---|---|---|"]
-        lines.append(f"| {_setting(field)} | {_default(field)} | {_cell(field.info.description or '')} |")
+        meaning = f"{field.info.description or ''}{' *Secret.*' if field.is_secret else ''}"
+        lines.append(f"| {_setting(field)} | {_default(field)} | {_cell(meaning)} |")
     return _page(lines)
 
 

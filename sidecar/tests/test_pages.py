@@ -2,21 +2,28 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from http import HTTPStatus
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from slackwater_command.errors import CommandConfigError
+from slackwater_command.tokens import Role, new_token
 from slackwater_markers import FrontierState
 from slackwater_protocol import Clock, Cut, OpenTransaction
 from slackwater_protocol.metrics import SIDECAR_METRICS, series_of
 from slackwater_sidecar import SidecarConfigError, SidecarStatus
 from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer, SidecarPages
 from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.settings import HttpSettings
+from slackwater_testing.certificates import Certificate, certificate
 
 CUT = Cut(
     source="inv",
@@ -197,16 +204,23 @@ def test_a_page_that_does_not_exist_lists_those_that_do(pages: SidecarPages) -> 
     assert said["pages"] == ["/metrics", "/healthz", "/readyz", "/status"]
 
 
+ANY = "127.0.0.1:0"
+
+
+def netloc(server: HttpServer) -> str:
+    return urlsplit(server.address).netloc
+
+
 @pytest.fixture
 def server(pages: SidecarPages) -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1:0", pages)
+    server = HttpServer(HttpSettings(address=ANY), pages)
     server.start()
     yield server
     server.close()
 
 
 def asked(server: HttpServer, method: str, path: str) -> tuple[int, str | None, bytes]:
-    connection = HTTPConnection(server.address, timeout=120)
+    connection = HTTPConnection(netloc(server), timeout=120)
     connection.request(method, path)
     response = connection.getresponse()
     result = response.status, response.getheader("Content-Type"), response.read()
@@ -231,19 +245,19 @@ def test_an_address_that_is_taken_or_malformed_is_an_error_that_says_what_to_set
     server: HttpServer, pages: SidecarPages
 ) -> None:
     with pytest.raises(SidecarConfigError, match=r"set sidecar\.http"):
-        HttpServer(server.address, pages)
+        HttpServer(HttpSettings(address=netloc(server)), pages)
     for address in ("localhost", "127.0.0.1:http", "127.0.0.1:99999"):
         with pytest.raises(SidecarConfigError, match="cannot answer HTTP"):
-            HttpServer(address, pages)
+            HttpServer(HttpSettings(address=address), pages)
 
 
 def test_clients_that_say_nothing_are_dropped_before_others_have_to_wait(
     pages: SidecarPages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slackwater_sidecar.http_server._CLIENT_SECONDS", 3600.0)
-    server = HttpServer("127.0.0.1:0", pages)
+    server = HttpServer(HttpSettings(address=ANY), pages)
     server.start()
-    host, _, port = server.address.rpartition(":")
+    host, _, port = netloc(server).rpartition(":")
     with ExitStack() as running:
         running.callback(server.close)
         silent = [
@@ -255,3 +269,72 @@ def test_clients_that_say_nothing_are_dropped_before_others_have_to_wait(
         silent[2].setblocking(False)
         with pytest.raises(BlockingIOError):
             silent[2].recv(1)
+
+
+def told(
+    server: HttpServer, path: str, token: str = "", context: ssl.SSLContext | None = None
+) -> tuple[int, bytes]:
+    where = netloc(server)
+    connection = (
+        HTTPConnection(where, timeout=120)
+        if context is None
+        else HTTPSConnection(where, timeout=120, context=context)
+    )
+    with closing(connection):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def test_with_tokens_only_probes_are_answered_without_one_and_give_no_reasons(
+    pages: SidecarPages, tmp_path: Path
+) -> None:
+    token, entry = new_token("prometheus", Role.VIEWER)
+    (tmp_path / "tokens.toml").write_text(entry)
+    server = HttpServer(HttpSettings(address=ANY, tokens=tmp_path / "tokens.toml"), pages)
+    server.start()
+    try:
+        for path in ("/metrics", "/status"):
+            assert told(server, path)[0] == told(server, path, "slackwater_other")[0] == 401
+            assert told(server, path, token)[0] == 200
+        assert told(server, "/healthz") == (200, b'{\n "ok": true\n}\n')
+        assert told(server, "/readyz") == (503, b'{\n "ok": false\n}\n')
+        assert b"why_not" in told(server, "/readyz", token)[1]
+    finally:
+        server.close()
+
+
+def trusting(authority: Certificate, own: Certificate | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(authority.path))
+    if own is not None:
+        context.load_cert_chain(own.path, own.key_path)
+    return context
+
+
+def test_tls_shows_the_certificate_asks_for_that_of_the_client_and_waits_for_nobody(
+    pages: SidecarPages, tmp_path: Path
+) -> None:
+    authority = certificate(tmp_path, "authority", None)
+    own, client = (certificate(tmp_path, name, authority) for name in ("server", "client"))
+    settings = HttpSettings(address=ANY, certificate=own.path, key=own.key_path, client_ca=authority.path)
+    server = HttpServer(settings, pages)
+    server.start()
+    assert server.address.startswith("https://")
+    host, _, port = netloc(server).rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=60):  # who never says a word
+            assert told(server, "/healthz", context=trusting(authority, client))[0] == 200
+        for context in (trusting(authority), ssl.create_default_context()):
+            with pytest.raises((ssl.SSLError, ConnectionResetError, BrokenPipeError)):
+                told(server, "/healthz", context=context)
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    "given", [{"certificate"}, {"key"}, {"client_ca"}, {"certificate", "key"}, {"tokens"}]
+)
+def test_files_that_are_missing_are_named(pages: SidecarPages, tmp_path: Path, given: set[str]) -> None:
+    files = dict.fromkeys(given, tmp_path / "none")
+    with pytest.raises((SidecarConfigError, CommandConfigError), match=r"http\.|file of tokens"):
+        HttpServer(HttpSettings(address=ANY, **files), pages)

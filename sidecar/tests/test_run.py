@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -21,6 +22,7 @@ from slackwater_sidecar import (
     run_sidecars,
 )
 from slackwater_sidecar.lookup import truncated
+from slackwater_sidecar.settings import HttpSettings
 
 Follow = Callable[[SidecarSettings, threading.Event, SourceMonitor, Any], None]
 GONE = truncated("crm.s.a", 1, 5, 9, 20)
@@ -53,7 +55,7 @@ def failing(_s: SidecarSettings, _stop: threading.Event, _m: SourceMonitor, _o: 
 
 
 def asked(address: str, path: str) -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection(address, timeout=120)
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=120)
     connection.request("GET", path)
     response = connection.getresponse()
     result = response.status, json.loads(response.read())
@@ -85,7 +87,7 @@ def test_a_source_that_fails_is_shown_and_leaves_the_others_running(
 
     follow.update(inv=until_stopped, crm=fail)
     with pytest.raises(SidecarError, match=r"\Asource crm: offsets 5 to 8 of crm\.s\.a/1 are gone"):
-        run_sidecars(settings("inv", "crm"), stop, http="127.0.0.1:0", on_http=look)
+        run_sidecars(settings("inv", "crm"), stop, http=HttpSettings(address="127.0.0.1:0"), on_http=look)
 
     assert seen["/healthz"] == (200, {"healthy": True, "why_not": {}})
     assert seen["/readyz"][0] == 503

@@ -147,8 +147,11 @@ def test_an_interruption_ends_with_130_and_no_traceback(
     assert capsys.readouterr().err.strip() == "interrupted"
 
 
-def test_a_redis_that_is_away_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["status", "--source", "inv", "--redis-url", "redis://:s3cret@127.0.0.1:1"]) == 1
+def test_a_redis_that_is_away_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://:s3cret@127.0.0.1:1")
+    assert main.run(["status", "--source", "inv"]) == 1
     message = capsys.readouterr().err
     assert "127.0.0.1:1" in message
     assert "s3cret" not in message
@@ -174,14 +177,19 @@ def test_a_redis_that_is_away_is_one_clear_error(capsys: pytest.CaptureFixture[s
             "error: setting postgres.url (from flag): expected",
         ),
         (
-            ["schema", "pull", "--postgres-url", "postgresql://u:s3cret@127.0.0.1:1/d"],
+            ["schema", "pull", "--postgres-url", "postgresql://u@127.0.0.1:1/d"],
             1,
             "error: PostgreSQL does not",
         ),
         (
-            ["schema", "pull", "--postgres-url", "postgresql://u:s3cret@h:port/d"],
+            ["schema", "pull", "--postgres-url", "postgresql://u@h:port/d"],
             1,
             "error: PostgreSQL does not",
+        ),
+        (
+            ["schema", "pull", "--postgres-url", "postgresql://u:s3cret@h/d"],
+            2,
+            "error: setting postgres.url (from flag): it holds a password",
         ),
         (
             ["run", "p", "--bootstrap", "h:port"],

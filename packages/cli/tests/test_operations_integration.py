@@ -22,9 +22,9 @@ from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater import main
-from slackwater.control.access import Role, new_token
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater_cdc.testing import transaction_values
+from slackwater_command.tokens import Role, new_token
 from slackwater_devstack import DevStack, KafkaBroker, RedisServer
 from slackwater_markers import FrontierState
 from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock, format_position

@@ -81,12 +81,13 @@ def expect(runs: list[tuple[PipelineDefinition, RunSettings]], checkpoint: str) 
     assert settings.available_now
 
 
-def test_flags_reach_the_run(folder: Path, runs: list[Any]) -> None:
+def test_flags_reach_the_run(folder: Path, runs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKWATER_REDIS_PASSWORD", "s3cret")
     flags = [
         "--bootstrap",
         "h:1",
         "--redis-url",
-        "redis://:s3cret@r:2",
+        "redis://r:2",
         "--checkpoint",
         "c",
         "--available-now",

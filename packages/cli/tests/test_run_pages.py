@@ -2,6 +2,7 @@
 
 import logging
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -9,18 +10,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.run_pages import answering
 from slackwater_protocol.metrics import RUN_METRICS
+from slackwater_sidecar import HttpSettings
 from slackwater_sidecar.errors import SidecarConfigError
 from slackwater_spark.pipeline import RunMonitor
 
+ANYWHERE = HttpSettings(address="127.0.0.1:0")
+
 
 def asked(address: str | None, path: str) -> str:
-    with urlopen(f"http://{address}{path}", timeout=60) as answer:
+    with urlopen(f"{address}{path}", timeout=60) as answer:  # noqa: S310 - of this machine
         return str(answer.read().decode())
 
 
 def test_metrics_are_answered_while_the_run_lasts() -> None:
     monitor = RunMonitor("orders", "inv")
-    with answering("127.0.0.1:0", monitor) as address:
+    with answering(ANYWHERE, monitor) as address:
         logging.getLogger("anybody").error("something failed")
         text = asked(address, "/metrics")
         assert "true" in asked(address, "/healthz")
@@ -43,8 +47,8 @@ def test_without_an_address_nobody_is_answered() -> None:
 def test_an_address_that_is_taken_is_refused() -> None:
     monitor = RunMonitor("orders", "inv")
     with (
-        answering("127.0.0.1:0", monitor) as address,
+        answering(ANYWHERE, monitor) as address,
         pytest.raises(SidecarConfigError),
-        answering(address, monitor),
+        answering(HttpSettings(address=urlsplit(address or "").netloc), monitor),
     ):
         pass

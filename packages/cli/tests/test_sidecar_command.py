@@ -9,7 +9,7 @@ import pytest
 
 from slackwater import main
 from slackwater_protocol import Evidence, RedisSettings, RegistrySettings
-from slackwater_sidecar import SidecarSettings, SidecarStatus
+from slackwater_sidecar import HttpSettings, SidecarSettings, SidecarStatus
 
 FILE = """
 source = "inv"
@@ -52,13 +52,13 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
         stop: threading.Event,
         on_status: Callable[[SidecarStatus], None],
         *,
-        http: str | None,
+        http: HttpSettings | None,
         on_http: Callable[[str], None],
     ) -> None:
         assert not stop.is_set()
         calls.extend(settings)
         if http is not None:
-            on_http(http)
+            on_http(f"http://{http.address}")
 
     monkeypatch.setattr("slackwater_sidecar.command.run_sidecars", record)
     return calls
@@ -97,7 +97,8 @@ def test_flags_reach_the_sidecar(runs: list[SidecarSettings], monkeypatch: pytes
     monkeypatch.setenv("SLACKWATER_KAFKA_SECURITY_PROTOCOL", "SSL")
     monkeypatch.setenv("SLACKWATER_SIDECAR_NOTIFICATION_TOPIC", "inv.note")
     monkeypatch.setenv("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://r:1")
-    flags = ["--source", "inv", "--bootstrap", "h:1", "--redis-url", "redis://:s3cret@r:2"]
+    monkeypatch.setenv("SLACKWATER_REDIS_PASSWORD", "s3cret")
+    flags = ["--source", "inv", "--bootstrap", "h:1", "--redis-url", "redis://r:2"]
     flags += ["--evidence", "inventory.a=overtaken", "--topics", "inventory.b=routed.b"]
     flags += ["--transaction-topic", "inv.tx", "--workers", "3"]
     assert main.run(["sidecar", *flags]) == 0

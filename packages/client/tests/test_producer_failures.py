@@ -27,7 +27,7 @@ from slackwater_client import (
 from slackwater_client.broker import Writer
 from slackwater_client.kafka import KafkaBroker as Broker
 from slackwater_client.kafka_writer import KafkaWriter
-from slackwater_devstack import KafkaBroker
+from slackwater_devstack import KafkaBroker, plain_users
 from slackwater_protocol import CommitPosition, KafkaSettings, SystemClock
 from slackwater_protocol.keys import commit_topic, data_topic
 
@@ -252,7 +252,7 @@ USER, PASSWORD = "service", "secret-of-the-service"
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Its user may do nothing at first."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), users={USER: PASSWORD})
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
     server.start()
     try:
         yield server
@@ -262,7 +262,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 def test_rights_that_are_missing_are_named_one_after_the_other(guarded: KafkaBroker, source: str) -> None:
     kafka = KafkaSettings(
-        guarded.bootstrap_of_users,
+        guarded.bootstrap_for("users"),
         {
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "PLAIN",

@@ -18,7 +18,7 @@ from slackwater_client import (
     TopicOutput,
     TransactionalConsumer,
 )
-from slackwater_devstack import KafkaBroker
+from slackwater_devstack import KafkaBroker, plain_users
 from slackwater_protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
 from slackwater_protocol.keys import progress_topic
 
@@ -33,7 +33,7 @@ TOPIC = progress_topic("p")
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Has a progress topic with a record; a user may do nothing at first."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), users={USER: PASSWORD})
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
     server.start()
     try:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
@@ -65,7 +65,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
         "sasl.username": USER,
         "sasl.password": PASSWORD,
     }
-    kafka = KafkaSettings(broker.bootstrap_of_users, options)
+    kafka = KafkaSettings(broker.bootstrap_for("users"), options)
 
     def answer() -> str:
         try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_command.errors import CommandConfigError
-from slackwater_command.loading import load_settings, setting_fields
+from slackwater_command.loading import load_settings, setting_fields, take_secrets
 from slackwater_protocol import LakeSettings, PostgresSettings, RedisSettings
 
 FILE = """
@@ -79,8 +79,20 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "postgres.url": "postgresql://h/d",
         "postgres.output_url": "postgresql://h/d",
     }
-    loaded = load_settings({}, {variable: values.get(path, "7")})
+    loaded = load_settings({}, {variable: values.get(path, "7"), **needed(path)})
     assert loaded.origins[path] == f"environment {variable}"
+
+
+def needed(path: str) -> dict[str, str]:
+    """What a setting of Kafka's security is refused without."""
+    if not path.startswith(("kafka.sasl", "kafka.ssl", "kafka.oauth")):
+        return {}
+    found = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "OAUTHBEARER"}
+    if path == "kafka.sasl_mechanism":
+        del found["SASL_MECHANISM"]
+    if path in ("kafka.ssl_certificate", "kafka.ssl_key"):
+        found["SSL_KEY" if path.endswith("certificate") else "SSL_CERTIFICATE"] = "x"
+    return {f"SLACKWATER_KAFKA_{name}": value for name, value in found.items()}
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:
@@ -152,6 +164,8 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
         "SLACKWATER_REDIS_URL": "redis://:s3cret@h:1",
         "SLACKWATER_REDIS_PASSWORD": "s3cret",
         "SLACKWATER_KAFKA_SASL_PASSWORD": "s3cret",
+        "SLACKWATER_KAFKA_SASL_MECHANISM": "PLAIN",
+        "SLACKWATER_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
         "SLACKWATER_POSTGRES_URL": "postgresql://u:s3cret@h/d",
         "SLACKWATER_POSTGRES_OUTPUT_URL": "postgresql://u:s3cret@h/d",
         "SLACKWATER_POSTGRES_OUTPUT_PASSWORD": "s3cret",
@@ -222,7 +236,8 @@ def test_addresses_and_names_that_cannot_be_ones_are_refused_without_repeating_t
     ],
 )
 def test_addresses_that_the_clients_take_are_taken(path: str, value: str) -> None:
-    assert load_settings({path: value}, {}).origins[path] == "flag"
+    variable = next(field.variables[0] for field in setting_fields() if field.path == path)
+    assert load_settings({}, {variable: value}).origins[path] == f"environment {variable}"
 
 
 def test_the_files_for_tls_are_put_into_the_redis_url() -> None:
@@ -337,6 +352,141 @@ def test_a_key_that_a_single_source_cannot_have_is_refused(config: Path) -> None
     config.write_text('[sidecar.of.crm]\nhttp = "h:1"\n')
     with pytest.raises(CommandConfigError, match=r"sidecar\.of\.crm\.http"):
         load_settings({}, {}, config)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "is_taken"),
+    [
+        ("redis.url", "redis://h:1/2", True),
+        ("redis.url", "rediss://user@h", True),
+        ("redis.url", "redis://user:s3cret@h", False),
+        ("redis.url", "redis://:s3cret@h", False),
+        ("redis.url", "redis://h?password=s3cret", False),
+        ("postgres.url", "postgresql://app@h/d", True),
+        ("postgres.url", "postgresql://app:s3cret@h/d", False),
+        ("postgres.url", "postgresql://app@h/d?password=s3cret", False),
+    ],
+)
+def test_no_secret_is_taken_from_a_command_line(path: str, value: str, is_taken: bool) -> None:
+    if is_taken:
+        assert load_settings({path: value}, {}).origins[path] == "flag"
+        return
+    with pytest.raises(CommandConfigError, match="everybody on this machine can read") as caught:
+        load_settings({path: value}, {})
+    assert "s3cret" not in str(caught.value)
+
+
+SECRETS = [field.path for field in setting_fields() if field.is_secret]
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_every_secret_can_stand_in_a_file_of_its_own(path: str, tmp_path: Path) -> None:
+    scheme = {"redis.url": "redis", "postgres.url": "postgresql", "postgres.output_url": "postgresql"}.get(
+        path
+    )
+    (tmp_path / "secret").write_text(f"{scheme}://u:s3cret@h\n" if scheme else "s3cret\n")
+    section, _, key = path.partition(".")
+    toml = tmp_path / "slackwater.toml"
+    toml.write_text(f'[{section}]\n{key}_file = "secret"\n')
+    others = needed(path)
+    variable = f"SLACKWATER_{section}_{key}_FILE".upper()
+    for loaded in (
+        load_settings({}, others, toml),
+        load_settings({}, {variable: str(tmp_path / "secret"), **others}),
+    ):
+        assert loaded.origins[path] == f"file {tmp_path / 'secret'}"
+        assert loaded.secrets == {"s3cret"}
+    toml.write_text(f'[{section}]\n{key}_file = "secret"\n{key} = "x"\n')
+    with pytest.raises(CommandConfigError, match="say the same"):
+        load_settings({}, others, toml)
+
+
+def test_there_are_secrets() -> None:
+    assert {"kafka.sasl_password", "redis.url", "connect.database_password"} < set(SECRETS)
+
+
+def test_a_file_with_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff")
+    for name, problem in (("none", "No such file"), ("binary", "it is no text")):
+        environment = {"SLACKWATER_REDIS_PASSWORD_FILE": str(tmp_path / name)}
+        with pytest.raises(CommandConfigError, match=f"{name} cannot be read: {problem}"):
+            load_settings({}, environment)
+
+
+def test_what_is_no_secret_has_no_file() -> None:
+    with pytest.raises(CommandConfigError, match="unknown setting"):
+        load_settings({}, {"SLACKWATER_KAFKA_BOOTSTRAP_FILE": "x"})
+
+
+def test_programs_that_are_started_do_not_inherit_secrets() -> None:
+    environment = {
+        "SLACKWATER_REDIS_URL": "a",
+        "SLACKWATER_REDIS__PASSWORD": "b",
+        "SLACKWATER_SOURCE": "c",
+        "AWS_SECRET_ACCESS_KEY": "d",
+    }
+    before = dict(environment)
+    assert take_secrets(environment) == before
+    assert environment == {"SLACKWATER_SOURCE": "c", "AWS_SECRET_ACCESS_KEY": "d"}
+
+
+def test_secrets_are_known_by_their_parts_and_by_the_names_of_options(config: Path) -> None:
+    config.write_text(
+        '[redis]\nurl = "redis://u:a%2Fb@h"\n[run.spark_conf]\n"spark.hadoop.fs.s3a.secret.key" = "s3key"\n'
+        '"spark.x" = "seen"\n[delta.options]\nAWS_SECRET_ACCESS_KEY = "lake"\nAWS_REGION = "eu"\n'
+        '[kafka]\nsecurity_protocol = "SSL"\n[kafka.options]\n"ssl.key.password" = "keypass"\n'
+    )
+    assert load_settings({}, {}, config).secrets == {"a%2Fb", "a/b", "s3key", "lake", "keypass"}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"SASL_PASSWORD": "s3cret"}, "need kafka.security_protocol SASL_SSL"),
+        ({"SSL_CA": "ca.pem"}, "need kafka.security_protocol SSL"),
+        (
+            {"SSL_CA": "ca.pem", "SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_MECHANISM": "PLAIN"},
+            "SSL or SASL_SSL",
+        ),
+        ({"SECURITY_PROTOCOL": "SASL_SSL"}, "needs kafka.sasl_mechanism"),
+        (
+            {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "PLAIN", "OAUTH_TOKEN_URL": "http://h"},
+            "kafka.sasl_mechanism OAUTHBEARER",
+        ),
+        ({"SECURITY_PROTOCOL": "SSL", "SSL_KEY": "k"}, "need each other"),
+    ],
+)
+def test_security_of_kafka_that_would_be_passed_over_is_refused(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(CommandConfigError, match=problem) as caught:
+        load_settings({}, {f"SLACKWATER_KAFKA_{name}": value for name, value in given.items()})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_tokens_and_certificates_are_given_to_librdkafka_by_its_names() -> None:
+    given = {
+        "SECURITY_PROTOCOL": "SASL_SSL",
+        "SASL_MECHANISM": "OAUTHBEARER",
+        "OAUTH_TOKEN_URL": "https://login",
+        "OAUTH_CLIENT_ID": "orders",
+        "OAUTH_CLIENT_SECRET": "s",
+        "SSL_CERTIFICATE": "c.pem",
+        "SSL_KEY": "k.pem",
+        "SSL_KEY_PASSWORD": "p",
+    }
+    settings = load_settings(
+        {}, {f"SLACKWATER_KAFKA_{name}": value for name, value in given.items()}
+    ).settings
+    assert settings.kafka.client_options() == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": "https://login",
+        "sasl.oauthbearer.client.id": "orders",
+        "sasl.oauthbearer.client.secret": "s",
+        "ssl.certificate.location": "c.pem",
+        "ssl.key.location": "k.pem",
+        "ssl.key.password": "p",
+    }
 
 
 def test_every_error_says_what_to_change() -> None:

@@ -13,6 +13,7 @@ from slackwater_command.output import Output
 from slackwater_command.settings import Settings, SourceSection
 from slackwater_command.stopping import stop_on_signals
 from slackwater_protocol import SourceTopics
+from slackwater_sidecar.http_server import http_settings
 from slackwater_sidecar.run import run_sidecars
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, format_status
@@ -128,8 +129,8 @@ def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
                 followed,
                 stop.event,
                 _shown(output, many=len(followed) > 1),
-                http=settings.sidecar.http,
-                on_http=lambda address: output.line(f"answering at http://{address}"),
+                http=http_settings(settings.sidecar.http, settings.http),
+                on_http=lambda address: output.line(f"answering at {address}"),
             )
         finally:
             output.end_progress()

@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,13 @@ from typing import Any, Final, Protocol
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from slackwater_command.settings import HttpSection
+from slackwater_command.tokens import Gate
 from slackwater_protocol import OpenTransaction, format_position
 from slackwater_sidecar.errors import SidecarConfigError
 from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.settings import HttpSettings
 from slackwater_sidecar.status import describe_open
 
 logger = logging.getLogger(__name__)
@@ -31,6 +35,7 @@ MAX_CONNECTIONS: Final = 32
 SILENT_AFTER = timedelta(seconds=30)
 """A loop that has not turned for so long is not healthy; one turn may wait for Kafka for seconds."""
 _JSON = "application/json"
+_PROBES = frozenset({"/healthz", "/readyz"})
 
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type, body."""
@@ -128,39 +133,62 @@ def _json(status: HTTPStatus, content: Mapping[str, object]) -> Answer:
     return status, _JSON, json.dumps(content, indent=1).encode() + b"\n"
 
 
+def http_settings(address: str | None, section: HttpSection) -> HttpSettings | None:
+    """Returns where pages are, and for whom; None: nowhere."""
+    if address is None:
+        return None
+    return HttpSettings(
+        address=address,
+        tokens=section.tokens,
+        certificate=section.certificate,
+        key=section.key,
+        client_ca=section.client_ca,
+    )
+
+
 class HttpServer:
     """Answers on one address, in threads of its own, from :meth:`start` to :meth:`close`.
 
     Args:
-        address: ``host:port``; port 0: any free one.
+        settings: Where, and for whom.
         pages: What to answer.
 
     Raises:
-        SidecarConfigError: the address is malformed, in use or not this machine's.
+        SidecarConfigError: the address is malformed, in use or not this machine's, or the certificate or its
+            key cannot be used.
+        CommandConfigError: the file of tokens cannot be used.
     """
 
-    def __init__(self, address: str, pages: Pages) -> None:
+    def __init__(self, settings: HttpSettings, pages: Pages) -> None:
+        address = settings.address
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit():
             raise _cannot_listen(address, "expected host:port")
+        gate, context = Gate(settings.tokens), _tls(settings)
         try:
-            self._server = _Server((host.strip("[]") or "127.0.0.1", int(port)), _handler(pages))
+            self._server = _Server((host.strip("[]") or "127.0.0.1", int(port)), _handler(pages, gate))
         except (OSError, OverflowError) as error:
             raise _cannot_listen(address, str(error)) from error
+        if context is not None:
+            # The handshake is for the thread of the connection: who says nothing holds up nobody else.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._scheme = "http" if context is None else "https"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="slackwater-http", daemon=True
         )
 
     @property
     def address(self) -> str:
-        """``host:port`` with the port that was chosen."""
+        """``http://host:port`` with the port that was chosen, or ``https``."""
         host, port = self._server.server_address[:2]
-        return f"{host!s}:{port}"
+        return f"{self._scheme}://{host!s}:{port}"
 
     def start(self) -> None:
         """Begins to answer."""
         self._thread.start()
-        logger.info("answering at http://%s", self.address, extra={"address": self.address})
+        logger.info("answering at %s", self.address, extra={"address": self.address})
 
     def close(self) -> None:
         """Stops answering; open answers are not waited for."""
@@ -202,15 +230,49 @@ def _cannot_listen(address: str, reason: str) -> SidecarConfigError:
     )
 
 
-def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
+def _tls(settings: HttpSettings) -> ssl.SSLContext | None:
+    """Returns what encrypts connections; None: nothing does."""
+    if (settings.certificate is None) != (settings.key is None):
+        problem = "http.certificate and http.key need each other, and one is missing"
+        raise SidecarConfigError(problem, "give both, or none for HTTP without TLS")
+    if settings.certificate is None:
+        if settings.client_ca is not None:
+            problem = "http.client_ca asks clients for certificates, which needs TLS"
+            raise SidecarConfigError(problem, "set http.certificate and http.key, too")
+        return None
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.client_ca)
+        context.load_cert_chain(settings.certificate, settings.key)
+    except OSError as error:  # SSLError is one
+        problem = f"http.certificate {settings.certificate}, its key or http.client_ca cannot be used"
+        raise SidecarConfigError(problem, str(error)) from error
+    context.verify_mode = ssl.CERT_NONE if settings.client_ca is None else ssl.CERT_REQUIRED
+    return context
+
+
+def _for_anybody(path: str, pages: Pages) -> Answer:
+    """Answers who has no token: probes need not say who they are, and get no reasons."""
+    if path not in _PROBES:
+        return _json(HTTPStatus.UNAUTHORIZED, {"error": f"{path} is shown to whoever has a token"})
+    status, *_ = pages.answer(path)
+    return _json(status, {"ok": status is HTTPStatus.OK})
+
+
+def _handler(pages: Pages, gate: Gate) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = _CLIENT_SECONDS
         server_version = "slackwater"
         sys_version = ""
 
         def do_GET(self) -> None:
-            status, content_type, body = pages.answer(self.path.partition("?")[0])
+            client = gate.admit(self.headers.get("Authorization", ""), self.client_address[0])
+            path = self.path.partition("?")[0]
+            status, content_type, body = (
+                _for_anybody(path, pages) if client.role is None else pages.answer(path)
+            )
             self.send_response(status)
+            if status is HTTPStatus.UNAUTHORIZED:
+                self.send_header("WWW-Authenticate", "Bearer")
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")

@@ -17,7 +17,7 @@ from slackwater_markers import (
     MarkersError,
     RedisMarkerStore,
 )
-from slackwater_protocol import SystemClock, epoch_ms
+from slackwater_protocol import SystemClock, epoch_ms, hide
 from slackwater_protocol.log_fields import log_fields
 from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.http_server import HttpServer, SidecarPages
@@ -26,7 +26,7 @@ from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
-from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.settings import HttpSettings, SidecarSettings
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def run_sidecars(
     stop: threading.Event,
     on_status: OnStatus | None = None,
     *,
-    http: str | None = None,
+    http: HttpSettings | None = None,
     on_http: OnHttp | None = None,
 ) -> None:
     """Follows sources until ``stop`` is set, then returns within two seconds.
@@ -62,11 +62,11 @@ def run_sidecars(
         settings: One for each source.
         stop: Set it from any thread.
         on_status: Told about the state of each source, by the thread of that source.
-        http: ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``; port 0: any free one.
-        on_http: Told the address with the port that was chosen.
+        http: Where ``/metrics``, ``/healthz``, ``/readyz`` and ``/status`` are, and for whom; None: nowhere.
+        on_http: Told their address, with the port that was chosen.
 
     Raises:
-        SidecarConfigError: nobody can listen there.
+        SidecarConfigError: nobody can listen there, or a certificate cannot be used.
         SidecarError: the only source cannot be followed; the message says what to do.
         slackwater_markers.CutLogError: its cut log is broken.
         SidecarError: all have ended, and some of several could not be followed.
@@ -99,7 +99,7 @@ class _SourceThread(threading.Thread):
         try:
             follow_source(self._settings, self._stop_event, monitor, self._on_status)
         except BaseException as error:
-            reason = str(error) or repr(error)
+            reason = hide(str(error) or repr(error), self._settings.servers.secrets)
             self.error, monitor.failure = error, reason
             is_known = isinstance(error, SidecarError | MarkersError)
             logger.error("source failed: %s", reason, extra={"source": monitor.source}, exc_info=not is_known)
@@ -187,7 +187,7 @@ class _Follower:
         clock = self._monitor.clock
         status = FrontierStatus(
             state=FrontierState.FAILED,
-            detail=str(error),
+            detail=hide(str(error), self._settings.servers.secrets),
             wall_ms=epoch_ms(clock.now()),
             sidecar=self._settings.sidecar_id,
         )
@@ -208,7 +208,7 @@ class _Follower:
                 self._publisher.resume_from(found.newest)
             except CutLogUnavailableError as error:
                 logger.warning("waiting for Kafka: %s", error, extra={"source": settings.source})
-                monitor.waits_for = str(error)
+                monitor.waits_for = hide(str(error), settings.servers.secrets)
                 self._stop.wait(_RETRY_SECONDS)
             else:
                 monitor.waits_for = None
@@ -237,7 +237,9 @@ def _raise_failures(threads: Sequence[_SourceThread]) -> None:
 
 
 @contextmanager
-def _pages(monitors: Sequence[SourceMonitor], http: str | None, on_http: OnHttp | None) -> Iterator[None]:
+def _pages(
+    monitors: Sequence[SourceMonitor], http: HttpSettings | None, on_http: OnHttp | None
+) -> Iterator[None]:
     if http is None:
         yield
         return

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slackwater_cdc import Frontier
 from slackwater_markers import CutLogUnavailableError, FrontierState, FrontierStatus
-from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms
+from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms, hide
 from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
 from slackwater_sidecar.policy import Due, PublishingSchedule, Spacing
@@ -183,8 +183,7 @@ class Sidecar:
         wall_ms = self._wall_ms()
         open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
-        trouble = self._trouble or self._publisher.log_error
-        if trouble:
+        if trouble := self._kafka_error():
             state, detail = FrontierState.WAITING, trouble
         self._state_logger.log_changes(state, detail, open_)
         self._status = self._frontier_status(state, detail)
@@ -246,6 +245,11 @@ class Sidecar:
             logger.warning("source is away: %s", error, extra={"source": self._settings.source})
         self._trouble = str(error)
 
+    def _kafka_error(self) -> str | None:
+        """Returns what keeps Kafka from answering; it is shown to everybody who looks at the source."""
+        trouble = self._trouble or self._publisher.log_error
+        return None if trouble is None else hide(trouble, self._settings.servers.secrets)
+
     def _frontier_status(self, state: FrontierState, detail: str) -> FrontierStatus:
         return FrontierStatus(
             state=state,
@@ -280,5 +284,5 @@ class Sidecar:
             lag_ms=wall_ms - cut.commit_ts_ms if cut else None,
             open=tuple(open_),
             redis_error=self._publisher.store_error,
-            kafka_error=self._trouble or self._publisher.log_error,
+            kafka_error=self._kafka_error(),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from slackwater_command.logs import hidden
 from slackwater_command.output import Output
 from slackwater_spark.pipeline.findings import Finding, Verdict
 
@@ -20,9 +21,9 @@ def show_findings(findings: Iterable[Finding], output: Output, when_right: str) 
     problems = 0
     for found in findings:
         problems += found.verdict is Verdict.PROBLEM
-        output.line(f"{found.verdict:<8} {found.subject}: {found.text}")
+        output.line(hidden(f"{found.verdict:<8} {found.subject}: {found.text}"))
         if found.hint:
-            output.line(f"{'':<8}   {found.hint}")
+            output.line(hidden(f"{'':<8}   {found.hint}"))
     count = "1 problem" if problems == 1 else f"{problems} problems"
     output.line(count if problems else when_right)
     return 1 if problems else 0

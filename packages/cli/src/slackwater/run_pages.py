@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from slackwater_command.exposition import make_registry
 from slackwater_protocol.metrics import RUN_METRICS
+from slackwater_sidecar import HttpSettings
 from slackwater_sidecar.http_server import Answer, HttpServer
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import
@@ -43,23 +44,24 @@ def _json(status: HTTPStatus, content: object) -> Answer:
 
 
 @contextmanager
-def answering(address: str | None, monitor: "RunMonitor") -> Iterator[str | None]:
+def answering(http: HttpSettings | None, monitor: "RunMonitor") -> Iterator[str | None]:
     """Answers while the block lasts, and counts what is logged meanwhile.
 
     Args:
-        address: ``host:port``; port 0: any free one; None: nobody is answered.
+        http: Where, and who is answered; None: nobody is.
         monitor: What is measured of the run.
 
     Yields:
         The address with the port that was chosen; None if nobody is answered.
 
     Raises:
-        SidecarConfigError: the address is malformed, in use or not this machine's.
+        SidecarConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be
+            used.
     """
-    if address is None:
+    if http is None:
         yield None
         return
-    server = HttpServer(address, RunPages(monitor))
+    server = HttpServer(http, RunPages(monitor))
     counting = _Counting(monitor)
     logging.getLogger().addHandler(counting)
     server.start()

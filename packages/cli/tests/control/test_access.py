@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from slackwater import main
-from slackwater.control.access import Gate, RateLimit, Role, new_token, read_tokens
+from slackwater.control.access import RateLimit
 from slackwater.control.server import check_control
 from slackwater_command.errors import CommandConfigError
 from slackwater_command.settings import ControlSection
+from slackwater_command.tokens import Gate, Role, new_token, read_tokens
 from slackwater_protocol import SystemClock
 
 HERE = "10.0.0.7"

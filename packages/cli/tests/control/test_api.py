@@ -15,13 +15,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from slackwater.control.access import Gate, RateLimit, Role, new_token
+from slackwater.control.access import RateLimit
 from slackwater.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
 from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.readers import RevisionStatus, revision_status
 from slackwater_command.errors import CommandInputError
+from slackwater_command.tokens import Gate, Role, new_token
 from slackwater_control import (
     DelayCourse,
     DelayHistory,

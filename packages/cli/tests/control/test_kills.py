@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slackwater.control.access import Role, new_token
 from slackwater.control.api import ROOT
 from slackwater.control.server import control_plane
 from slackwater_client.followed import switch_log
 from slackwater_client.kafka import KafkaBroker
 from slackwater_command.settings import Settings
+from slackwater_command.tokens import Role, new_token
 from slackwater_devstack import KafkaBroker as Broker
 from slackwater_markers import KafkaLeaseLog
 from slackwater_protocol import (

@@ -20,12 +20,13 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeServic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from slackwater.control.access import Gate, RateLimit, Role, new_token
+from slackwater.control.access import RateLimit
 from slackwater.control.api import make_app
 from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
 from slackwater.doctor.facts import Cause, Finding
 from slackwater.doctor.report import SourceReport
 from slackwater.readers import RevisionStatus, revision_status
+from slackwater_command.tokens import Gate, Role, new_token
 from slackwater_control import (
     DelayCourse,
     LeaseStanding,

@@ -16,13 +16,21 @@ from contextlib import suppress
 import click
 
 NO_EXTRAS: Mapping[str, str] = {}
+_is_watched = False
 
 
 def watch_process() -> None:
     """Makes whatever ends the process, or one of its threads, leave a line. To be called once, at first."""
+    global _is_watched
+    _is_watched = True
     faulthandler.enable()
     threading.excepthook = _log_thread
     atexit.register(_end_quietly)
+
+
+def is_watched() -> bool:
+    """Says if the process is a command's own, so that nobody else needs its environment."""
+    return _is_watched
 
 
 def run_command(
@@ -72,7 +80,7 @@ def _named(error: Exception, extras: Mapping[str, str]) -> Exception:
 
 def _report(error: Exception, *, is_debug: bool) -> int:
     if is_debug:
-        traceback.print_exception(error)
+        _tell("".join(traceback.format_exception(error)).rstrip())
     is_expected = type(error).__module__.startswith("slackwater") or isinstance(error, OSError)
     text = str(error) if is_expected else f"{type(error).__name__}: {error}"
     first, *more = text.splitlines() or [type(error).__name__]
@@ -87,8 +95,10 @@ def _report(error: Exception, *, is_debug: bool) -> int:
 
 def _tell(line: str) -> None:
     """Writes to standard error, as long as anybody reads it and its disk has room."""
+    from slackwater_command.logs import hidden
+
     with suppress(OSError):
-        click.echo(line, err=True)
+        click.echo(hidden(line), err=True)
 
 
 def _log_thread(failed: threading.ExceptHookArgs) -> None:

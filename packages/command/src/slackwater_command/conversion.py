@@ -66,6 +66,7 @@ def _registry_settings(settings: Settings) -> RegistrySettings | None:
             url=sidecar.schema_registry,
             user=sidecar.schema_registry_user,
             password=secret.get_secret_value() if secret else None,
+            ca_file=sidecar.schema_registry_ca,
         )
     except ServersConfigError as error:
         problem = f"setting sidecar.schema_registry {error.problem}"

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from slackwater_command.boundary import is_watched
 from slackwater_command.errors import CommandConfigError
-from slackwater_command.loading import LoadedSettings, load_settings
+from slackwater_command.loading import LoadedSettings, load_settings, take_secrets
 from slackwater_command.logs import configure_logging
 from slackwater_command.settings import Settings
 from slackwater_protocol.log_fields import set_log_fields
@@ -27,6 +28,8 @@ class Invocation:
     config: str | None = None
     flags: dict[str, object] = field(default_factory=dict)
     """Settings given as flags of the group and of the command, by path."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """Where settings are looked for. What the command starts does not inherit the variables of secrets."""
 
     def load(self, flags: Mapping[str, object] = NO_FLAGS) -> LoadedSettings:
         """Returns the settings, with further ones by path on top.
@@ -35,7 +38,7 @@ class Invocation:
             CommandConfigError: as :func:`slackwater_command.loading.load_settings` does.
         """
         config = Path(self.config) if self.config else None
-        return load_settings(self.flags | dict(flags), os.environ, config)
+        return load_settings(self.flags | dict(flags), self.environment, config)
 
 
 def setting(path: str, flag: str, **options: Any) -> Callable[[Command], Command]:
@@ -59,10 +62,13 @@ def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) ->
     Raises:
         CommandConfigError: a setting is unknown or invalid.
     """
-    settings = ctx.ensure_object(Invocation).load(flags).settings
+    invocation = ctx.ensure_object(Invocation)
+    if is_watched() and invocation.environment is os.environ:
+        invocation.environment = take_secrets(os.environ)
+    loaded = invocation.load(flags)
     set_log_fields(service=ctx.info_name or "")
-    configure_logging(settings.log)
-    return settings
+    configure_logging(loaded.settings.log, loaded.secrets)
+    return loaded.settings
 
 
 def required(value: Value | None, path: str, flag: str, purpose: str) -> Value:

@@ -7,16 +7,17 @@ Precedence: flag, environment, file, default. Environment names of a setting ``s
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from slackwater_command.errors import CommandConfigError
 from slackwater_command.settings import Settings
+from slackwater_protocol import HIDDEN, address_secrets, secret_options
 
 PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"
@@ -26,13 +27,28 @@ TABLES = frozenset({"delta.options", "iceberg.options", "kafka.options", "run.sp
 """Settings that hold keys of the user's choice; these can only stand in the file."""
 PLACES = frozenset(
     {
+        "control.certificate",
+        "control.client_ca",
+        "control.key",
+        "control.tokens",
         "delta.location",
+        "dev.folder",
+        "http.certificate",
+        "http.client_ca",
+        "http.key",
+        "http.tokens",
+        "kafka.oauth_ca",
         "kafka.ssl_ca",
+        "kafka.ssl_certificate",
+        "kafka.ssl_key",
+        "log.file",
+        "redis.ssl_ca",
+        "redis.ssl_certificate",
+        "redis.ssl_key",
         "run.checkpoint",
         "run.index_root",
         "run.spark_log",
-        "dev.folder",
-        "log.file",
+        "sidecar.schema_registry_ca",
     }
 )
 """Settings that name a file or folder."""
@@ -40,6 +56,8 @@ MAY_BE_SECRET = frozenset({"delta.options", "iceberg.options", "kafka.options", 
 """Tables whose values are never shown."""
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 """In any address: s3a://key:secret@bucket, http://token@host; a secret may hold a slash or an @ itself."""
+_FILE = "_file"
+"""At the end of a secret setting's name: what is given is the name of a file with the secret."""
 NOT_SETTINGS = frozenset({"SLACKWATER_CONFIG", "SLACKWATER_DEBUG", "SLACKWATER_CACHE"})
 """Variables with the prefix that are read elsewhere."""
 
@@ -65,6 +83,11 @@ class SettingField:
         """See :data:`TABLES`."""
         return self.path in TABLES
 
+    @property
+    def is_secret(self) -> bool:
+        """Whether it is or may hold a secret. It may then be given as the name of a file, too."""
+        return _is_secret(self.info.annotation)
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
@@ -74,12 +97,30 @@ class LoadedSettings:
     origins: Mapping[str, str]
     """By path: ``flag``, ``environment NAME``, the file's path, or ``default``."""
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """All that has to be kept out of texts."""
+        return secrets_of(self.settings)
+
     def shown(self) -> Iterator[tuple[str, str, str]]:
         """``(path, value, origin)`` of every setting, secrets masked."""
         for field in setting_fields():
             value = _get(self.settings, field.path)
             shown = _masked(value) if field.path in MAY_BE_SECRET else _shown(value)
             yield field.path, shown, self.origins[field.path]
+
+
+def secrets_of(settings: Settings) -> frozenset[str]:
+    """Returns all secrets of the settings: what has to be kept out of texts."""
+    found: set[str] = set()
+    for field in setting_fields():
+        value = _get(settings, field.path)
+        if isinstance(value, SecretStr):
+            text = value.get_secret_value()
+            found.update(address_secrets(text) if "://" in text else [text])
+        elif field.path in MAY_BE_SECRET and isinstance(value, dict):
+            found.update(secret_options(value))
+    return frozenset(filter(None, found))
 
 
 def setting_fields() -> list[SettingField]:
@@ -111,7 +152,44 @@ def load_settings(
         settings = Settings.model_validate(_nested({path: value for path, (value, _) in values.items()}))
     except ValidationError as error:
         raise CommandConfigError("\n".join(_problems(error, origins))) from None
+    _refuse_secrets(layers[-1], fields)
     return LoadedSettings(settings, origins)
+
+
+def take_secrets(environment: MutableMapping[str, str]) -> dict[str, str]:
+    """Takes the variables of secret settings out of an environment, which programs inherit that are started.
+
+    Returns:
+        The environment as it was.
+    """
+    before = dict(environment)
+    for field in setting_fields():
+        if field.is_secret:
+            for name in field.variables:
+                environment.pop(name, None)
+    return before
+
+
+def _is_secret(annotation: object) -> bool:
+    return annotation is SecretStr or any(_is_secret(part) for part in get_args(annotation))
+
+
+def _refuse_secrets(flags: Mapping[str, tuple[object, str]], fields: Mapping[str, SettingField]) -> None:
+    """Refuses secrets on the command line, which every account of the machine can read.
+
+    Raises:
+        CommandConfigError: an address holds a password.
+    """
+    for path, (value, _) in flags.items():
+        text = str(value)
+        # Of what is no address at all the model says so.
+        if fields[path].is_secret and address_secrets(text):
+            variable = fields[path].variables[0]
+            raise CommandConfigError(
+                f"setting {path} (from flag): it holds a password, and everybody on this machine can read "
+                "command lines",
+                f"give it as {variable}, as {variable}_FILE, or in {DEFAULT_FILE}",
+            )
 
 
 def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
@@ -139,10 +217,40 @@ def _from_file(
     except tomllib.TOMLDecodeError as error:
         raise CommandConfigError(f"settings file {path}: is not valid TOML: {error}") from None
     flat = dict(_flatten(tree, "", fields))
-    for key in flat:
-        if key not in fields:
+    found: dict[str, tuple[object, str]] = {}
+    for key, value in flat.items():
+        if key in fields:
+            found[key] = _anchored(key, value, path), str(path)
+        elif (field := _given_by_file(key, fields)) is not None:
+            found[field.path] = _read_secret(key, path.parent / Path(str(value)).expanduser())
+            if field.path in flat:
+                raise _given_twice(str(path), field.path, key)
+        else:
             raise _unknown(key, str(path), _similar(key, fields))
-    return {key: (_anchored(key, value, path), str(path)) for key, value in flat.items()}
+    return found
+
+
+def _given_by_file(key: str, fields: Mapping[str, SettingField]) -> SettingField | None:
+    """Returns the secret setting that a key with ``_file`` at its end is about."""
+    field = fields.get(key.removesuffix(_FILE)) if key.endswith(_FILE) else None
+    return field if field is not None and field.is_secret else None
+
+
+def _read_secret(key: str, path: Path) -> tuple[str, str]:
+    """Returns the secret in a file, without the line break at its end, and its origin.
+
+    Raises:
+        CommandConfigError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\r\n"), f"file {path}"
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise CommandConfigError(f"setting {key}: file {path} cannot be read: {reason}") from None
+
+
+def _given_twice(origin: str, one: str, other: str) -> CommandConfigError:
+    return CommandConfigError(f"{origin}: {one} and {other} say the same", "give one of them")
 
 
 def _flatten(
@@ -175,6 +283,15 @@ def _from_environment(
         given = [name for name in field.variables if environment.get(name)]
         if given:
             found[field.path] = (environment[given[0]], f"environment {given[0]}")
+        if not field.is_secret:
+            continue
+        files = [name + _FILE.upper() for name in field.variables]
+        known.update(files)
+        for name in files:
+            if environment.get(name):
+                if given:
+                    raise _given_twice("environment", given[0], name)
+                found[field.path] = _read_secret(name, Path(environment[name]))
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
             raise _unknown(name, "environment", difflib.get_close_matches(name, sorted(known), 2))
@@ -221,7 +338,7 @@ def _get(settings: Settings, path: str) -> object:
 
 
 def _masked(value: object) -> str:
-    return "********" if value else "-"
+    return HIDDEN if value else "-"
 
 
 def _shown(value: object) -> str:
@@ -237,4 +354,4 @@ def _shown(value: object) -> str:
         case frozenset() | tuple():
             return ", ".join(map(_shown, sorted(value) if isinstance(value, frozenset) else value))
         case _:
-            return _CREDENTIALS.sub("********@", str(value))
+            return _CREDENTIALS.sub(f"{HIDDEN}@", str(value))

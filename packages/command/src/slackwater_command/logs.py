@@ -3,12 +3,25 @@
 import json
 import logging
 import logging.config
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-from slackwater_command.settings import LogSection
+from slackwater_protocol import hide
 from slackwater_protocol.log_fields import log_line, remember_format
 
+if TYPE_CHECKING:  # pydantic takes 0.2 s, and errors of the command line need none
+    from slackwater_command.settings import LogSection
+
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+_secrets: frozenset[str] = frozenset()
+"""What this process must not write: all secrets of its settings."""
+
+
+def hidden(text: str) -> str:
+    """Returns a text without the secrets of this process's settings."""
+    return hide(text, _secrets)
 
 
 class _TextFormatter(logging.Formatter):
@@ -22,8 +35,10 @@ class _TextFormatter(logging.Formatter):
         """Returns the line of a record, and its traceback."""
         whole = super().format(record)
         first = self.formatMessage(record)
-        details = whole[len(first) :].splitlines()
-        return "\n".join([_printable(first), *(f"    {_printable(line)}" for line in details if line)])
+        details = hidden(whole[len(first) :]).splitlines()
+        return "\n".join(
+            [_printable(hidden(first)), *(f"    {_printable(line)}" for line in details if line)]
+        )
 
 
 def _printable(text: str) -> str:
@@ -37,12 +52,18 @@ class _JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line of a record."""
-        line = log_line(record)
-        return json.dumps(line, default=str)
+        return hidden(json.dumps(log_line(record), default=str))
 
 
-def configure_logging(settings: LogSection) -> None:
-    """Sends records of the level and above to the file or, without one, to standard error. Idempotent."""
+def configure_logging(settings: "LogSection", secrets: Collection[str] = ()) -> None:
+    """Sends records of the level and above to the file or, without one, to standard error. Idempotent.
+
+    Args:
+        settings: What is logged, and where.
+        secrets: What is kept out of every record, and of the errors that a command ends with.
+    """
+    global _secrets
+    _secrets = frozenset(secrets)
     remember_format(settings.format)
     handler: dict[str, Any] = {"class": "logging.StreamHandler", "formatter": settings.format}
     if settings.file is not None:

@@ -100,6 +100,10 @@ Duration = Annotated[timedelta, BeforeValidator(_seconds)]
 """A number of seconds."""
 
 
+def _plain(value: "str | SecretStr | Path") -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
@@ -114,13 +118,29 @@ class KafkaSection(_Section):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """Protocol for connections to the brokers."""
     sasl_mechanism: str | None = None
-    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, ..."""
+    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."""
     sasl_username: str | None = None
     """User name for the brokers."""
     sasl_password: SecretStr | None = None
     """Password for the brokers."""
+    oauth_token_url: str | None = None
+    """Where OAUTHBEARER gets its tokens, with the client credentials grant of OpenID Connect."""
+    oauth_client_id: str | None = None
+    """Client id there."""
+    oauth_client_secret: SecretStr | None = None
+    """Secret of that client."""
+    oauth_scope: str | None = None
+    """Scope to ask for there, if it needs one."""
+    oauth_ca: Path | None = None
+    """File with the certificates to trust there; default: those that the system trusts."""
     ssl_ca: Path | None = None
-    """File with the trusted certificates."""
+    """File with the trusted certificates; default: those that the system trusts."""
+    ssl_certificate: Path | None = None
+    """File with the client certificate, for brokers that ask for one."""
+    ssl_key: Path | None = None
+    """File with the private key of that certificate."""
+    ssl_key_password: SecretStr | None = None
+    """Password of that key, if it has one."""
     replication_factor: int = -1
     """Replication factor of topics that are created; -1: the broker's default."""
     keep: Duration = timedelta(minutes=10)
@@ -129,16 +149,43 @@ class KafkaSection(_Section):
     options: dict[str, str] = Field(default_factory=dict)
     """Any other librdkafka properties, by their own names; only in the file."""
 
+    @model_validator(mode="after")
+    def _is_used(self) -> "KafkaSection":
+        """Refuses what librdkafka would pass over silently: it would talk in the clear, or as nobody."""
+        options = self.client_options()
+        protocol = options.get("security.protocol", "PLAINTEXT").upper()
+        for prefix, word in (("sasl.", "SASL"), ("ssl.", "SSL")):
+            if word not in protocol and any(name.startswith(prefix) for name in options):
+                names = {"SASL": "kafka.sasl_* and kafka.oauth_*", "SSL": "kafka.ssl_*"}[word]
+                expected = {"SASL": "SASL_SSL or SASL_PLAINTEXT", "SSL": "SSL or SASL_SSL"}[word]
+                raise ValueError(f"{names} need kafka.security_protocol {expected}")
+        if "SASL" in protocol and not {"sasl.mechanism", "sasl.mechanisms"} & options.keys():
+            raise ValueError(f"kafka.security_protocol {protocol} needs kafka.sasl_mechanism")
+        if self.oauth_token_url and self.sasl_mechanism != "OAUTHBEARER":
+            raise ValueError("kafka.oauth_* need kafka.sasl_mechanism OAUTHBEARER")
+        if (self.ssl_certificate is None) != (self.ssl_key is None):
+            raise ValueError("kafka.ssl_certificate and kafka.ssl_key need each other, and one is missing")
+        return self
+
     def client_options(self) -> dict[str, str]:
         """Everything but ``bootstrap.servers``, as librdkafka wants it. Holds secrets."""
-        named = {
+        named: dict[str, str | SecretStr | Path | None] = {
             "security.protocol": self.security_protocol if self.security_protocol != "PLAINTEXT" else None,
             "sasl.mechanism": self.sasl_mechanism,
             "sasl.username": self.sasl_username,
-            "sasl.password": self.sasl_password.get_secret_value() if self.sasl_password else None,
-            "ssl.ca.location": str(self.ssl_ca) if self.ssl_ca else None,
+            "sasl.password": self.sasl_password,
+            "sasl.oauthbearer.method": "oidc" if self.oauth_token_url else None,
+            "sasl.oauthbearer.token.endpoint.url": self.oauth_token_url,
+            "sasl.oauthbearer.client.id": self.oauth_client_id,
+            "sasl.oauthbearer.client.secret": self.oauth_client_secret,
+            "sasl.oauthbearer.scope": self.oauth_scope,
+            "https.ca.location": self.oauth_ca,
+            "ssl.ca.location": self.ssl_ca,
+            "ssl.certificate.location": self.ssl_certificate,
+            "ssl.key.location": self.ssl_key,
+            "ssl.key.password": self.ssl_key_password,
         }
-        return {name: value for name, value in named.items() if value is not None} | self.options
+        return {name: _plain(value) for name, value in named.items() if value is not None} | self.options
 
 
 class RedisSection(_Section):
@@ -228,6 +275,8 @@ class SidecarSection(_Section):
     """User name for the schema registry."""
     schema_registry_password: SecretStr | None = None
     """Password for the schema registry."""
+    schema_registry_ca: Path | None = None
+    """File with the certificates to trust there; default: those that the system trusts."""
     http: str | None = None
     """host:port for /metrics, /healthz, /readyz and /status; port 0: any free port; default: none."""
     workers: int = Field(default=1, ge=1)
@@ -243,6 +292,20 @@ class SidecarSection(_Section):
     """Number of cuts that are restored to a Redis that has lost them."""
     of: dict[str, SourceSection] = Field(default_factory=dict)
     """Settings that differ between several sources, in tables [sidecar.of.SOURCE]; only in the file."""
+
+
+class HttpSection(_Section):
+    """Says to whom the pages of sidecars and runs are shown, which sidecar.http and run.http switch on."""
+
+    tokens: Path | None = None
+    """File of tokens, see `slackwater token`; /metrics and /status then require one; default: anyone who can
+    reach the port can read them."""
+    certificate: Path | None = None
+    """File with the server certificate, and the certificates that it is signed by; default: no TLS."""
+    key: Path | None = None
+    """File with the private key of that certificate."""
+    client_ca: Path | None = None
+    """File with the certificates that client certificates have to be signed by; default: none are needed."""
 
 
 class ControlSection(_Section):
@@ -418,6 +481,7 @@ class Settings(_Section):
     delta: DeltaSection = DeltaSection()
     iceberg: IcebergSection = IcebergSection()
     sidecar: SidecarSection = SidecarSection()
+    http: HttpSection = HttpSection()
     control: ControlSection = ControlSection()
     run: RunSection = RunSection()
     dev: DevSection = DevSection()

@@ -9,6 +9,13 @@ from slackwater_devstack.errors import (
 )
 from slackwater_devstack.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
+from slackwater_devstack.kafka_security import (
+    NOBODY_SAYS,
+    ListenerSecurity,
+    plain_users,
+    scram_users,
+    token_users,
+)
 from slackwater_devstack.loopback import TcpProxy
 from slackwater_devstack.object_store import ObjectStore
 from slackwater_devstack.postgres import DatabaseLog, LoggedChange, LoggedTransaction, PostgresServer
@@ -23,6 +30,7 @@ from slackwater_devstack.state import RunState, ServerStatus, StackStatus
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOBODY_SAYS",
     "Collector",
     "ConnectMode",
     "ConnectPlugin",
@@ -38,6 +46,7 @@ __all__ = [
     "JarSet",
     "KafkaBroker",
     "Lifetime",
+    "ListenerSecurity",
     "LoggedChange",
     "LoggedTransaction",
     "ObjectStore",
@@ -54,7 +63,10 @@ __all__ = [
     "TcpProxy",
     "cache_folder",
     "down",
+    "plain_users",
     "resolve_jars",
+    "scram_users",
     "status",
+    "token_users",
     "up",
 ]

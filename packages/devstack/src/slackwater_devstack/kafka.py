@@ -6,7 +6,7 @@ import re
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from slackwater_devstack.errors import not_running
 from slackwater_devstack.java import JavaProgram, Properties, java_program, render_properties
+from slackwater_devstack.kafka_security import NOBODY_SAYS, ListenerSecurity
 from slackwater_devstack.loopback import LOOPBACK, TcpProxy, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
 from slackwater_devstack.server import START_TIMEOUT, Server
@@ -25,6 +26,7 @@ _KAFKA_HEAP = "128m"
 # The second compiler's threads take up to 80 % of a core in the first minutes, on the machine of whoever
 # develops or tests; a broker that runs for minutes or hours never gets that back.
 _JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1",)
+_ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 _INTERNAL_PARTITIONS = "2"
 _CLEANER_BUFFER_BYTES = "4194304"
 
@@ -38,8 +40,8 @@ class Listener:
     port: int
     advertised_port: int
     """Another one than ``port`` when a proxy is in between."""
-    users: Mapping[str, str] = field(default_factory=dict)
-    """Password by name: who connects here says who he is (SASL/PLAIN). None: nobody does."""
+    security: ListenerSecurity = NOBODY_SAYS
+    """How it finds out who connects."""
 
 
 class KafkaBroker(Server):
@@ -51,8 +53,9 @@ class KafkaBroker(Server):
         overrides: Properties added or replaced.
         routes: Names of further listeners, each behind a proxy in this process: what a client reaches over
             a route can be disturbed without disturbing others. Lower case letters, digits, ``_``.
-        users: Password by name. With users there is a listener for them, and access control: a user may
-            do what ACLs allow, and whoever connects to the first listener everything.
+        secured: Further listeners by name, lower case letters, at which clients say who they are. With them
+            there is access control: a user may do what ACLs allow, and whoever connects to the first
+            listener everything.
         lifetime: How long it lives; with routes only EMBEDDED makes sense.
         start_timeout: For one start.
     """
@@ -68,14 +71,14 @@ class KafkaBroker(Server):
         heap: str = _KAFKA_HEAP,
         overrides: Mapping[str, str] | None = None,
         routes: Sequence[str] = (),
-        users: Mapping[str, str] | None = None,
+        secured: Mapping[str, ListenerSecurity] | None = None,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self._heap = heap
         self._overrides = dict(overrides or {})
-        self._users = dict(users or {})
+        self._secured = dict(secured or {})
         self._program: JavaProgram | None = None
         self._formatting = threading.Lock()
         self._proxies: dict[str, TcpProxy] = {}
@@ -97,10 +100,9 @@ class KafkaBroker(Server):
         """The bootstrap address."""
         return self.bootstrap
 
-    @property
-    def bootstrap_of_users(self) -> str:
-        """``bootstrap.servers`` for clients that say who they are, with SASL/PLAIN and no TLS."""
-        return f"{LOOPBACK}:{self._port('users')}"
+    def bootstrap_for(self, listener: str) -> str:
+        """``bootstrap.servers`` for clients that say who they are at a listener."""
+        return f"{LOOPBACK}:{self._port(listener)}"
 
     @property
     def controller_port(self) -> int:
@@ -138,7 +140,9 @@ class KafkaBroker(Server):
         return self._folder() / "data"
 
     def _prepare(self) -> None:
-        self._program = self._find_program("kafka.Kafka", self._heap, Collector.SERIAL, _JAVA_OPTIONS)
+        urls = ",".join(each.allowed_url for each in self._secured.values() if each.allowed_url)
+        options = (*_JAVA_OPTIONS, *([f"-D{_ALLOWED_URLS}={urls}"] if urls else []))
+        self._program = self._find_program("kafka.Kafka", self._heap, Collector.SERIAL, options)
         self.version = self._program.jars.version_of("kafka_2.13")
         self._format()
         for proxy in self._proxies.values():
@@ -158,9 +162,9 @@ class KafkaBroker(Server):
 
     def _listeners(self) -> list[Listener]:
         found = [Listener(name="PLAINTEXT", port=self.port, advertised_port=self.port)]
-        if self._users:
-            port = self._port("users")
-            found.append(Listener(name="USERS", port=port, advertised_port=port, users=self._users))
+        for name, security in self._secured.items():
+            port = self._port(name)
+            found.append(Listener(name=name.upper(), port=port, advertised_port=port, security=security))
         return found + [
             Listener(name=route.upper(), port=self._port(f"route {route}"), advertised_port=proxy.port)
             for route, proxy in self._proxies.items()
@@ -252,7 +256,7 @@ def broker_properties(
         "inter.broker.listener.name": names[0],
         "listener.security.protocol.map": ",".join(
             [
-                *(f"{each.name}:{'SASL_' if each.users else ''}PLAINTEXT" for each in listeners),
+                *(f"{each.name}:{each.security.protocol}" for each in listeners),
                 "CONTROLLER:PLAINTEXT",
             ]
         ),
@@ -278,13 +282,10 @@ def _access_control(listeners: Sequence[Listener]) -> Properties:
     """What users need; nothing without them. Who does not say who he is may do everything."""
     found: dict[str, str] = {}
     for listener in listeners:
-        if listener.users:
-            users = " ".join(f'user_{name}="{password}"' for name, password in listener.users.items())
-            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        if listener.security is not NOBODY_SAYS:
             prefix = f"listener.name.{listener.name.lower()}"
+            found |= {f"{prefix}.{name}": value for name, value in listener.security.properties.items()}
             found |= {
-                f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
-                f"{prefix}.plain.sasl.jaas.config": f"{module} required {users};",
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
             }

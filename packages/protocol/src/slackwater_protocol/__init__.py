@@ -78,6 +78,7 @@ from slackwater_protocol.registrations import (
     RunEnd,
     StageWork,
 )
+from slackwater_protocol.secrets import HIDDEN, address_secrets, hide, secret_options
 from slackwater_protocol.servers import (
     NO_SERVERS,
     KafkaSettings,
@@ -93,6 +94,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "END_OF_TIME_MS",
+    "HIDDEN",
     "NO_SERVERS",
     "PROTOCOL_VERSION",
     "SNAPSHOT_XID",
@@ -141,6 +143,7 @@ __all__ = [
     "TimelineDecision",
     "TopicState",
     "UnsupportedVersionError",
+    "address_secrets",
     "commit_id",
     "commit_schema",
     "decode_commit_record",
@@ -164,8 +167,10 @@ __all__ = [
     "epoch_ms",
     "format_position",
     "from_epoch_ms",
+    "hide",
     "lease_record_key",
     "parse_position",
     "pipeline_record_key",
+    "secret_options",
     "user_cache",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from slackwater_protocol.errors import ServersConfigError
+from slackwater_protocol.secrets import secret_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,13 @@ class Servers:
     """None: no output is a Delta table."""
     iceberg: LakeSettings | None = None
     """None: no output is an Iceberg table."""
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """All that :func:`~slackwater_protocol.hide` has to keep out of texts."""
+        passwords = [each.password for each in (self.redis, self.registry, self.postgres) if each]
+        options = [self.kafka.options, *(each.options for each in (self.delta, self.iceberg) if each)]
+        return frozenset(filter(None, passwords)).union(*map(secret_options, options))
 
 
 NO_SERVERS = Servers(KafkaSettings(""))

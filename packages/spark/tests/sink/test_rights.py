@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater_devstack import KafkaBroker
+from slackwater_devstack import KafkaBroker, plain_users
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import KafkaSettings
 from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
@@ -32,7 +32,7 @@ T, G, X, C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Asks who a client is and lets him do what ACLs say."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), users={USER: PASSWORD})
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
     server.start()
     try:
         yield server
@@ -98,7 +98,7 @@ def settings(broker: KafkaBroker, rights: Rights) -> KafkaSinkSettings:
     found = KafkaSinkSettings(
         pipeline=name,
         outputs=(OutputTopic(f"{name}.out", 2),),
-        kafka=KafkaSettings(broker.bootstrap_of_users, options),
+        kafka=KafkaSettings(broker.bootstrap_for("users"), options),
     )
     for topic in (f"{name}.out", f"{name}.out.commits", found.progress_topic):
         rights.grant(

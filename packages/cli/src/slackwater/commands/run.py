@@ -18,6 +18,7 @@ from slackwater_command.settings import Settings
 from slackwater_command.stopping import stop_on_signals
 from slackwater_protocol import format_position, user_cache
 from slackwater_protocol.log_fields import set_log_fields
+from slackwater_sidecar.http_server import http_settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
@@ -112,7 +113,8 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
         monitor.record_batch(batch)
         output.progress(batch_line(batch))
 
-    with stop_on_signals(f"the run of {folder}") as stop, answering(given.run.http, monitor):
+    http = http_settings(given.run.http, given.http)
+    with stop_on_signals(f"the run of {folder}") as stop, answering(http, monitor):
         try:
             run_folder(folder, settings, tell, stop=stop.event, on_step=output.progress)
         finally:

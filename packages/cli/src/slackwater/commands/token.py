@@ -2,7 +2,7 @@
 
 import click
 
-from slackwater.control.access import Role, new_token
+from slackwater_command.tokens import Role, new_token
 
 
 @click.command()

@@ -1,136 +1,11 @@
-"""Who may do what, and how often: tokens, roles and rates. Without I/O but for the file of tokens."""
+"""How often somebody may ask, and whether it is this machine that does."""
 
-import hashlib
-import hmac
-import logging
-import secrets
-import tomllib
 from collections import OrderedDict
-from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import ip_address
-from pathlib import Path
 
-import msgspec
-
-from slackwater_command.errors import CommandConfigError
 from slackwater_protocol import Clock
 
-_log = logging.getLogger(__name__)
-
-TOKEN_PREFIX = "slackwater_"  # noqa: S105 - so that scanners for secrets and people know one
-_TOKEN_BYTES = 32
 _MANY_CLIENTS = 10_000
-
-
-class Role(StrEnum):
-    """What a client may do."""
-
-    VIEWER = "viewer"
-    """Read everything."""
-    OPERATOR = "operator"
-    """Read everything, and decide."""
-
-
-class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of the file of tokens. It holds no secret: the token cannot be made of its hash."""
-
-    name: str
-    """Who has it, for the log."""
-    role: Role
-    sha256: str
-    """Of the token, in hexadecimal digits."""
-
-
-class _TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tokens: list[Token] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """Who asks."""
-
-    name: str
-    """Of the token, or the address without one."""
-    role: Role | None
-    """None: nothing may be read."""
-
-
-def new_token(name: str, role: Role) -> tuple[str, str]:
-    """Returns a new token, and its entry for the file of tokens."""
-    token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
-    quoted = msgspec.json.encode(name).decode()  # which TOML reads as the same text
-    return token, f'[[tokens]]\nname = {quoted}\nrole = "{role}"\nsha256 = "{_hash(token)}"\n'
-
-
-def read_tokens(path: Path) -> tuple[Token, ...]:
-    """Reads a file of tokens.
-
-    Raises:
-        CommandConfigError: it cannot be read, or is not as `slackwater token` writes it.
-    """
-    try:
-        found = msgspec.convert(tomllib.loads(path.read_text()), _TokenFile)
-    except (OSError, ValueError) as error:  # of TOML, of its contents, of their encoding
-        hint = "`slackwater token NAME` prints an entry for it"
-        raise CommandConfigError(f"the file of tokens {path} cannot be used: {error}", hint) from error
-    return tuple(found.tokens)
-
-
-class Gate:
-    """Knows clients by their tokens; follows the file while it changes. For one thread.
-
-    Without a file everybody may read and nobody may decide, which is right on loopback only.
-
-    Args:
-        path: The file of tokens.
-
-    Raises:
-        CommandConfigError: the file cannot be used. Later it is left as it was, and `fault` says why.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._stamp = None if path is None else _stamp(path)
-        self._tokens = () if path is None else read_tokens(path)
-        self.fault: str | None = None
-        """Why changes of the file are not obeyed."""
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether there is a file of tokens."""
-        return self._path is not None
-
-    def admit(self, authorization: str, address: str) -> Client:
-        """Returns who asks.
-
-        Args:
-            authorization: The header; empty: there is none.
-            address: Where the client is.
-        """
-        self._follow()
-        if self._path is None:
-            return Client(address, Role.VIEWER)
-        scheme, _, text = authorization.partition(" ")
-        if scheme.lower() == "bearer":
-            digest = _hash(text.strip())
-            for token in self._tokens:
-                if hmac.compare_digest(token.sha256.lower().encode(), digest.encode()):
-                    return Client(token.name, token.role)
-        return Client(address, None)
-
-    def _follow(self) -> None:
-        if self._path is None:
-            return
-        stamp = _stamp(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self._tokens, self.fault = read_tokens(self._path), None
-        except CommandConfigError as error:
-            self.fault = str(error)
-            _log.warning("the tokens of before stay in force: %s", error)
 
 
 class RateLimit:
@@ -167,15 +42,3 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

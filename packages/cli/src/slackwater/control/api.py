@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slackwater.control.access import Client, Gate, RateLimit, Role, is_loopback
+from slackwater.control.access import RateLimit, is_loopback
 from slackwater.control.metrics import write_metrics
 from slackwater.control.requests import (
     DecisionAnswer,
@@ -35,6 +35,7 @@ from slackwater.control.requests import (
 from slackwater.doctor.report import SourceReport
 from slackwater.readers import RevisionStatus
 from slackwater_command.errors import CommandInputError
+from slackwater_command.tokens import Client, Gate, Role
 from slackwater_control import (
     DelayCourse,
     Delays,

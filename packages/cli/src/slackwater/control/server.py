@@ -14,12 +14,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from slackwater.control.access import Gate, RateLimit, is_loopback
+from slackwater.control.access import RateLimit, is_loopback
 from slackwater.doctor.examination import open_sources
 from slackwater_command.conversion import kafka_settings, sources_of
 from slackwater_command.errors import CommandConfigError
+from slackwater_command.loading import secrets_of
 from slackwater_command.logs import configure_logging
 from slackwater_command.settings import ControlSection, Settings
+from slackwater_command.tokens import Gate
 from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
 from slackwater_protocol import SystemClock
 
@@ -168,7 +170,7 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
 
     for number in (signal.SIGINT, signal.SIGTERM):  # which may go to all processes: the parent ends this one
         signal.signal(number, signal.SIG_IGN)
-    configure_logging(settings.log)
+    configure_logging(settings.log, secrets_of(settings))
     gc.freeze()
     control, kafka, clock = (
         settings.control,

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,6 +20,8 @@ from slackwater_protocol import (
     StageWork,
     epoch_ms,
     from_epoch_ms,
+    hide,
+    secret_options,
 )
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
 from slackwater_spark.pipeline.registration import with_checkpoint
@@ -89,10 +91,18 @@ class RunReporter:
         log: The topic of pipelines.
         registration: What the run says of itself, without the id of its checkpoint.
         clock: Gives the time.
+        secrets: What must not be in the error that is told.
     """
 
-    def __init__(self, log: PipelineLog, registration: PipelineRegistration, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: PipelineLog,
+        registration: PipelineRegistration,
+        clock: Clock,
+        secrets: Collection[str] = (),
+    ) -> None:
         self._log = log
+        self._secrets = secrets
         self._registration = registration
         self._clock = clock
         self._over = threading.Event()
@@ -111,7 +121,8 @@ class RunReporter:
         log = KafkaPipelineLog(
             kafka.bootstrap, kafka=kafka.options, replication_factor=settings.replication_factor
         )
-        return cls(log, registration, clock)
+        secrets = settings.servers.secrets | secret_options(settings.spark_conf)
+        return cls(log, registration, clock, secrets)
 
     def check(self, query_id: str | None, *, makes_topic: bool = True) -> None:
         """Refuses the run if its name is taken; writes nothing.
@@ -197,7 +208,8 @@ class RunReporter:
         except RunOvertakenError:
             raise
         except BaseException as error:
-            self._report_end(f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE])
+            text = hide(f"{type(error).__name__}: {error}", self._secrets)
+            self._report_end(text[:_LONGEST_FAILURE])
             raise
         else:
             self._report_end("")

@@ -1,0 +1,170 @@
+"""Servers that want to know who comes: Kafka with every kind of login and access control, Redis with users.
+
+Everything goes over TLS, with certificates that are made for the occasion.
+"""
+
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Self, cast
+
+import redis
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from slackwater_devstack import (
+    NOBODY_SAYS,
+    KafkaBroker,
+    RedisServer,
+    scram_users,
+    token_users,
+)
+from slackwater_testing.certificates import Certificate, certificate
+from slackwater_testing.identity_provider import IdentityProvider
+from slackwater_testing.tls_end import TlsEnd
+
+AUDIENCE = "kafka"
+WAYS = ("scram", "tokens", "certificates")
+"""How users log in to Kafka."""
+_SECONDS = 60.0
+
+
+class SecuredServers:
+    """A broker, a Redis and an identity provider; a context manager.
+
+    Args:
+        folder: For data, logs and certificates.
+        users: Password by name; every user can come in every way.
+        masters: Those of them who may do everything; others may do in Kafka what ACLs allow.
+    """
+
+    def __init__(self, folder: Path, users: Mapping[str, str], masters: Sequence[str] = ()) -> None:
+        self._folder, self._users = folder, dict(users)
+        self._running = ExitStack()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.authority = certificate(folder, "authority", None)
+        own = certificate(folder, "server", self.authority)
+        self._clients = {name: certificate(folder, name, self.authority) for name in users}
+        keys = folder / "server-keys.pem"
+        keys.write_bytes(own.key_path.read_bytes() + own.path.read_bytes())
+        self.identity = IdentityProvider(users, AUDIENCE)
+        tokens = token_users(self.identity.keys_url, self.identity.issuer, AUDIENCE)
+        files = (keys, self.authority.path)
+        self.kafka = KafkaBroker(
+            folder / "kafka",
+            secured={
+                "scram": scram_users().over_tls(*files),
+                "tokens": tokens.over_tls(*files),
+                "certificates": NOBODY_SAYS.over_tls(*files, wants_certificate=True),
+            },
+            overrides={"super.users": ";".join(f"User:{name}" for name in ("ANONYMOUS", *masters))},
+        )
+        self.redis = RedisServer(folder / "redis")
+        self._redis_end: TlsEnd | None = None
+        self._redis_certificate = own
+
+    def __enter__(self) -> Self:
+        with ExitStack() as starting:
+            for server in (self.identity, self.kafka, self.redis):
+                server.start()
+                starting.callback(server.stop)
+            self._make_users()
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(self._redis_certificate.path, self._redis_certificate.key_path)
+            self._redis_end = TlsEnd(self.redis.port, context)
+            self._redis_end.start()
+            starting.callback(self._redis_end.stop)
+            self._running = starting.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @property
+    def admin(self) -> AdminClient:
+        """Of whoever may do everything in Kafka."""
+        return AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+
+    def client(self, user: str) -> Certificate:
+        """The certificate of a user."""
+        return self._clients[user]
+
+    def environment(self, user: str, way: str) -> dict[str, str]:
+        """The settings with which a program comes as a user.
+
+        Args:
+            user: Who.
+            way: One of :data:`WAYS`.
+        """
+        port = self._redis_end.port if self._redis_end else 0
+        found = {
+            "BOOTSTRAP": self.kafka.bootstrap_for(way),
+            "KAFKA_SSL_CA": str(self.authority.path),
+            "REDIS_URL": f"rediss://{user}@127.0.0.1:{port}/0",
+            "REDIS_PASSWORD": self._users[user],
+            "REDIS_SSL_CA": str(self.authority.path),
+        }
+        return {f"SLACKWATER_{name}": value for name, value in (found | self._login(user, way)).items()}
+
+    def options(self, user: str, way: str) -> dict[str, str]:
+        """The settings of a client of Kafka that comes as a user, by librdkafka's names."""
+        login = self._login(user, way)
+        names = {
+            "KAFKA_SECURITY_PROTOCOL": "security.protocol",
+            "KAFKA_SASL_MECHANISM": "sasl.mechanism",
+            "KAFKA_SASL_USERNAME": "sasl.username",
+            "KAFKA_SASL_PASSWORD": "sasl.password",
+            "KAFKA_OAUTH_TOKEN_URL": "sasl.oauthbearer.token.endpoint.url",
+            "KAFKA_OAUTH_CLIENT_ID": "sasl.oauthbearer.client.id",
+            "KAFKA_OAUTH_CLIENT_SECRET": "sasl.oauthbearer.client.secret",
+            "KAFKA_SSL_CERTIFICATE": "ssl.certificate.location",
+            "KAFKA_SSL_KEY": "ssl.key.location",
+        }
+        method = {"sasl.oauthbearer.method": "oidc"} if way == "tokens" else {}
+        return (
+            {names[name]: value for name, value in login.items()}
+            | method
+            | {"ssl.ca.location": str(self.authority.path)}
+        )
+
+    def _login(self, user: str, way: str) -> dict[str, str]:
+        password = self._users[user]
+        if way == "scram":
+            return {
+                "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+                "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+                "KAFKA_SASL_USERNAME": user,
+                "KAFKA_SASL_PASSWORD": password,
+            }
+        if way == "tokens":
+            return {
+                "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+                "KAFKA_SASL_MECHANISM": "OAUTHBEARER",
+                "KAFKA_OAUTH_TOKEN_URL": self.identity.token_url,
+                "KAFKA_OAUTH_CLIENT_ID": user,
+                "KAFKA_OAUTH_CLIENT_SECRET": password,
+            }
+        own = self._clients[user]
+        return {
+            "KAFKA_SECURITY_PROTOCOL": "SSL",
+            "KAFKA_SSL_CERTIFICATE": str(own.path),
+            "KAFKA_SSL_KEY": str(own.key_path),
+        }
+
+    def _make_users(self) -> None:
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = self.admin  # which ends its requests when it is gone
+        made = admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion(name, info, word.encode()) for name, word in self._users.items()]
+        )
+        for answer in made.values():
+            answer.result(_SECONDS)
+        with closing(redis.Redis(port=self.redis.port)) as client:
+            for name, word in self._users.items():
+                rules = ("reset", "on", f">{word}", "allkeys", "allchannels", "+@all")
+                cast("Any", client).execute_command("ACL", "SETUSER", name, *rules)
