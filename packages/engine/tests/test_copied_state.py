@@ -253,6 +253,13 @@ BY_ORDER = (
             "table s.lines: rows whose order_id is NULL are not kept",
         ),
         (
+            BY_ORDER,
+            "SELECT TRANSACTIONALLY l.id, o.id AS of_order FROM s.lines l"
+            " LEFT JOIN s.orders o ON o.id = l.order_id",
+            TABLES,
+            "table s.lines: rows whose order_id is NULL are not kept",
+        ),
+        (
             TOTALS,
             TOTALS,
             TABLES.replace("id bigint PRIMARY KEY, customer bigint,", "id bigint, customer bigint, ").replace(

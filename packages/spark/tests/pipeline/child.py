@@ -2,10 +2,11 @@
 
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
 id at which the process kills itself, or ``crash_write`` = the number of a file of the checkpoint that is not
-written any more, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
-``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
-``postgres_url``, with every version if ``emit`` is ``transactions``, or in the lake that ``delta`` or
-``iceberg`` in the settings say: place and options; ``format`` and ``keys`` with the settings' ``registry``.
+written any more, ``task_bytes`` of a copied state, and ``name``, ``source``, ``topic`` (further views:
+``topic-view``), ``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the
+settings' ``postgres_url``, with every version if ``emit`` is ``transactions``, or in the lake that ``delta``
+or ``iceberg`` in the settings say: place and options; ``format`` and ``keys`` with the settings'
+``registry``.
 """
 
 import json
@@ -15,6 +16,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from slackwater_spark.pipeline import (
     BatchProgress,
     RunSettings,
     ViewOutput,
+    copied_state,
     default_class_archives,
     load_pipeline,
     run_pipeline,
@@ -67,6 +70,8 @@ def kill_at_write(number: int) -> None:
 def main(order: dict[str, Any]) -> int:
     if "crash_write" in order:
         kill_at_write(order["crash_write"])
+    if "task_bytes" in order:
+        copied_state.copy_tasks = partial(copied_state.copy_tasks, task_bytes=order["task_bytes"])  # type: ignore[attr-defined]
     definition = load_pipeline(Path(order["folder"]))
     revision = definition.revision
     definition = replace(

@@ -21,6 +21,7 @@ from slackwater_spark.pipeline import BatchProgress
 from slackwater_spark.pipeline.batch_job import BatchResult
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import KnownState
+from slackwater_spark.pipeline.copied_state import CopiedBatch
 from slackwater_spark.sink import WriteReport
 from slackwater_spark.source.planner import PlannedCut
 
@@ -151,7 +152,7 @@ class World:
         keeper.open(self.visible[-1].state if self.visible else "")
         return keeper
 
-    def go(self, *, available_now: bool = True, repeats: bool = False) -> None:
+    def go(self, *, available_now: bool = True, repeats: bool = False, beginning: int | None = None) -> None:
         self.happened.clear()
         parts: Any = self
         BatchLoop(
@@ -168,7 +169,23 @@ class World:
             on_batch=self._tell,
             max_events=50,
             repeats=repeats,
+            beginning=None if beginning is None else self.copied(beginning),
         ).run(available_now=available_now)
+
+    @staticmethod
+    def copied(lsn: int) -> CopiedBatch:
+        """The first batch of a pipeline that begins with a state as of this LSN."""
+        header = BatchHeader(
+            source="inv",
+            timeline=1,
+            from_lsn=0,
+            to_lsn=lsn,
+            commit_ts_ms=1_000,
+            event_count=0,
+            transactions=((0, lsn, 1_000),),
+        )
+        end: Any = Place(lsn)
+        return CopiedBatch(header, (), end)
 
     def _tell(self, batch: BatchProgress) -> None:
         self.told.append(batch)
@@ -294,6 +311,26 @@ def test_a_batch_that_is_visible_is_not_computed_again(world: World, step: str) 
     assert [batch.batch_id for batch in world.visible] == [0, 1]
     world.go()
     assert world.happened == one_batch(2)
+
+
+def test_a_run_that_begins_with_a_copied_state_goes_on_behind_it(world: World) -> None:
+    world.newest = 6
+    world.go(beginning=4)
+    assert world.happened == [
+        *one_batch(0)[1:],
+        *(step.replace("plan 2", "plan 5") for step in one_batch(1)),
+        *(step.replace("plan 3", "plan 6") for step in one_batch(2)),
+    ]
+    assert [batch.header.to_lsn for batch in world.visible] == [4, 5, 6]
+    world.newest = 7
+    world.go(beginning=6)
+    assert [batch.header.to_lsn for batch in world.visible] == [4, 5, 6, 7], "it has begun already"
+
+
+def test_a_run_that_is_to_stop_does_not_begin_with_a_copied_state(world: World) -> None:
+    world.stop.set()
+    world.go(beginning=4)
+    assert world.happened == []
 
 
 def test_a_run_that_was_overtaken_ends(world: World) -> None:

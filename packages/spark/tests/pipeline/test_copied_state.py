@@ -195,7 +195,7 @@ def test_it_begins_with_the_state_of_a_running_one_whatever_is_killed(
         while not killed.has_ended:
             go_on(inventory, old, 1)
         assert killed.await_end() == -signal.SIGKILL, killed.last
-    new = revisions.run(second, settings=settings, emit=emit)
+    new = revisions.run(second, settings=settings, emit=emit, task_bytes=1_000)  # in several tasks
     begun = new.await_batch()
     shutil.rmtree(first)  # which nobody needs any more
     go_on(inventory, old, 10)
@@ -212,3 +212,57 @@ def test_it_begins_with_the_state_of_a_running_one_whatever_is_killed(
     assert following or not begun["events"], "none is read for the first batch"
     segments = [path.name for path in (second.parent / "checkpoint.v2" / "segments").iterdir()]
     assert all(int(name.partition("-")[0]) <= again.batches[-1]["batch"] for name in segments)
+
+
+@pytest.mark.full
+def test_a_damaged_file_ends_the_run_before_anything_is_visible(
+    inventory: Inventory, output: Output, revisions: Revisions, tmp_path: Path
+) -> None:
+    inventory.run(30)
+    first, second = revisions.write(1, BEFORE), revisions.write(2, NEW)
+    small = {"max_events_per_batch": 60}
+    assert revisions.run(first, settings=small).await_end() == 0
+    inventory.run(5)
+    assert revisions.run(first, settings=small).await_end() == 0
+    kept = {path: path.read_bytes() for path in (tmp_path / "checkpoint" / "segments").iterdir()}
+    for path, data in kept.items():
+        path.write_bytes(data[:-9] + bytes([data[-9] ^ 8]) + data[-8:])
+    settings = {"copy_state_of": str(first)}
+    stopped = revisions.run(second, settings=settings)
+    assert stopped.await_end() == 1
+    assert "the copied state of another pipeline cannot be used: stage" in stopped.last["message"]
+    assert "`slackwater state --check` names what is damaged" in stopped.last["message"]
+    assert not stopped.batches
+    for path, data in kept.items():
+        path.write_bytes(data)
+    run = revisions.run(second, settings=settings)
+    assert run.await_end() == 0, run.last
+    assert_views(inventory, output, revisions)
+
+
+@pytest.mark.full
+def test_a_table_of_a_source_begins_with_a_snapshot(
+    inventory: Inventory, output: Output, revisions: Revisions
+) -> None:
+    inventory.run(30)
+    views = {"orders_with_lines": OLD}
+    first, second = revisions.write(1, views), revisions.write(2, views, 'emit = "transactions"')
+    for _ in range(2):
+        assert revisions.run(first).await_end() == 0
+        inventory.run(5)
+    prefix = f"again{inventory.source}".replace("-", "_")
+    topic, toml = f"{prefix}.public.orders", second / "pipeline.toml"
+    plain = f'topic = "{revisions.topic_of(2, 0, "orders_with_lines")}"'
+    toml.write_text(toml.read_text().replace(plain, f'topic = "{topic}"\nformat = "debezium"'))
+    run = revisions.run(second, settings={"copy_state_of": str(first)}, topic=topic)
+    assert run.await_end() == 0, run.last
+    records = output.records(f"{topic}.v2")
+    begun = run.batches[0]["lsn"]
+    changes = [(lsn, json.loads(value)) for lsn, _, _, value in records if value is not None]
+    assert {change["op"] for lsn, change in changes if lsn == begun} == {"r"}
+    assert not {change["op"] for lsn, change in changes if lsn > begun} & {"r"}
+    state = {change["after"]["id"]: change["after"] for _, change in changes if change["after"]}
+    gone = {change["before"]["id"] for _, change in changes if change["op"] == "d"}
+    wanted = inventory.view()
+    assert state.keys() - gone == wanted.keys()
+    assert all(state[number]["status"] == wanted[number]["status"] for number in wanted)
