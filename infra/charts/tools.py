@@ -1,4 +1,4 @@
-"""Helm and the schemas of custom resources, through the Go module proxy; kept in the user's cache.
+"""Helm and the schemas of custom resources, as Go modules and as jars; kept in the user's cache.
 
 Nothing of this is part of a wheel: the chart's tests use it.
 """
@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +17,9 @@ from typing import Any
 
 import yaml
 
+from slackwater_devstack.errors import DevStackUnavailableError
+from slackwater_devstack.java import JarSet, ensure_jars, ivy_fetch, parse_manifest
+from slackwater_devstack.programs import find_java
 from slackwater_protocol import user_cache
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
@@ -28,6 +32,9 @@ SUMS = {
     COMPOSE: "h1:pTp1DqQwJzFd85GzlWsSszKA1ABrV/ySqsClujIcWA8=",
 }
 """What the modules hold, as Go computes it."""
+
+STRIMZI_KINDS = ("connect.KafkaConnect", "connector.KafkaConnector", "topic.KafkaTopic", "user.KafkaUser")
+STRIMZI_JAVA = 21
 
 Schema = dict[str, Any]
 """A JSON Schema."""
@@ -83,6 +90,41 @@ def resource_schema(api_version: str, kind: str) -> Schema:
     definition = yaml.safe_load((go_module(module) / folder / f"{group}_{kind.lower()}s.yaml").read_text())
     versions = {each["name"]: each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"]}
     return _closed(versions[version])
+
+
+@cache
+def strimzi_schemas() -> dict[str, Schema]:
+    """Returns the schemas of Strimzi's resources by kind, written by Strimzi's own generator of definitions.
+
+    Raises:
+        MissingToolError: there is no Java that is new enough for it, or it cannot be downloaded.
+    """
+    try:
+        java, jars = find_java(), _strimzi_jars()
+    except DevStackUnavailableError as error:
+        raise MissingToolError(str(error)) from error
+    if java.version.major < STRIMZI_JAVA:
+        found = f"this is {java.version.text}"
+        raise MissingToolError(
+            f"Strimzi's definitions are written with Java {STRIMZI_JAVA} or newer, {found}"
+        )
+    schemas = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in STRIMZI_KINDS:
+            kind, file = name.rpartition(".")[2], Path(folder, "definition.yaml")
+            wanted = f"io.strimzi.api.kafka.model.{name}={file}"
+            command = (str(java.path), "-cp", jars.classpath, "io.strimzi.crdgenerator.CrdGenerator")
+            subprocess.run((*command, "--yaml", wanted), check=True, capture_output=True)
+            [version] = yaml.safe_load(file.read_text())["spec"]["versions"]
+            schemas[kind] = _closed(version["schema"]["openAPIV3Schema"])
+    return schemas
+
+
+def _strimzi_jars() -> JarSet:
+    folder = Path(__file__).parent / "strimzi"
+    wanted = JarSet(_cache() / "strimzi", parse_manifest((folder / "jars.sha256").read_text()))
+    ensure_jars(wanted, ivy_fetch(folder / "ivy-pinned.xml"), lambda line: None)
+    return wanted
 
 
 def compose_schema() -> Schema:

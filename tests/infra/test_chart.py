@@ -276,6 +276,23 @@ def test_secrets_come_by_reference_to_keys_of_secrets(resources: list[Resource])
     assert not [each for each in resources if each["kind"] == "Secret"]
 
 
+def test_services_and_budgets_select_the_pods_that_they_are_for(resources: list[Resource]) -> None:
+    template = of_kind(resources, "Deployment", "sw-shop-sidecar")["spec"]["template"]
+    service = of_kind(resources, "Service", "sw-shop-sidecar")
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    spec = of_kind(resources, "SparkApplication", "sw-revenue")["spec"]
+    # Spark adds the label of the role.
+    driver = spec["driver"]["labels"] | {"spark-role": "driver"}
+    executor = spec["executor"]["labels"] | {"spark-role": "executor"}
+    selected = of_kind(resources, "Service", "sw-revenue")["spec"]["selector"]
+    assert selected.items() <= driver.items()
+    assert not selected.items() <= executor.items()
+    budget = of_kind(resources, "PodDisruptionBudget", "sw-revenue")["spec"]
+    assert budget["selector"]["matchLabels"].items() <= executor.items()
+    assert not budget["selector"]["matchLabels"].items() <= driver.items()
+    assert budget["minAvailable"] == spec["executor"]["instances"] - 1
+
+
 def test_every_variable_is_a_setting_that_the_commands_know(resources: list[Resource]) -> None:
     known = {name for field in setting_fields() for name in field.variables} | set(NOT_SETTINGS)
     found = {each["name"] for _, _, [container] in pods(resources) for each in container["env"]}

@@ -3,8 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
+from infra.charts.tools import MissingToolError, strimzi_schemas
 from slackwater_cdc.connector import faults_of, reading_properties, topic_properties
 from slackwater_protocol.keys import cut_log_topic
 
@@ -16,6 +19,20 @@ def resources() -> dict[str, Any]:
     """All resources by kind."""
     found = [each for file in FOLDER.glob("*.yaml") for each in yaml.safe_load_all(file.read_text())]
     return {each["kind"]: each for each in found}
+
+
+def test_every_resource_is_valid_for_strimzi() -> None:
+    try:
+        schemas = strimzi_schemas()
+    except MissingToolError as error:
+        pytest.skip(str(error))
+    found = resources()
+    assert set(found) == set(schemas)
+    for kind, resource in found.items():
+        validator = Draft202012Validator(schemas[kind])
+        assert [f"{each.json_path}: {each.message}" for each in validator.iter_errors(resource)] == []
+        resource["spec"]["replcas"] = 1
+        assert not validator.is_valid(resource), kind
 
 
 def test_the_connector_has_the_properties_that_slackwater_connector_prints() -> None:

@@ -39,9 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--image",
         action="append",
         metavar="NAME=IMAGE",
-        default=[word for word in os.environ.get("SLACKWATER_IMAGES", "").split(",") if word],
+        default=[word for word in os.environ.get("DEVSTACK_IMAGES", "").split(",") if word],
         help="The image of postgres, kafka, connect or redis, or python or java as bases of our own; "
-        "also SLACKWATER_IMAGES, comma-separated.",
+        "also DEVSTACK_IMAGES, comma-separated.",
     )
 
 
