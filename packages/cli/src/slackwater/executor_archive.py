@@ -37,7 +37,7 @@ _LAUNCHER: Final = """\
 here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 PYTHONPATH="$here/{libraries}${{PYTHONPATH:+:$PYTHONPATH}}"
 export PYTHONPATH
-exec "${{SLACKWATER_PYTHON:-python{version}}}" "$@"
+exec python{version} "$@"
 """
 
 
