@@ -169,9 +169,9 @@ def test_a_sidecar_has_two_replicas_probes_resources_and_a_disruption_budget(
     assert deployment["spec"]["replicas"] == 2
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert probes == {
-        "startup": {"path": "/healthz", "port": "http"},
-        "liveness": {"path": "/healthz", "port": "http"},
-        "readiness": {"path": "/readyz", "port": "http"},
+        "startup": {"path": "/healthz", "port": "http", "scheme": "HTTP"},
+        "liveness": {"path": "/healthz", "port": "http", "scheme": "HTTP"},
+        "readiness": {"path": "/readyz", "port": "http", "scheme": "HTTP"},
     }
     assert set(container["resources"]["requests"]) == {"cpu", "memory"}
     assert "memory" in container["resources"]["limits"]
@@ -274,6 +274,42 @@ def test_secrets_come_by_reference_to_keys_of_secrets(resources: list[Resource])
         }
         assert found == references, name
     assert not [each for each in resources if each["kind"] == "Secret"]
+
+
+def test_pages_with_a_certificate_are_asked_for_over_tls_and_with_the_monitor_s_token(
+    render: Render, values: Values
+) -> None:
+    values["settings"] |= {
+        "http.certificate": "/etc/slackwater/http/tls.crt",
+        "http.key": "/etc/slackwater/http/tls.key",
+        "http.tokens": "/etc/slackwater/http/tokens",
+    }
+    endpoint = {
+        "authorization": {"credentials": {"name": "slackwater-prometheus", "key": "token"}},
+        "tlsConfig": {"ca": {"secret": {"name": "slackwater-http", "key": "ca.crt"}}},
+    }
+    values["serviceMonitor"]["endpoint"] = endpoint
+    found = render(values)
+    assert [why for each in found for why in problems(each)] == []
+    deployment = of_kind(found, "Deployment", "sw-shop-sidecar")["spec"]["template"]["spec"]
+    driver = of_kind(found, "SparkApplication", "sw-revenue")["spec"]["driver"]["template"]["spec"]
+    containers = [*deployment["containers"], *driver["containers"]]
+    probes = [part for each in containers for name, part in each.items() if name.endswith("Probe")]
+    assert [probe["httpGet"]["scheme"] for probe in probes] == ["HTTPS"] * 5
+    for name in ("sw-shop-sidecar", "sw-revenue"):
+        [scraped] = of_kind(found, "ServiceMonitor", name)["spec"]["endpoints"]
+        assert scraped["scheme"] == "https"
+        assert endpoint.items() <= scraped.items()
+
+
+def test_a_secret_may_be_a_file_whose_name_is_no_secret(render: Render, values: Values) -> None:
+    del values["secretSettings"]["kafka.sasl_password"]
+    values["settings"]["kafka.sasl_password_file"] = "/etc/slackwater/kafka/password"
+    [container] = of_kind(render(values), "Deployment", "sw-shop-sidecar")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["SLACKWATER_KAFKA_SASL_PASSWORD_FILE"] == "/etc/slackwater/kafka/password"
 
 
 def test_services_and_budgets_select_the_pods_that_they_are_for(resources: list[Resource]) -> None:

@@ -46,6 +46,12 @@ SLACKWATER_{{ . | replace "." "_" | upper }}
 {{- end }}
 {{- end }}
 
+{{/* How pages are asked for: with TLS if there is a certificate for them. */}}
+{{- define "slackwater.scheme" -}}
+{{- $settings := merge (dict) (.part.settings | default dict) .root.Values.settings }}
+{{- if hasKey $settings "http.certificate" }}HTTPS{{ else }}HTTP{{ end }}
+{{- end }}
+
 {{- define "slackwater.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
@@ -109,7 +115,11 @@ spec:
   endpoints:
     - port: http
       path: /metrics
+      scheme: {{ include "slackwater.scheme" $ | lower }}
       interval: {{ .interval }}
+      {{- with .endpoint }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
