@@ -141,7 +141,7 @@ def test_a_loop_that_does_not_turn_is_not_healthy(pages: SidecarPages, clock: Cl
     code, said = body(pages, "/healthz")
 
     assert code == HTTPStatus.SERVICE_UNAVAILABLE
-    assert said["why_not"] == {"inv": "its loop has not turned for 31 s"}
+    assert said["why_not"] == {"inv": "its loop has been blocked for 31 s"}
 
 
 def test_a_loop_that_has_ended_does_not_make_the_others_unhealthy(
@@ -247,7 +247,7 @@ def test_an_address_that_is_taken_or_malformed_is_an_error_that_says_what_to_set
     with pytest.raises(SidecarConfigError, match=r"set sidecar\.http"):
         HttpServer(HttpSettings(address=netloc(server)), pages)
     for address in ("localhost", "127.0.0.1:http", "127.0.0.1:99999"):
-        with pytest.raises(SidecarConfigError, match="cannot answer HTTP"):
+        with pytest.raises(SidecarConfigError, match="cannot listen for HTTP"):
             HttpServer(HttpSettings(address=address), pages)
 
 

@@ -210,7 +210,7 @@ def test_a_quiet_sidecar_puts_it_right_too_and_says_so(
     assert world.store.cuts_after(SOURCE, 1, 0, limit=10) == world.log.tail(-1)
     assert world.store.position(SOURCE) == StoredPosition(NEWEST.position, 2, "me")
     assert world.publisher.corrections == 1
-    assert "Redis held what the cut log does not" in caplog.text
+    assert "Redis contained data that the cut log does not confirm" in caplog.text
     world.clock.seconds += 60  # type: ignore[attr-defined]
     world.publisher.report(STATUS, [WAITING])
     assert world.publisher.corrections == 1, "it is right now"

@@ -177,7 +177,7 @@ def test_a_topic_made_anew_below_the_reader_is_an_error_that_says_so(
         except SidecarUnavailableError:
             return False
         except SidecarInputError as error:
-            return "it was made anew" in str(error)
+            return "it was recreated" in str(error)
         return False
 
     wait_until(is_noticed)

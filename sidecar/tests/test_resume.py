@@ -112,7 +112,7 @@ def test_a_log_that_begins_in_the_middle_is_refused() -> None:
     """A sidecar wrote to it for a moment after somebody had deleted it and made it anew."""
     log = InMemoryCutLog("inv")
     log.append_records([skip(9), cut(7), cut(8)])
-    with pytest.raises(CutLogReplacedError, match="its first cut goes on from 0/6"):
+    with pytest.raises(CutLogReplacedError, match="its first cut continues from 0/6"):
         resume(log, 1)
 
 

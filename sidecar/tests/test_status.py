@@ -85,10 +85,10 @@ def test_the_first_obstacle_is_shown_and_how_many_there_are() -> None:
     first, other = obstacle(3), obstacle(9, is_misconfiguration=True)
     place = "inv.s.a/0 offset 3: cannot be read"
 
-    assert state(Standing(obstacles=[first])) == (FrontierState.BAD_INPUT, f"{place}; no cut passes it")
+    assert state(Standing(obstacles=[first])) == (FrontierState.BAD_INPUT, f"{place}; no cut goes past it")
     assert state(Standing(obstacles=[first, other, other])) == (
         FrontierState.BAD_INPUT,
-        f"{place} (and 2 more); no cut passes it",
+        f"{place} (and 2 more); no cut goes past it",
     )
     assert state(Standing(obstacles=[other]))[0] is FrontierState.MISCONFIGURED
 
@@ -99,7 +99,7 @@ def test_without_topics_the_tables_are_named_that_were_asked_for() -> None:
 
     assert state_of(settings, cast(Frontier, Standing()), [], []) == (
         FrontierState.WAITING,
-        f"no topic was found for {', '.join(names)} at h:1",
+        f"no topic found for {', '.join(names)} at h:1",
     )
 
 
@@ -107,7 +107,7 @@ def test_a_table_without_a_topic_is_waited_for_by_name() -> None:
     found, detail = state(Standing(missing=["s.b", "s.c"]), transaction(7))
 
     assert found is FrontierState.WAITING
-    assert detail.startswith("no topic was found for s.b, s.c (topics appear with the first change")
+    assert detail.startswith("no topic found for s.b, s.c (topics are created with the first change")
 
 
 def test_a_snapshot_that_is_open_is_a_wait_and_a_transaction_a_stall() -> None:

@@ -75,6 +75,6 @@ def test_a_decision_is_said_as_what_it_is(
     )
 
     assert said(caplog) == [
-        ("WARNING", "obeying the decision to skip to 0/20"),
-        ("WARNING", "obeying the decision to begin timeline 2"),
+        ("WARNING", "applying the decision to skip to 0/20"),
+        ("WARNING", "applying the decision to begin timeline 2"),
     ]

@@ -46,8 +46,8 @@ def test_a_worker_that_is_killed_is_named_with_its_signal(log: pytest.LogCapture
     pool.assign({KEY: 0})
     os.kill(pool.pids[0], signal.SIGKILL)
     ended_worker(pool)
-    assert "ended with exit code -9 (SIGKILL: killed by somebody, or by the kernel because memory" in log.text
-    assert "its 1 partitions are given to another" in log.text
+    assert "ended with exit code -9 (SIGKILL: killed, possibly by the kernel because memory" in log.text
+    assert "its 1 partitions are reassigned" in log.text
     pool.close()
 
 

@@ -61,9 +61,9 @@ def test_a_place_is_a_topic_a_partition_and_an_offset(text: str) -> None:
     ("found", "told"),
     [
         (Found.NO_DOCUMENT, "transaction marker"),
-        (Found.NO_COMMIT, "no commit record stands for it"),
+        (Found.NO_COMMIT, "no commit record covers it"),
         (Found.SWEPT, "removed by retention"),
-        (Found.BEFORE_FIRST, "before all"),
+        (Found.BEFORE_FIRST, "before everything"),
     ],
 )
 def test_every_answer_has_words_of_its_own(found: Found, told: str) -> None:
@@ -76,13 +76,13 @@ def test_every_answer_has_words_of_its_own(found: Found, told: str) -> None:
 def test_of_a_batch_it_is_said_what_it_stands_for() -> None:
     offsets = {"out": {2: OffsetRange(1, 7, 7)}}
     lines = list(lsn_lines(Answer(Found.HELD, placed(offsets=offsets)), CommitPosition(1, 20)))
-    assert lines[0].endswith("which stands for all since 0/10")
+    assert lines[0].endswith("which covers everything since 0/10")
     assert lines[1:] == [
-        "no commit record ends at that LSN: this one stands for (0/10, 0/20]",
+        "no commit record ends at that LSN; this one covers (0/10, 0/20]",
         "out/2  begins at offset 7",
     ]
     exact = list(lsn_lines(Answer(Found.HELD, placed(xid=9)), CommitPosition(1, 32)))
-    assert exact == ["LSN 1/0/20: in commit 1/0/20 (00000001-0000000000000020)", "it has no documents"]
+    assert exact == ["LSN 1/0/20: in commit 1/0/20 (00000001-0000000000000020)", "it contains no documents"]
 
 
 def test_a_row_of_the_table_names_skipped_transactions() -> None:

@@ -103,10 +103,10 @@ def test_all_that_a_database_lacks_is_listed_and_then_applied(
     assert main.run(shop.command("check")) == 1
     found = problems(capsys.readouterr().out)
     assert found == [
-        f"user reader_{shop.name}: there is no such role",
-        f"privileges: reader_{shop.name} may not read schema shop, shop.Odd Lines, shop.orders: "
+        f"user reader_{shop.name}: the role does not exist",
+        f"privileges: reader_{shop.name} cannot read schema shop, shop.Odd Lines, shop.orders, so "
         "the snapshot would fail",
-        f"publication slackwater_{shop.name}: there is none",
+        f"publication slackwater_{shop.name}: it does not exist",
     ]
     assert main.run(shop.command("apply")) == 0
     out = capsys.readouterr().out
@@ -132,11 +132,12 @@ def test_what_is_there_in_another_form_is_found_and_changed(
     assert main.run(shop.command("check")) == 1
     publication = f"publication slackwater_{shop.name}: "
     assert [line for line in problems(capsys.readouterr().out) if not line.startswith("privileges")] == [
-        f"user reader_{shop.name}: it may not replicate",
-        f"{publication}publish_via_partition_root is off: changes of partitioned tables go under names of "
-        "partitions",
+        f"user reader_{shop.name}: it does not have the REPLICATION attribute",
+        f"{publication}publish_via_partition_root is off, so changes of partitioned tables are "
+        "published under "
+        "the partitions' names",
         f"{publication}it does not publish delete, truncate",
-        f"{publication}it does not have shop.Odd Lines, shop.log",
+        f"{publication}it does not contain shop.Odd Lines, shop.log",
         "replica identity: shop.log: no primary key, so PostgreSQL refuses updates and deletes",
     ]
     assert main.run(shop.command("apply")) == 1, "the replica identity is for its owner to choose"

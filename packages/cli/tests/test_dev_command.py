@@ -44,7 +44,7 @@ def _stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_all_commands_find_the_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["dev", "up", "--source", "erp", "--folder", "stack"]) == 0
     out = capsys.readouterr().out
-    assert "slackwater.toml is written: commands that are started in this folder use these servers" in out
+    assert "slackwater.toml was written: commands that you start in this folder use these servers" in out
     assert "next: slackwater sidecar" in out
     settings = load_settings({}, {}).settings
     assert (settings.source, settings.kafka.bootstrap) == ("erp", ADDRESSES["kafka"])
@@ -69,7 +69,7 @@ def test_a_file_of_somebody_else_stays_as_it_is(capsys: pytest.CaptureFixture[st
     assert main.run(["dev", "up"]) == 0
     assert Path("slackwater.toml").read_text() == own
     out = capsys.readouterr().out
-    assert "slackwater.toml is your own and stays as it is; for these servers it needs:" in out
+    assert "slackwater.toml is your own file and was not changed; for these servers it needs:" in out
     assert "  kafka.bootstrap = 127.0.0.1:6" in out
 
 

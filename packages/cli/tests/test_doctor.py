@@ -115,8 +115,8 @@ def test_rows_are_dropped_on_the_way_when_all_was_read_and_later_transactions_ca
     )
 
     assert finding.cause is Cause.DROPPED
-    assert "every partition was read to its end" in finding.evidence[0]
-    assert f"{TOPIC}/0: rows of later transactions came, up to 0/704" in text(finding)
+    assert "every partition has been read to its end" in finding.evidence[0]
+    assert f"{TOPIC}/0: rows of later transactions arrived, up to 0/704" in text(finding)
     assert "slackwater source skip --source inv --to 0/700" in text(finding)
     assert "--evidence s.a=overtaken" in text(finding)
     assert "errors.tolerance" in text(finding)
@@ -129,10 +129,10 @@ def test_a_row_that_was_written_before_the_commit_shows_nothing_later() -> None:
 
 
 def test_a_topic_that_is_gone_is_named_with_its_table() -> None:
-    state = status(FrontierState.WAITING, detail="no topic was found for s.a")
+    state = status(FrontierState.WAITING, detail="no topic found for s.a")
     finding = only(facts(waiting(places={}), data_topics=frozenset(), partitions={}, status=state))
     assert finding.cause is Cause.TOPIC_MISSING
-    assert "there is no topic inv.s.a for s.a" in text(finding)
+    assert "topic inv.s.a for s.a does not exist" in text(finding)
     assert "--topics s.a=TOPIC" in text(finding)
 
 
@@ -158,7 +158,7 @@ def test_records_below_the_first_offset_are_gone_by_retention() -> None:
     known = facts(waiting(), newest_end=LATER_END)
     finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(5_000, low=11)}))
     assert finding.cause is Cause.RETENTION
-    assert f"{TOPIC}/1: offset 10 is wanted, the topic begins at 11" in text(finding)
+    assert f"{TOPIC}/1: offset 10 is needed, but the topic begins at 11" in text(finding)
 
 
 def test_a_topic_that_ends_below_what_was_read_was_made_anew() -> None:
@@ -280,7 +280,7 @@ def test_lsns_that_went_back_name_the_command() -> None:
     ("said", "words"),
     [
         (None, "no sidecar has reported"),
-        (status(FrontierState.RUNNING, ago_ms=60_000, detail=""), "last heard 60 s ago"),
+        (status(FrontierState.RUNNING, ago_ms=60_000, detail=""), "last reported 60 s ago"),
         (status(FrontierState.STOPPED, detail=""), "has stopped"),
         (status(FrontierState.FAILED, detail="offsets are gone"), "has failed: offsets are gone"),
     ],
@@ -305,9 +305,9 @@ def test_without_redis_the_sidecar_is_not_called_dead() -> None:
     [(None, [Cause.REDIS_WRONG]), (status(FrontierState.RUNNING, detail=""), [Cause.REDIS_WRONG])],
 )
 def test_what_somebody_else_wrote_to_redis_is_found(said: FrontierStatus | None, causes: list[Cause]) -> None:
-    known = facts(redis_wrong="Redis names a cut at 99/7", status=said)
+    known = facts(redis_wrong="Redis has a cut at 99/7", status=said)
     assert [f.cause for f in diagnose(known)] == causes
-    assert "puts Redis right" in text(only(known))
+    assert "corrects Redis" in text(only(known))
 
 
 class WrongStore(InMemoryMarkerStore):
@@ -345,7 +345,7 @@ def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
     store.put_cut(PublishedCut(replace(cut(), lsn=2**62), 0), said)
     found = examined(store, log)
     assert found.cut == cut()
-    assert "names a cut at 1/40000000/0, but offset 0" in (found.redis_wrong or "")
+    assert "has a cut at 1/40000000/0, but offset 0" in (found.redis_wrong or "")
 
 
 def test_a_cut_log_that_cannot_be_read_to_its_end_is_found() -> None:
@@ -374,13 +374,13 @@ def test_what_cannot_be_read_in_redis_is_no_absence_of_redis(wrong: str) -> None
     store.wrong = wrong
     found = examined(store, log)
     assert (found.redis_error, found.cut) == (None, cut())
-    assert "found what no Slackwater wrote" in (found.redis_wrong or "")
+    assert "found data that Slackwater has not written" in (found.redis_wrong or "")
 
 
 def test_the_report_shows_expected_received_and_every_partition() -> None:
     known = facts(waiting(), newest_end=LATER_END)
     lines = "\n".join(report_lines(known, diagnose(known)))
-    assert "transaction 77: commit 0/700, waited for since" in lines
+    assert "transaction 77: commit 0/700, incomplete since" in lines
     assert [line.split() for line in lines.splitlines() if line.startswith("  s.a")] == [["s.a", "2", "3"]]
     rows = [line.split() for line in lines.splitlines() if line.startswith(f"  {TOPIC}/")]
     assert rows == [[f"{TOPIC}/0", "4", "10", "10"], [f"{TOPIC}/1", "-", "10", "10"]]

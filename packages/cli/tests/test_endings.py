@@ -37,7 +37,7 @@ def outcome(child: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 WAYS = [
-    ("return", 0, ["the command ended: all that was there is processed"]),
+    ("return", 0, ["the command ended: everything is processed"]),
     ("known error", 1, ["error: what happened; what helps"]),
     ("unknown error", 1, ["error: ValueError: unexpected"]),
     ("exit", 3, ["the command ended: SystemExit: 3"]),
@@ -83,7 +83,7 @@ def test_a_signal_that_ends_it_is_named(sent: signal.Signals, code: int) -> None
     child.send_signal(sent)
     found, errors = outcome(child)
     assert found == code
-    assert f"the command is asked to stop by {sent.name}" in errors
+    assert f"the command was asked to stop by {sent.name}" in errors
     assert f"the command ended: asked by {sent.name}" in errors
 
 
@@ -94,7 +94,7 @@ def test_a_second_signal_ends_it_at_once(sent: signal.Signals) -> None:
     assert child.stderr is not None
     assert child.stdout.readline() == "ready\n"
     child.send_signal(sent)
-    assert f"is asked to stop by {sent.name}" in child.stderr.readline()
+    assert f"was asked to stop by {sent.name}" in child.stderr.readline()
     child.send_signal(sent)
     found, _ = outcome(child)
     assert found == -sent

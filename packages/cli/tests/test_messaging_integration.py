@@ -74,7 +74,7 @@ def test_transactions_in_doubt_are_shown_and_decided(
     assert run(world, "indoubt", "resolve", "--all") == 0
     assert capsys.readouterr().out.endswith(": rolled back\n")
     assert run(world, "indoubt", "resolve", "--sender", one) == 0
-    assert "nothing was left prepared" in capsys.readouterr().out
+    assert "no prepared transaction in this database" in capsys.readouterr().out
     assert (world.numbers, world.values()) == ([1], ["1"])
     world.connection.execute(f"ROLLBACK PREPARED '{foreign}'".encode())
 
@@ -83,7 +83,7 @@ def test_it_has_to_be_said_whose_transactions_are_decided(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(world, "indoubt", "resolve") == 2
-    assert "give --sender NAME, or --all" in capsys.readouterr().err
+    assert "use --sender NAME or --all" in capsys.readouterr().err
     assert run(world, "indoubt", "resolve", "--all", "--sender", "x") == 2
 
 

@@ -98,7 +98,7 @@ def test_an_installed_pipeline_is_found_by_name_and_version(
     assert "late-revenue==0.2.0 is not installed, but late-revenue==0.1.0 is" in capsys.readouterr().err
     assert main.run(["run", "revenue", "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
     err = capsys.readouterr().err
-    assert "there is no folder revenue here, and no installed pipeline of that name" in err
+    assert "there is neither a folder revenue here nor an installed pipeline of that name" in err
     assert "installed pipelines: late-revenue==0.1.0" in err
 
 
@@ -112,7 +112,7 @@ def test_a_name_of_two_distributions_is_refused(
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2\n")
     (other / "entry_points.txt").write_text("[slackwater.pipelines]\nlate-revenue = other\n")
     assert main.run(["explain", "late-revenue"]) == 1
-    assert "several distributions have a pipeline late-revenue" in capsys.readouterr().err
+    assert "several distributions contain a pipeline late-revenue" in capsys.readouterr().err
 
 
 def test_a_folder_wins_over_a_package(
@@ -142,5 +142,5 @@ def test_a_name_that_no_package_may_have_is_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["new", str(tmp_path / name)]) == 1
-    assert f"a pipeline cannot be called '{name}'" in capsys.readouterr().err
+    assert f"'{name}' is not a valid name of a pipeline" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

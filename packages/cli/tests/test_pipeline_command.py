@@ -87,7 +87,7 @@ def test_a_pipeline_that_may_run_is_not_deleted(
 ) -> None:
     log.register(ORDERS)
     assert main.run(["pipeline", "delete", "orders"]) == 1
-    assert "runs on host-7 (process 4711)" in capsys.readouterr().err
+    assert "is running on host-7 (process 4711)" in capsys.readouterr().err
     assert len(log.read()) == 1
 
 
@@ -113,7 +113,7 @@ def test_a_pipeline_whose_output_another_one_reads_stays(
     log.report(replace(REPORT, end=END))
     log.register(REVENUE)
     assert main.run(["pipeline", *command, "orders"]) == 1
-    assert "revenue.v2 read what 'orders' publishes; nothing was removed" in capsys.readouterr().err
+    assert "'orders' is read by revenue.v2; nothing was removed" in capsys.readouterr().err
     assert len(log.read()) == 3
 
 
@@ -128,9 +128,11 @@ def test_what_readers_need_stays() -> None:
         taken_ms=NOW_MS,
         expires_ms=NOW_MS + 5_000,
     )
-    with pytest.raises(CommandInputError, match="readers were switched to 'orders'"):
+    with pytest.raises(CommandInputError, match="readers are switched to 'orders'"):
         check_unread("orders", ["orders"], [], NOW_MS)
-    with pytest.raises(CommandInputError, match="lease abc of report needs what 'orders' shows for 5 s more"):
+    with pytest.raises(
+        CommandInputError, match="lease abc of report needs the state of 'orders' for another 5 s"
+    ):
         check_unread("orders", [], [lease], NOW_MS)
     check_unread("orders", ["orders.v2"], [lease], NOW_MS + 5_000)
     check_unread("other", [], [lease], NOW_MS)
@@ -154,7 +156,7 @@ def test_a_run_that_begins_before_the_name_is_taken_goes_on(log: InMemoryPipelin
     log.report(replace(REPORT, end=END))
     runs, begun = known_runs(log.read()), replace(ORDERS, run="r2")
     log.register(begun)
-    with pytest.raises(CommandInputError, match="runs on host-7"), taking_name(log, runs, NOW_MS):
+    with pytest.raises(CommandInputError, match="is running on host-7"), taking_name(log, runs, NOW_MS):
         pytest.fail("it was removed")
     assert [run.registration.run for run in known_runs(log.read())] == ["r", "r2"]
 

@@ -176,7 +176,7 @@ def test_a_pipeline_is_refused_while_only_part_of_it_is_gone(
         world.publish({1: 10})
     world.register(ended=True)
     assert world.run("pipeline", "reset", world.name, "--yes") == 1
-    assert "is in the way a minute later" in capsys.readouterr().err  # the command's own name
+    assert "try again after a minute" in capsys.readouterr().err  # the command's own name
 
 
 def test_what_is_deleted_without_its_outputs_can_still_be_read(
@@ -186,7 +186,7 @@ def test_what_is_deleted_without_its_outputs_can_still_be_read(
     world.make_checkpoint()
     world.register(ended=False)
     assert world.run("pipeline", "delete", world.name) == 1
-    assert "runs on host-7" in capsys.readouterr().err
+    assert "is running on host-7" in capsys.readouterr().err
     world.register(ended=True)
     assert world.run("pipeline", "delete", world.name) == 0
     assert capsys.readouterr().out == f"deleted: {world.name}\n"
@@ -252,5 +252,5 @@ def test_an_output_that_readers_were_switched_to_stays(
     )
     for command in (("delete", "--outputs"), ("reset",)):
         assert world.run("pipeline", *command, world.name, "--yes") == 1
-        assert f"readers were switched to '{world.name}'" in capsys.readouterr().err
+        assert f"readers are switched to '{world.name}'" in capsys.readouterr().err
     assert world.documents(capsys) == [{"id": 1, "value": 1}]

@@ -46,9 +46,9 @@ def test_pipelines_are_given_by_folder_or_name_and_once() -> None:
         NamedPipeline("a", "delta"),
         NamedPipeline("b", "delta"),
     ]
-    with pytest.raises(CommandConfigError, match="which pipelines is not said"):
+    with pytest.raises(CommandConfigError, match="no pipeline was specified"):
         named_pipelines([], [], "kafka")
-    with pytest.raises(CommandConfigError, match="'orders' is given twice"):
+    with pytest.raises(CommandConfigError, match="'orders' is specified twice"):
         named_pipelines([PIPELINES / "orders"], ["orders"], "kafka")
 
 

@@ -124,7 +124,7 @@ def test_revisions_that_say_the_same_are_equal(
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--views", "old_one"], 1, "view 'old_one' is not in both of orders and orders.v2"),
+        (["--views", "old_one"], 1, "view 'old_one' is not in both orders and orders.v2"),
         (["--key", "none=id"], 1, "view 'none' is not in both"),
         (["--key", "orders"], 2, "expected VIEW=COLUMN"),
         (["--key", "orders=a,"], 2, "expected VIEW=COLUMN"),
@@ -204,7 +204,7 @@ def test_revisions_are_shown_with_who_reads_them(capsys: pytest.CaptureFixture[s
     revise.show_status(Output(), found)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[2][:2] + lines[2][-1:] == ["2", "orders.v2", "topics"]
-    with pytest.raises(CommandError, match="no pipeline 'none' has registered"):
+    with pytest.raises(CommandError, match="no pipeline named 'none' is registered"):
         revision_status(earlier, now, "none", {})
 
 
@@ -299,14 +299,14 @@ def test_a_rollout_follows_a_revision_until_it_has_caught_up(capsys: pytest.Capt
     revise.follow_catch_up(iter(told).__next__, "orders", 2, Output(), waits.append)
     assert waits == [1, 1, 1, 1]
     assert capsys.readouterr().out.splitlines() == [
-        "waiting for somebody to run orders with revision = 2",
-        "orders.v2 is 60.0 s behind, will have caught up in -",
-        "orders.v2 is 40.0 s behind, will have caught up in -",
-        "waiting for somebody to start orders.v2 again: it has vanished",
+        "waiting until orders runs with revision = 2",
+        "orders.v2 is 60.0 s behind and will catch up in about -",
+        "orders.v2 is 40.0 s behind and will catch up in about -",
+        "waiting until orders.v2 is started again: its state is vanished",
     ]
     pictures = iter(
         [picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state=PipelineState.FAILED)]
     )
-    with pytest.raises(CommandError, match="does not run: failed"):
+    with pytest.raises(CommandError, match="is not running: failed"):
         revise.follow_catch_up(pictures.__next__, "orders", 2, Output(), waits.append)
-    assert "orders.v2 is 40.0 s behind, will have caught up in 2.0 s" in capsys.readouterr().out
+    assert "orders.v2 is 40.0 s behind and will catch up in about 2.0 s" in capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_a_revision_that_nobody_reads_is_removed_and_no_other(
             each.publish({1: 1})
         assert main.run([*switch, "1"]) == 0
         assert main.run([*retire, "1"]) == 1
-        assert f"'{base}' runs on host-7" in capsys.readouterr().err
+        assert f"'{base}' is running on host-7" in capsys.readouterr().err
         log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
         end = RunEnd(ended_ms=1, failure="")
         for name in (base, f"{base}.v2"):
@@ -136,7 +136,7 @@ def test_a_revision_that_nobody_reads_is_removed_and_no_other(
             log.report(PipelineReport(pipeline=name, run=REGISTRATION.run, **values))  # type: ignore[arg-type]
         log.register(replace(REGISTRATION, pipeline=f"other{base}", base_name=f"other{base}", run="o"))
         assert main.run([*retire, "1"]) == 1
-        assert f"readers were switched to '{base}'" in capsys.readouterr().err
+        assert f"readers are switched to '{base}'" in capsys.readouterr().err
         assert main.run([*switch, "2"]) == 0
         assert main.run([*retire[:-2], "3600", "--revision", "1"]) == 1
         assert "is kept for 3,600 s" in capsys.readouterr().err
@@ -197,7 +197,7 @@ def test_a_rollout_compares_and_switches_if_nothing_differs_or_somebody_says_yes
         assert "has no revision 3" in capsys.readouterr().err
         assert main.run(rollout) == 1
         told = capsys.readouterr()
-        assert f"documents of {base}.v2 differ; not switched" in told.err
+        assert f"documents of {base}.v2 differ; readers were not switched" in told.err
         assert main.run([*rollout, "--yes"]) == 0
         told = capsys.readouterr()
         assert f"{base}.v2 at 1/0/64, before {base} at 1/0/64" in told.out

@@ -112,7 +112,7 @@ def test_a_run_begins_with_the_state_of_a_folder_or_of_an_installed_pipeline(
     assert main.run(run) == 0
     assert runs.pop()[1].copy_state_of is None
     assert main.run([*run, "--copy-state-of", "nowhere"]) == 1
-    assert "no installed pipeline of that name" in capsys.readouterr().err
+    assert "nor an installed pipeline of that name" in capsys.readouterr().err
 
 
 def test_a_run_says_what_it_waits_for(

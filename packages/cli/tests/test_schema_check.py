@@ -40,7 +40,7 @@ def changed(was: str, now: str) -> list[Difference]:
 
 def test_equal_tables_have_no_differences() -> None:
     assert found(DECLARED) == []
-    assert list(difference_lines("p", 1, [])) == ["p: the declared tables are those of the database"]
+    assert list(difference_lines("p", 1, [])) == ["p: the declared tables match the database"]
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_the_tables_of_outputs_are_what_a_reader_declares(
 
 def test_outputs_that_are_no_tables_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["schema", "outputs", str(PIPELINES / "orders")]) == 1
-    assert "no output is a table to its readers" in capsys.readouterr().err
+    assert "no output can be read as a table" in capsys.readouterr().err

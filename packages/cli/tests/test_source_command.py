@@ -80,7 +80,7 @@ def test_a_skip_leaves_later_transactions_alone() -> None:
         (replace(FACTS, newest_end=None, open=()), 0x700, "no END was seen"),
         (replace(FACTS, open=()), 0x700, "no transaction up to 0/700 has been open"),
         (replace(FACTS, kafka_error="refused"), 0x700, "refused"),
-        (replace(FACTS, cut=None, status=None), 0x700, "nothing is known of inv"),
+        (replace(FACTS, cut=None, status=None), 0x700, "nothing is known about inv"),
     ],
 )
 def test_a_skip_is_refused_when_it_makes_no_sense(known: SourceFacts, to_lsn: int, reason: str) -> None:
@@ -102,7 +102,7 @@ def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> Non
     with pytest.raises(CommandInputError, match="is stalled, not regressed"):
         plan_timeline(FACTS, [], without_snapshot=True)
     regressed = replace(FACTS, status=REGRESSED)
-    with pytest.raises(CommandInputError, match="timeline 2 is decided already"):
+    with pytest.raises(CommandInputError, match="timeline 2 has already been decided"):
         plan_timeline(regressed, [BEGUN], without_snapshot=True)
     bare = replace(FACTS, status=replace(REGRESSED, regression=replace(NOTICE, has_snapshot=False)))
     with pytest.raises(CommandInputError, match="--without-snapshot"):

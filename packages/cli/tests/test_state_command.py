@@ -86,7 +86,7 @@ def test_people_see_the_newest_state_that_is_certainly_true(
     first, second, *lines = told(capsys, str(checkpoint)).splitlines()
     assert first == f"{checkpoint}: state after batch 2, inv at 0/200"
     assert second == (
-        "  4 manifests, the newest of batch 3: whether that became visible is known to the output alone"
+        "  4 manifests, the newest of batch 3: only the output knows whether that became visible"
     )
     text = "\n".join(lines)
     assert "stage 1: 4 buckets\n  live " in text
@@ -102,7 +102,7 @@ def test_a_first_batch_that_may_not_have_become_true_is_shown_as_such(
     store.create("slackwater.json", json.dumps({"query_id": "q", "buckets": "4"}).encode())
     StateKeeper(store, "stages").prepare(position(0x100), [])
     text = told(capsys, str(tmp_path))
-    assert "state after batch 0, inv at 0/100, which was prepared; whether it became visible is" in text
+    assert "state after batch 0, inv at 0/100, which was prepared; only the output knows" in text
 
 
 def test_contents_are_named_by_the_pipeline(
@@ -198,7 +198,7 @@ def test_rows_of_a_key_are_read_from_its_bucket(
 def test_rows_of_a_key_are_shown_line_by_line() -> None:
     kept = KeptRows(2, 5, {"o (s.orders)": ({"id": 1, "note": "ü"},)})
     assert key_lines([kept]) == ["stage 2, bucket 5", "  o (s.orders)", '    {"id": 1, "note": "ü"}']
-    assert key_lines([]) == ["nothing is kept under this key"]
+    assert key_lines([]) == ["nothing is kept for this key"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_sizes_are_short(count: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "problem"), [("{", "expected a JSON object"), ('{"id": 5}', "only the pipeline's views say")]
+    ("key", "problem"), [("{", "expected a JSON object"), ('{"id": 5}', "only the pipeline's views define")]
 )
 def test_a_key_needs_the_views_and_has_to_be_an_object(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], key: str, problem: str

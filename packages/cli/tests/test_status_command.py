@@ -148,4 +148,4 @@ def test_the_exit_code_says_it_too(
     said = json.loads(capsys.readouterr().out)
     assert (said["source"], said["is_well"], said["pipelines"]) == ("inv", is_known, None)
     assert main.run(arguments) == code
-    assert "pipelines: not shown, since --bootstrap is not given" in capsys.readouterr().out
+    assert "pipelines: not shown, because --bootstrap is not set" in capsys.readouterr().out

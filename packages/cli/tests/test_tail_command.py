@@ -40,10 +40,13 @@ def test_a_view_is_found_by_its_name_and_by_its_topic() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("shared", "several pipelines publish a view shared; give a topic: one, two"),
+        ("shared", "several pipelines publish a view named shared; specify a topic: one, two"),
         ("totals", "view totals is not in Kafka, but in postgres; `slackwater read`"),
-        ("ordrs", "no pipeline publishes a view ordrs, and there is no such topic; did you mean orders"),
-        ("xyz", "no such topic; `slackwater topology` lists pipelines and views"),
+        (
+            "ordrs",
+            "no pipeline publishes a view named ordrs, and no topic has this name; did you mean orders",
+        ),
+        ("xyz", "no topic has this name; `slackwater topology` lists pipelines and views"),
     ],
 )
 def test_what_cannot_be_followed_is_said(name: str, problem: str) -> None:

@@ -54,4 +54,4 @@ def test_a_test_that_is_impossible_fails_and_the_others_run(
 def test_no_test_at_all_is_an_error(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(orders / "tests")
     assert main.run(["test", str(orders)]) == 1
-    assert "orders/tests has no test: no file .yaml, .yml or .json" in capsys.readouterr().err
+    assert "orders/tests contains no tests (no .yaml, .yml or .json file)" in capsys.readouterr().err

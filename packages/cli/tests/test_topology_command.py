@@ -81,7 +81,8 @@ def test_the_text_names_sources_pipelines_stages_views_and_who_reads_them() -> N
         "  tables inventory.lines, inventory.orders",
         "",
         "  pipeline orders, owner team shop: running, 3.0 s behind the newest cut",
-        "    run      host-7 process 4711, version 0.1.0, began 2026-11-20 20:34:00 UTC, heard of 1.0 s ago",
+        "    run      host-7 process 4711, version 0.1.0, began 2026-11-20 20:34:00 UTC, last "
+        "report 1.0 s ago",
         "    shows    0/500, batch 3, visible 0.400 s after its newest commit; "
         "this run: 3,000 change events, 20 documents",
         "    reads    inventory.lines",
@@ -94,7 +95,7 @@ def test_the_text_names_sources_pipelines_stages_views_and_who_reads_them() -> N
         "  tables public.orders",
         "",
         "  pipeline revenue: running, has shown nothing yet",
-        "    run    host-7 process 4711, version 0.1.0, began 2026-11-20 20:34:00 UTC, heard of 1.0 s ago",
+        "    run    host-7 process 4711, version 0.1.0, began 2026-11-20 20:34:00 UTC, last report 1.0 s ago",
         "    reads  public.orders",
         "    view   revenue to kafka revenue (json)",
     ]
@@ -115,7 +116,7 @@ def test_an_empty_picture_says_who_fills_it() -> None:
         ),
         (replace(REPORT, commit_ts_ms=None), CUT, 0, "behind the newest cut"),
         (replace(REPORT, batch_id=-1), CUT, 0, "- - 0.0 s ago has shown nothing yet"),
-        (REPORT, replace(CUT, timeline=2), 0, "timeline 1 is over: start anew on the newest one"),
+        (REPORT, replace(CUT, timeline=2), 0, "timeline 1 has ended: start over on the newest one"),
         (REPORT, None, 31_000, "orders vanished 0/500 3 31.0 s ago"),
         (replace(REPORT, end=RunEnd(ended_ms=NOW_MS, failure="")), None, 31_000, "orders left"),
         (replace(REPORT, end=RunEnd(ended_ms=NOW_MS, failure="E: why\nmore")), None, 0, "E: why"),
@@ -183,7 +184,7 @@ def test_snapshots_says_what_all_pipelines_show_and_who_is_waited_for(
     assert [" ".join(line.split()) for line in lines[1:]] == [
         "pipeline state processed committed",
         "orders running 0/500 0/500",
-        "stock running 0/400 0/400 the others wait for it",
+        "stock running 0/400 0/400 the others are waiting for it",
     ]
     assert main.run(["snapshots", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["snapshot"] == "0/400"
@@ -246,7 +247,7 @@ def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_show
     assert "pipelines: not known: read of Kafka topic" in capsys.readouterr().out
     monkeypatch.delenv("SLACKWATER_BOOTSTRAP")
     assert main.run(["status", "--source", "inv"]) == 1, "no sidecar is known"
-    assert "pipelines: not shown, since --bootstrap is not given" in capsys.readouterr().out
+    assert "pipelines: not shown, because --bootstrap is not set" in capsys.readouterr().out
 
 
 # --- doctor

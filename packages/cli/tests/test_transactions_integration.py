@@ -97,7 +97,7 @@ def test_the_transaction_of_a_run_that_is_gone_is_aborted(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(pipeline.command("abort")) == 0
-    assert "readers see all that was committed" in capsys.readouterr().out
+    assert "readers see everything that was committed" in capsys.readouterr().out
     assert find_open_transactions(KafkaSettings(pipeline.bootstrap), pipeline.topics) == []
     assert main.run(pipeline.command("list")) == 0
 
@@ -110,8 +110,10 @@ def test_the_transaction_of_somebody_else_is_named_and_left_alone(
     pipeline.write(other, [])
     assert main.run(pipeline.command("abort")) == 1
     said = capsys.readouterr()
-    assert "a producer that is no pipeline" in said.out
-    assert f"has not begun are open: {pipeline.topics[0]}/1" in said.err
+    assert "a producer that is not a pipeline" in said.out
+    assert (
+        f"open transactions that were not started by pipeline '{pipeline.name}': {pipeline.topics[0]}/1"
+    ) in said.err
     assert "kafka-transactions.sh" in said.err
     other.commit_transaction(SECONDS)
     assert main.run(pipeline.command("list")) == 0

@@ -129,7 +129,7 @@ def test_a_run_that_is_behind_and_silent_is_blamed_for_all_behind_it() -> None:
         "orders/orders",
         "revenue/revenue",
     }
-    assert "has said nothing for 3.1 s" in culprit.evidence
+    assert "has not reported for 3.1 s" in culprit.evidence
     assert REGISTRATION.host in culprit.evidence
 
 
@@ -156,7 +156,7 @@ def test_a_run_that_shows_the_newest_cut_may_be_silent() -> None:
 def test_a_run_that_has_shown_nothing_is_named_and_nothing_is_known() -> None:
     found = delays(replace(FIRST, started_ms=NOW_MS - 10_001), inv=990_000)
     assert found.views[0].delay_ms is None
-    assert "has shown nothing since it began 10.0 s ago" in blamed(found).evidence
+    assert "has shown nothing since it started 10.0 s ago" in blamed(found).evidence
     assert delays(replace(FIRST, started_ms=NOW_MS - 10_000), inv=990_000).culprits == ()
 
 
@@ -165,7 +165,7 @@ def test_a_run_that_has_shown_nothing_is_named_and_nothing_is_known() -> None:
     [
         (RunEnd(ended_ms=NOW_MS, failure="no disk\nmore"), NOW_MS, "ended: no disk"),
         (RunEnd(ended_ms=NOW_MS, failure=""), NOW_MS, "was stopped"),
-        (None, NOW_MS - 31_000, "was last heard of 31.0 s ago"),
+        (None, NOW_MS - 31_000, "last reported 31.0 s ago"),
     ],
 )
 def test_a_run_that_is_no_more_is_blamed(end: RunEnd | None, heard_ms: int, words: str) -> None:
@@ -234,8 +234,13 @@ def test_what_lies_before_the_newest_cut_is_measured() -> None:
     ("ended", "written", "kind", "said"),
     [
         (2_000, 2_100, None, ""),
-        (2_001, 2_100, HopKind.CONNECTOR, "wrote the newest commit to Kafka 2.0 s after it was made"),
-        (100, 2_101, HopKind.SIDECAR, "made the newest cut 2.0 s after its last transaction was in Kafka"),
+        (2_001, 2_100, HopKind.CONNECTOR, "wrote the newest commit to Kafka 2.0 s after the commit"),
+        (
+            100,
+            2_101,
+            HopKind.SIDECAR,
+            "published the newest cut 2.0 s after its last transaction was in Kafka",
+        ),
     ],
 )
 def test_who_brings_the_newest_commit_late_is_blamed_for_all_that_is_made_of_it(

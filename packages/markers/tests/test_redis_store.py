@@ -104,7 +104,7 @@ def test_a_server_that_is_away_is_named_with_what_to_do() -> None:
         store.newest("inv", 0)
     assert caught.value.operation == "newest"
     assert "127.0.0.1:1" in str(caught.value)
-    assert "check that Redis runs" in str(caught.value)
+    assert "check that Redis is running" in str(caught.value)
     assert "secret" not in str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own bytes
 

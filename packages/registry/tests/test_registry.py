@@ -61,7 +61,7 @@ def test_a_registry_below_a_path_is_found_there(server: RegistryServer) -> None:
 
 def test_an_unknown_schema_is_asked_for_again_later(server: RegistryServer) -> None:
     registry = client(server.url)
-    with pytest.raises(RegistryInputError, match="there is no schema 1; is this the registry"):
+    with pytest.raises(RegistryInputError, match="there is no schema 1; check whether this is the registry"):
         registry.schema(1)
     server.register(LONG)
 

@@ -98,7 +98,7 @@ def test_an_address_without_a_registry_is_a_mistake(server: RegistryServer) -> N
 def test_a_schema_that_the_registry_cannot_read_is_refused(server: RegistryServer) -> None:
     server.failure = 422
 
-    with pytest.raises(RegistryRefusedError, match=r"not taken \(HTTP 422\): told to fail"):
+    with pytest.raises(RegistryRefusedError, match=r"rejected \(HTTP 422\): told to fail"):
         registry(server).register("t-value", LONG)
 
 

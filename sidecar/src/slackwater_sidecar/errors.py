@@ -38,7 +38,7 @@ class SidecarUnavailableError(SidecarError):
     def __init__(self, operation: str, bootstrap: str, reason: str) -> None:
         super().__init__(
             f"Kafka at {bootstrap}: {operation} failed: {reason}",
-            "check that the broker runs, is reachable and permits these topics",
+            "check that the broker is running and reachable, and that these topics may be accessed",
         )
         self.args = (operation, bootstrap, reason)
         self.reason = reason
@@ -55,6 +55,6 @@ class SchemasUnavailableError(SidecarUnavailableError):
     def __init__(self, address: str, reason: str) -> None:
         super().__init__("asking for schemas", address, reason)
         self.args = (address, reason)
-        self.problem = f"the schema registry at {address} is needed to read on: {reason}"
+        self.problem = f"the schema registry at {address} is needed to continue reading: {reason}"
         self.hint = ""
         self.address = address

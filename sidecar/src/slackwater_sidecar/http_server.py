@@ -79,7 +79,7 @@ class SidecarPages:
     def _healthz(self) -> Answer:
         limit = SILENT_AFTER.total_seconds()
         silent = {m.source: m.silent_seconds for m in self._monitors if not m.has_ended}
-        why = {s: f"its loop has not turned for {t:.0f} s" for s, t in silent.items() if t > limit}
+        why = {s: f"its loop has been blocked for {t:.0f} s" for s, t in silent.items() if t > limit}
         return _json(_ok(not why), {"healthy": not why, "why_not": why})
 
     def _readyz(self) -> Answer:
@@ -225,8 +225,8 @@ class _Server(ThreadingHTTPServer):
 
 def _cannot_listen(address: str, reason: str) -> SidecarConfigError:
     return SidecarConfigError(
-        f"cannot answer HTTP at {address}: {reason}",
-        "set sidecar.http to host:port of this machine, port 0 for any free one",
+        f"cannot listen for HTTP at {address}: {reason}",
+        "set sidecar.http to host:port of this machine, port 0 for any free port",
     )
 
 

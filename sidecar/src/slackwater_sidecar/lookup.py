@@ -165,9 +165,9 @@ def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> S
     if wanted < low:
         gone = f"offsets {wanted} to {low - 1} of {topic}/{partition} are gone"
     else:
-        gone = f"{topic}/{partition} ends at {high}, but was read up to {wanted}: it was made anew"
+        gone = f"{topic}/{partition} ends at {high}, but was read up to {wanted}: it was recreated"
     return SidecarInputError(
-        f"{gone}. The frontier cannot go on without loss",
+        f"{gone}. The frontier cannot advance without loss",
         "take a new snapshot and start over: new checkpoints, a new cut log (delete its topic), longer "
         "retention.ms on the data topics",
     )
@@ -178,7 +178,7 @@ def _scattered(topic: str, partitions: int) -> SidecarConfigError:
     return SidecarConfigError(
         f"{topic} has {partitions} partitions, expected 1: BEGIN and END have different keys, so their order "
         "would be lost",
-        "delete the topic, have the connector make it with one partition "
+        "delete the topic, let the connector create it with one partition "
         "(topic.creation.<group>.partitions=1 in its configuration), and take a new snapshot",
     )
 

@@ -19,7 +19,7 @@ def _no_control_plane(settings: Settings) -> Iterator[ControlPlane | None]:
     if settings.control.listen is not None:
         raise CommandConfigError(
             "the control plane is not installed",
-            "run `slackwater sidecar` of: pip install 'slackwater[control]', or leave control.listen out",
+            "run `slackwater sidecar` of: pip install 'slackwater[control]', or remove control.listen",
         )
     yield None
 

@@ -74,7 +74,7 @@ class RedisMirror:
                 held = store.position(self._source) if store else None
         if held is None or self._is_in_log(held):
             return held
-        self._note_wrong(f"a cut at {held.position} which offset {held.log_offset} of the log is not")
+        self._note_wrong(f"a cut at {held.position} that is not at offset {held.log_offset} of the log")
         return None
 
     def put(self, cuts: Sequence[PublishedCut], status: FrontierStatus, *, is_whole: bool) -> None:
@@ -128,7 +128,7 @@ class RedisMirror:
                 self._restore(store, newest, status)
                 if is_behind(store.position(self._source), newest):
                     is_wrong = True
-                    self._remove(store, newest.cut.timeline, "something that makes it refuse cuts")
+                    self._remove(store, newest.cut.timeline, "content that makes it refuse cuts")
                     self._restore(store, newest, status)
             self._show_markers(store, newest, ahead)
             store.set_status(self._source, status)
@@ -162,7 +162,7 @@ class RedisMirror:
             self._note_wrong(error.reason)
         except MarkerStoreUnavailableError as error:
             if self.error is None:
-                logger.warning("marker store is away: %s", error, extra={"source": self._source})
+                logger.warning("marker store is unavailable: %s", error, extra={"source": self._source})
             self._rest_after(asked_at)
             self._is_behind, self.error = True, str(error)
 
@@ -193,7 +193,7 @@ class RedisMirror:
 
     def _note_wrong(self, what: str) -> None:
         """Keeps from using the store until :meth:`refresh` has put it right."""
-        text = f"Redis held what the cut log does not, and is filled anew: {what}"
+        text = f"Redis contained data that the cut log does not confirm, and is being refilled: {what}"
         if self.error is None:
             self.corrections += 1
             logger.warning("%s", text, extra={"source": self._source})
@@ -227,7 +227,7 @@ class RedisMirror:
             return ""
         tip = store.newest(self._source, held.position.timeline)
         if not self._is_in_log(held):
-            return f"a frontier at {held.position} which offset {held.log_offset} of the log is not"
+            return f"a frontier at {held.position} that is not at offset {held.log_offset} of the log"
         if tip is None or tip.cut.position < held.position:
             return "a frontier, but not its cut"
         return "" if self._logged_cut(tip.log_offset) == tip else f"a cut at {tip.cut.position} of its own"

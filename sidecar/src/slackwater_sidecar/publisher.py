@@ -155,7 +155,7 @@ class Publisher:
             raise
         except CutLogUnavailableError as error:
             if self.log_error is None:
-                logger.warning("cut log is away: %s", error)
+                logger.warning("cut log is unavailable: %s", error)
             self.log_error = str(error)
         else:
             if not self._pending.has_cuts or self.is_waiting:

@@ -183,7 +183,7 @@ def _check_beginning(log: CutLog, source: str) -> None:
     """
     first = log.tail(-1, limit=1)
     if log.begin() == 0 and first and first[0].cut.previous_lsn > 0:
-        evidence = f"its first cut goes on from {format_position(first[0].cut.previous_lsn)}"
+        evidence = f"its first cut continues from {format_position(first[0].cut.previous_lsn)}"
         raise CutLogReplacedError(cut_log_topic(source), evidence)
 
 

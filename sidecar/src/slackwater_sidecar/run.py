@@ -223,7 +223,7 @@ def _join(threads: Sequence[_SourceThread]) -> None:
         thread.join(max(0.0, deadline - clock.monotonic()))
         if thread.is_alive():
             logger.warning(
-                "source did not stop in time and is left as it is", extra={"source": thread.monitor.source}
+                "source did not stop in time and is abandoned", extra={"source": thread.monitor.source}
             )
 
 

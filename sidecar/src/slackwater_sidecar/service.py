@@ -242,7 +242,7 @@ class Sidecar:
 
     def _note_trouble(self, error: SidecarUnavailableError) -> None:
         if not self._trouble:
-            logger.warning("source is away: %s", error, extra={"source": self._settings.source})
+            logger.warning("source is unavailable: %s", error, extra={"source": self._settings.source})
         self._trouble = str(error)
 
     def _kafka_error(self) -> str | None:

@@ -84,18 +84,20 @@ def state_of(
         more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
         wrong = obstacles[0].is_misconfiguration
         state = FrontierState.MISCONFIGURED if wrong else FrontierState.BAD_INPUT
-        return state, f"{obstacles[0]}{more}; no cut passes it"
+        return state, f"{obstacles[0]}{more}; no cut goes past it"
     if not topics:
         named = (
             f"{settings.source}.<schema>.<table>"
             if settings.tables is None
             else ", ".join(sorted(settings.tables))
         )
-        return FrontierState.WAITING, f"no topic was found for {named} at {settings.servers.kafka.bootstrap}"
+        return FrontierState.WAITING, f"no topic found for {named} at {settings.servers.kafka.bootstrap}"
     missing = frontier.missing_tables()
     if missing:
-        hint = "topics appear with the first change; name the tables to follow to leave others out"
-        return FrontierState.WAITING, f"no topic was found for {', '.join(missing)} ({hint})"
+        hint = (
+            "topics are created with the first change; list the tables to follow in order to exclude others"
+        )
+        return FrontierState.WAITING, f"no topic found for {', '.join(missing)} ({hint})"
     if open_ and open_[0].xid == 0:
         return FrontierState.WAITING, describe_open(open_[0])
     if open_:
@@ -118,8 +120,9 @@ def _describe_regression(source: str, found: Regression) -> str:
     return (
         f"LSNs went back: {what} at {format_position(found.commit_lsn)} after "
         f"{format_position(found.newest_lsn)}, "
-        "as after a failover, a restore or with another database behind the connector; no cut passes it. "
-        f"`slackwater source new-timeline --source {source}` goes on there and says what pipelines have to do"
+        "as after a failover, a restore or with another database behind the connector; no cut goes past it. "
+        f"`slackwater source new-timeline --source {source}` continues from there and shows what to "
+        "do with pipelines"
     )
 
 
@@ -155,12 +158,12 @@ class StateLogger:
         }
         if isinstance(decision, SkipDecision):
             logger.warning(
-                "obeying the decision to skip to %s",
+                "applying the decision to skip to %s",
                 format_position(decision.to_lsn),
                 extra=fields | {"to_lsn": decision.to_lsn},
             )
         else:
-            logger.warning("obeying the decision to begin timeline %d", decision.timeline, extra=fields)
+            logger.warning("applying the decision to begin timeline %d", decision.timeline, extra=fields)
 
     def _fields(self, transaction: OpenTransaction) -> dict[str, object]:
         return {
@@ -197,7 +200,7 @@ def format_status(status: SidecarStatus) -> str:
     if status.detail:
         parts.append(status.detail)
     lines = [" | ".join(parts)]
-    lines += [f"  waits for {describe_open(t)}" for t in status.open[:5]]
+    lines += [f"  waiting for {describe_open(t)}" for t in status.open[:5]]
     return "\n".join(lines)
 
 

@@ -243,11 +243,11 @@ class WorkerPool:
         if member.join():
             how = f"ended with exit code {_explained(member.process.exitcode)}"
         else:
-            how = "said nothing more and was ended"
+            how = "stopped responding and was terminated"
         self._members.remove(member)
         self._orphans |= member.keys
         logger.warning(
-            "worker %s %s; its %d partitions are given to another",
+            "worker %s %s; its %d partitions are reassigned",
             member.process.pid,
             how,
             len(member.keys),
@@ -341,5 +341,5 @@ def _explained(code: int | None) -> str:
     if code is None or code >= 0:
         return str(code)
     name = signal.Signals(-code).name
-    why = ": killed by somebody, or by the kernel because memory ran out" if -code == signal.SIGKILL else ""
+    why = ": killed, possibly by the kernel because memory ran out" if -code == signal.SIGKILL else ""
     return f"{code} ({name}{why})"

@@ -264,7 +264,7 @@ def test_what_somebody_else_wrote_to_the_store_is_removed_and_said(
 
     assert held(store) == logged(log) == [1, 2]
     assert (publisher.corrections, publisher.store_error) == (1, None)
-    assert caplog.text.count("Redis held what the cut log does not") == 1
+    assert caplog.text.count("Redis contained data that the cut log does not confirm") == 1
     clock.seconds += 60
     publisher.report(STATUS, [])
     assert publisher.corrections == 1, "it is right now"

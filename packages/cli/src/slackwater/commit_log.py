@@ -100,7 +100,7 @@ def pipeline_name(folder: Path | None, name: str | None) -> str:
         PipelineConfigError: the folder cannot be read.
     """
     if (folder is None) == (name is None):
-        raise CommandConfigError("which pipeline is not said", "give its folder or --pipeline, one of them")
+        raise CommandConfigError("no pipeline was specified", "specify either its folder or --pipeline")
     if folder is None:
         return name or ""
     from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
@@ -128,7 +128,7 @@ def _topics(consumer: Consumer, pipeline: str) -> Mapping[str, TopicState]:
     """Returns what the newest progress record says of the outputs and their commit topics."""
     topic = progress_topic(pipeline)
     if not _exists(consumer, topic):
-        raise _no_such(pipeline, f"there is no topic {topic}")
+        raise _no_such(pipeline, f"topic {topic} does not exist")
     low, end = _bounds(consumer, topic)
     found = _last(low, end, 1, lambda start: list(_messages(consumer, topic, start, end)))
     if not found:
@@ -171,7 +171,7 @@ def _messages(consumer: Consumer, topic: str, start: int, end: int | None) -> It
         if message is None:
             if end is not None and time.monotonic() - heard > _SECONDS:
                 hint = "an unfinished Kafka transaction may hide records; try again in a minute"
-                raise CommandUnavailableError(f"topic {topic} cannot be read on", hint)
+                raise CommandUnavailableError(f"topic {topic} cannot be read to its end", hint)
             continue
         heard = time.monotonic()
         error = message.error()

@@ -75,6 +75,6 @@ class ConnectRest:
             if error.code == _NOT_FOUND and may_be_absent:
                 return None
             said = error.read().decode(errors="replace")
-            raise CommandInputError(f"Kafka Connect refuses {method} {path}: {said}") from error
+            raise CommandInputError(f"Kafka Connect rejects {method} {path}: {said}") from error
         except (URLError, HTTPException, OSError, ValueError) as error:
             raise unreachable("Kafka Connect", f"{method} {path}", str(error)) from error

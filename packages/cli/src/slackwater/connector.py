@@ -155,25 +155,29 @@ def _regclass(table: str) -> str:
 
 def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Finding]:
     """Yields what the database has, and what it lacks."""
-    apply = "`slackwater connector apply` does it, `slackwater connector print` shows it"
+    apply = "`slackwater connector apply` fixes this, `slackwater connector print` shows how"
     if facts.wal_level == _LOGICAL:
         yield Finding("wal_level", Verdict.OK, _LOGICAL)
     else:
         hint = "set wal_level = logical in postgresql.conf (rds.logical_replication = 1 in RDS) and restart"
-        yield Finding("wal_level", Verdict.PROBLEM, f"{facts.wal_level}: nothing can be decoded", hint)
+        yield Finding(
+            "wal_level", Verdict.PROBLEM, f"{facts.wal_level}: logical decoding is not possible", hint
+        )
     if not facts.has_user:
-        yield Finding(f"user {plan.user}", Verdict.PROBLEM, "there is no such role", apply)
+        yield Finding(f"user {plan.user}", Verdict.PROBLEM, "the role does not exist", apply)
     elif not facts.may_replicate:
-        yield Finding(f"user {plan.user}", Verdict.PROBLEM, "it may not replicate", apply)
+        yield Finding(
+            f"user {plan.user}", Verdict.PROBLEM, "it does not have the REPLICATION attribute", apply
+        )
     else:
-        yield Finding(f"user {plan.user}", Verdict.OK, "it may replicate")
+        yield Finding(f"user {plan.user}", Verdict.OK, "it has the REPLICATION attribute")
     if facts.unreadable or facts.closed_schemas:
         parts = [*(f"schema {name}" for name in facts.closed_schemas), *facts.unreadable]
-        text = f"{plan.user} may not read {', '.join(parts)}: the snapshot would fail"
+        text = f"{plan.user} cannot read {', '.join(parts)}, so the snapshot would fail"
         yield Finding("privileges", Verdict.PROBLEM, text, apply)
     else:
         count = "the table" if len(plan.tables) == 1 else f"all {len(plan.tables)} tables"
-        yield Finding("privileges", Verdict.OK, f"{plan.user} may read {count}")
+        yield Finding("privileges", Verdict.OK, f"{plan.user} can read {count}")
     yield from _publication_findings(plan, facts, apply)
     if facts.nameless:
         text = f"{', '.join(facts.nameless)}: no primary key, so PostgreSQL refuses updates and deletes"
@@ -184,33 +188,32 @@ def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Fin
 def _publication_findings(plan: ConnectorPlan, facts: DatabaseFacts, apply: str) -> Iterator[Finding]:
     subject = f"publication {plan.publication}"
     if facts.publication is None:
-        yield Finding(subject, Verdict.PROBLEM, "there is none", apply)
+        yield Finding(subject, Verdict.PROBLEM, "it does not exist", apply)
         return
     problems = []
     if not facts.publication:
         problems.append(
-            "publish_via_partition_root is off: changes of partitioned tables go under names of partitions"
+            "publish_via_partition_root is off, so changes of partitioned tables are published "
+            "under the partitions' names"
         )
     if facts.lacks_operations:
         problems.append(f"it does not publish {', '.join(facts.lacks_operations)}")
     missing = _missing(plan.tables, facts.published)
     if missing:
-        problems.append(f"it does not have {', '.join(missing)}")
+        problems.append(f"it does not contain {', '.join(missing)}")
     for problem in problems:
         yield Finding(subject, Verdict.PROBLEM, problem, apply)
     if not problems:
-        yield Finding(subject, Verdict.OK, "it has the tables, published via their roots")
+        yield Finding(subject, Verdict.OK, "it contains the tables and publishes via the partition root")
 
 
 def property_findings(properties: dict[str, str]) -> Iterator[Finding]:
     """Yields what a connector's configuration has that keeps its topics from being read."""
     faults = faults_of(properties)
     for name, has, needs in faults:
-        yield Finding(name, Verdict.PROBLEM, f"{has}, and has to be {needs}: {REASONS[name]}")
+        yield Finding(name, Verdict.PROBLEM, f"{has}, but has to be {needs}: {REASONS[name]}")
     if not faults:
-        yield Finding(
-            "connector", Verdict.OK, "all properties that Slackwater depends on are as they have to be"
-        )
+        yield Finding("connector", Verdict.OK, "all properties that Slackwater depends on are correct")
 
 
 def all_statements(plan: ConnectorPlan) -> Iterator[sql.Composed]:

@@ -36,10 +36,10 @@ class SkipPlan:
     def lines(self) -> Iterator[str]:
         """Writes what would be let pass."""
         where = f"source {self.source}, timeline {self.timeline}"
-        yield f"{where}: up to commit {format_position(self.to_lsn)} would pass"
+        yield f"{where}: everything up to commit {format_position(self.to_lsn)} would be skipped"
         for transaction in self.passed:
             yield f"  {describe_open(transaction)}"
-        yield "What was not read of these transactions will be missing from every pipeline."
+        yield "Rows of these transactions that were not read will be missing from every pipeline."
 
     def decision(self, wall_ms: int, decided_by: str, reason: str) -> SkipDecision:
         """Returns the record that sidecars obey."""
@@ -69,9 +69,7 @@ class TimelinePlan:
         yield f"  {what} at {format_position(found.commit_lsn)}, after {format_position(found.newest_lsn)}"
         yield f"  offset {found.transaction_offset} of the transaction topic; data topics from the newest cut"
         seen = (
-            "a new snapshot was seen behind it"
-            if found.has_snapshot
-            else "NO new snapshot was seen behind it"
+            "a new snapshot was seen after it" if found.has_snapshot else "NO new snapshot was seen after it"
         )
         yield f"  {seen}"
 
@@ -111,8 +109,8 @@ def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
         if error.log_offset == log_offset:
             return error
     raise _refused(
-        f"at offset {log_offset} of the cut log there is no damaged record",
-        "name the offset that the message of the sidecar or the pipeline has",
+        f"there is no damaged record at offset {log_offset} of the cut log",
+        "use the offset in the message of the sidecar or the pipeline",
     )
 
 
@@ -127,14 +125,14 @@ def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
     if facts.cut is not None and to_lsn <= facts.cut.lsn:
         raise _refused(
             f"the frontier is at {format_position(facts.cut.lsn)}, not below {format_position(to_lsn)}",
-            "nothing waits there; `slackwater doctor` shows what waits",
+            "nothing is waiting there; `slackwater doctor` shows what is waiting",
         )
     newest = _newest_end(facts)
     if newest is None or to_lsn > newest:
         seen = "no END was seen" if newest is None else f"the newest END seen is {format_position(newest)}"
         raise _refused(
             f"{seen}, {format_position(to_lsn)} is above it",
-            "transactions nobody has seen cannot be skipped; name the commit LSN of an open one",
+            "only transactions that were seen can be skipped; use the commit LSN of an open one",
         )
     passed = tuple(
         t for t in facts.open if t.xid != SNAPSHOT_XID and (t.commit_lsn is None or t.commit_lsn <= to_lsn)
@@ -142,7 +140,7 @@ def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
     if not any(t.commit_lsn is not None or _is_named(t) for t in passed):
         raise _refused(
             f"no transaction up to {format_position(to_lsn)} has been open for long",
-            "wait until the sidecar names one (sidecar.open_after); `slackwater doctor` shows it",
+            "wait until the sidecar reports one (sidecar.open_after); `slackwater doctor` shows it",
         )
     return SkipPlan(source=facts.source, timeline=timeline, to_lsn=to_lsn, passed=passed)
 
@@ -170,14 +168,14 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
     newer = [d.timeline for d in decided if isinstance(d, TimelineDecision) and d.timeline > timeline]
     if newer:
         raise _refused(
-            f"timeline {max(newer)} is decided already",
-            "its sidecar obeys within a second when it runs; `slackwater doctor` says whether it does",
+            f"timeline {max(newer)} has already been decided",
+            "a running sidecar applies it within a second; `slackwater doctor` shows whether one is running",
         )
     if not status.regression.has_snapshot and not without_snapshot:
         raise _refused(
-            "no snapshot was seen behind the place where LSNs went back",
-            "rows that changed meanwhile would be missed: have the connector take a new snapshot "
-            "(snapshot.mode=always, or delete its offsets), or say --without-snapshot",
+            "no snapshot was seen after the point where LSNs went back",
+            "rows that changed in the meantime would be missed: let the connector take a new snapshot "
+            "(snapshot.mode=always, or delete its offsets), or use --without-snapshot",
         )
     return TimelinePlan(source=facts.source, timeline=timeline + 1, regression=status.regression)
 
@@ -189,7 +187,7 @@ def _refused(reason: str, hint: str) -> CommandInputError:
 def _require_knowledge(facts: SourceFacts) -> None:
     error = facts.redis_error or facts.kafka_error
     if error is not None:
-        raise _refused(error, "decide when Redis and Kafka can be asked")
+        raise _refused(error, "try again when Redis and Kafka are reachable")
 
 
 def _timeline(facts: SourceFacts) -> int:
@@ -197,7 +195,7 @@ def _timeline(facts: SourceFacts) -> int:
     if facts.status is not None and facts.status.timeline is not None:
         known.append(facts.status.timeline)
     if not known:
-        raise _refused(f"nothing is known of {facts.source}", "start its sidecar first")
+        raise _refused(f"nothing is known about {facts.source}", "start its sidecar first")
     return max(known)
 
 

@@ -23,9 +23,10 @@ def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
     """
     if not _NAME.fullmatch(name):
         hint = (
-            "expected lower case letters and digits, with '-' or '_' between them; --name gives another one"
+            "expected lower case letters and digits, with '-' or '_' between them; use --name for "
+            "another name"
         )
-        raise CommandInputError(f"a pipeline cannot be called {name!r}", hint)
+        raise CommandInputError(f"{name!r} is not a valid name of a pipeline", hint)
     module = name.replace("-", "_")
     values = {
         "name": name,
@@ -60,7 +61,7 @@ CREATE TABLE public.invoice (
 );
 """,
     "views/revenue.sql": """\
--- What each customer has paid, and what is open.
+-- The paid and open amounts of each customer.
 SELECT TRANSACTIONALLY
     customer,
     count(*) AS invoices,
@@ -91,7 +92,7 @@ a customer without invoices is no customer:
     expect: {revenue: []}
 """,
     "tests/test_revenue.py": '''\
-"""What is easier to say in Python."""
+"""Tests that are easier to write in Python."""
 
 from pathlib import Path
 
@@ -99,7 +100,7 @@ from slackwater_spark import ViewTest
 
 
 def test_nothing_is_lost_when_invoices_are_paid_one_after_the_other() -> None:
-    """What is paid and what is open always add up to the same."""
+    """The sum of paid and open amounts never changes."""
     test = ViewTest(Path(__file__).parents[1])
     for number in range(1, 11):
         invoice = {"id": number, "customer": "ada", "amount": number, "paid": False}
@@ -113,21 +114,21 @@ def test_nothing_is_lost_when_invoices_are_paid_one_after_the_other() -> None:
     "README.md": """\
 # $name
 
-Views over the source `$source`, kept up to date by Slackwater.
+Views over the source `$source`, maintained by Slackwater.
 
-- `pipeline.toml`: name, source, what is emitted, output topics
+- `pipeline.toml`: name, source, published states, output topics
 - `schema.sql`: the tables as they are in the database
-- `views/`: a view each
-- `tests/`: rows, and what the views show of them
+- `views/`: one file per view
+- `tests/`: rows, and the expected results of the views
 
 ```
-slackwater test .           # the views on the rows of the tests, without servers
-slackwater explain .        # by which stages they are computed
-slackwater schema check .   # are the tables still what is declared?
+slackwater test .           # test the views, without servers
+slackwater explain .        # show the stages that compute them
+slackwater schema check .   # compare the declared tables with the database
 slackwater run . --checkpoint DIR
 ```
 
-`python -m build` makes a wheel. Where that is installed, `slackwater run $name==0.1.0` runs this version.
+`python -m build` builds a wheel. Where it is installed, `slackwater run $name==0.1.0` runs this version.
 """,
     "pyproject.toml": """\
 [project]

@@ -57,18 +57,18 @@ def folder_of(name: str, version: str | None) -> Path:
     if not found:
         there = ", ".join(map(str, installed)) or "none"
         raise CommandInputError(
-            f"there is no folder {name} here, and no installed pipeline of that name",
+            f"there is neither a folder {name} here nor an installed pipeline of that name",
             f"installed pipelines: {there}; `pip install {wanted}` installs a package, "
-            f"`slackwater new {name}` begins one",
+            f"`slackwater new {name}` creates one",
         )
     if len(found) > 1:
-        raise CommandInputError(f"several distributions have a pipeline {name}", "uninstall all but one")
+        raise CommandInputError(f"several distributions contain a pipeline {name}", "uninstall all but one")
     if version not in (None, found[0].version):
         raise CommandInputError(f"{wanted} is not installed, but {found[0]} is", f"pip install {wanted}")
     spec = find_spec(found[0].module)
     if spec is None or not spec.submodule_search_locations:
         raise CommandInputError(
-            f"{found[0]} is installed without its folder, {found[0].module}", "install it anew"
+            f"{found[0]} is installed without its folder, {found[0].module}", "reinstall it"
         )
     return Path(next(iter(spec.submodule_search_locations)))
 

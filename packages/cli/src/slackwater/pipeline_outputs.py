@@ -76,10 +76,10 @@ def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) ->
     """
     found = [*map(_of_folder, folders), *(NamedPipeline(name, kind) for name in names)]
     if not found:
-        raise CommandConfigError("which pipelines is not said", "give their folders, or --pipeline NAME")
+        raise CommandConfigError("no pipeline was specified", "specify folders, or --pipeline NAME")
     twice = {each.name for each in found if sum(other.name == each.name for other in found) > 1}
     if twice:
-        raise CommandConfigError(f"pipeline {min(twice)!r} is given twice", "give it once")
+        raise CommandConfigError(f"pipeline {min(twice)!r} is specified twice", "specify it once")
     return found
 
 
@@ -103,7 +103,7 @@ def names_in_outputs(views: Sequence[str], pipelines: Sequence[NamedPipeline]) -
     for view in views:
         names = sorted({each.views[view] for each in pipelines if view in each.views} - {view})
         if len(names) > 1:
-            hint = f"give the output's name: {', '.join(names)}"
+            hint = f"use the name of the output: {', '.join(names)}"
             raise CommandConfigError(f"several pipelines have a view {view!r}", hint)
         found.append(names[0] if names else view)
     return found

@@ -177,7 +177,7 @@ def pipeline_table(pipelines: Sequence[PipelineNode], now_ms: int) -> list[str]:
 def topology_lines(topology: Topology) -> list[str]:
     """Writes the whole picture, for people: sources in the order of the data, each with its pipelines."""
     if not topology.sources:
-        return ["no pipeline has registered; each `slackwater run` of this version does"]
+        return ["no pipeline has registered yet; `slackwater run` registers its pipeline"]
     lines: list[str] = []
     for source in topology.sources:
         lines += ["", *_source_lines(source, topology)]
@@ -235,7 +235,7 @@ def _run(pipeline: PipelineNode, now_ms: int) -> str:
         f"{began:%Y-%m-%d %H:%M:%S} UTC, "
     )
     if pipeline.ended_ms is None:
-        return f"{text}heard of {ago(pipeline.heard_ms, now_ms)}"
+        return f"{text}last report {ago(pipeline.heard_ms, now_ms)}"
     return f"{text}ended {ago(pipeline.ended_ms, now_ms)}"
 
 
@@ -264,7 +264,7 @@ def standing(pipeline: PipelineNode) -> Iterator[str]:
         case Progress.NOTHING_YET:
             yield "has shown nothing yet"
         case Progress.TIMELINE_OVER:
-            yield f"timeline {pipeline.timeline} is over: start anew on the newest one"
+            yield f"timeline {pipeline.timeline} has ended: start over on the newest one"
         case Progress.UNKNOWN:
             pass
     if pipeline.state is PipelineState.FAILED:

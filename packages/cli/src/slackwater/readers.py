@@ -97,8 +97,8 @@ def revision_status(
     """
     nodes = [node for node in now.pipelines if node.base_name == name and "/" not in node.name]
     if not nodes:
-        hint = "the name is given without .v<revision>; `slackwater topology` lists pipelines"
-        raise CommandInputError(f"no pipeline {name!r} has registered", hint)
+        hint = "use the name without .v<revision>; `slackwater topology` lists pipelines"
+        raise CommandInputError(f"no pipeline named {name!r} is registered", hint)
     before = {node.run: node.behind_ms for node in earlier.pipelines}
     elapsed_ms = now.made_ms - earlier.made_ms
     return tuple(
@@ -160,19 +160,20 @@ def switch_readers(
     name, views = registration.pipeline, {view.name: view.output for view in registration.views}
     if registration.scope != "strict":
         raise CommandInputError(
-            f"pipeline {name!r} has scope {registration.scope!r}: no commit shows all of its documents",
-            "readers cannot be moved at one commit; docs/scope.md says more",
+            f"pipeline {name!r} has scope {registration.scope!r}: there is no commit that all of "
+            "its documents show",
+            "readers cannot be switched at one commit; see docs/scope.md",
         )
     if named.kind == "postgres":
         if schema is None:
-            raise CommandConfigError(f"pipeline {name!r} has tables in PostgreSQL", "give --schema")
+            raise CommandConfigError(f"pipeline {name!r} has tables in PostgreSQL", "specify --schema")
         from slackwater_client.table_switch import switch_tables
 
         url = tables_url(settings, name)
         done = switch_tables(url, schema, name, accept_earlier=accept_earlier, source=source, timeout=timeout)
         return f"of schema {schema}", done
     if schema is not None:
-        raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "leave --schema out")
+        raise CommandConfigError(f"pipeline {name!r} has no tables in PostgreSQL", "omit --schema")
     if named.kind == "kafka":
         kafka = kafka_settings(settings, "where the output is")
         done = switch_topics(

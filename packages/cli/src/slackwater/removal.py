@@ -72,7 +72,9 @@ def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
     """
     found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
     if not found:
-        hint = "`slackwater pipeline list` names those that are; the name has the revision, as in orders.v2"
+        hint = (
+            "`slackwater pipeline list` lists all pipelines; the name includes the revision, as in orders.v2"
+        )
         raise CommandInputError(f"no pipeline {pipeline!r} is registered", hint)
     return sorted(found, key=lambda run: run.offset)
 
@@ -87,9 +89,9 @@ def check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
         if each.holds_name(now_ms):
             run = each.registration
             raise CommandInputError(
-                f"pipeline {run.pipeline!r} runs on {run.host} (process {run.pid}), heard of "
+                f"pipeline {run.pipeline!r} is running on {run.host} (process {run.pid}), last report "
                 f"{ago(each.heard_ms, now_ms)}; nothing was removed",
-                "stop it first; of one that was killed nothing is in the way a minute later",
+                "stop it first; if it was killed, try again after a minute",
             )
 
 
@@ -102,8 +104,8 @@ def check_not_a_source(pipeline: str, topology: Topology) -> None:
     readers = sorted({link.read_by for link in topology.links if link.pipeline == pipeline})
     if readers:
         raise CommandInputError(
-            f"{', '.join(readers)} read what {pipeline!r} publishes; nothing was removed",
-            f"begin at the end of the chain: slackwater pipeline delete {readers[0]}",
+            f"{pipeline!r} is read by {', '.join(readers)}; nothing was removed",
+            f"start at the end of the chain: slackwater pipeline delete {readers[0]}",
         )
 
 
@@ -121,14 +123,15 @@ def check_unread(pipeline: str, read: Collection[str], leases: Sequence[Lease], 
     """
     if pipeline in read:
         raise CommandInputError(
-            f"readers were switched to {pipeline!r}; nothing was removed",
+            f"readers are switched to {pipeline!r}; nothing was removed",
             "switch them to another revision first: slackwater revise switch",
         )
     for lease in leases:
         if pipeline in lease.pipelines and not is_over(lease, now_ms):
             raise CommandInputError(
-                f"lease {lease.id} of {lease.holder or 'somebody'} needs what {pipeline!r} shows for "
-                f"{(lease.expires_ms - now_ms) / 1000:,.0f} s more; nothing was removed",
+                f"lease {lease.id} of {lease.holder or 'unknown'} needs the state of {pipeline!r} "
+                "for another "
+                f"{(lease.expires_ms - now_ms) / 1000:,.0f} s; nothing was removed",
                 f"wait, or end it: slackwater lease end {lease.id}",
             )
 
@@ -174,7 +177,7 @@ def remove_pipeline(
         if not sys.stdin.isatty():
             output.line(f"nothing was removed; --yes removes what is left of {pipeline}")
             return
-        click.confirm(f"remove all of that? {pipeline} does not get it back", abort=True)
+        click.confirm("remove all of this? It cannot be undone", abort=True)
     with taking_name(log, runs, now_ms):
         remove(settings, runs[-1].registration, remains)
     output.line(f"{done}: {pipeline}")

@@ -154,8 +154,8 @@ def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: st
     runs = known_pipelines(entries, now_ms)
     found = {run.registration.revision: run for run in runs if _is_of(run.registration, name)}
     if not found:
-        hint = "the name is given without .v<revision>; `slackwater topology` lists pipelines"
-        raise CommandInputError(f"no pipeline {name!r} has registered", hint)
+        hint = "use the name without .v<revision>; `slackwater topology` lists pipelines"
+        raise CommandInputError(f"no pipeline named {name!r} is registered", hint)
     return dict(sorted(found.items()))
 
 

@@ -72,7 +72,7 @@ def _named(error: Exception, extras: Mapping[str, str]) -> Exception:
         return error
     from slackwater_command.errors import CommandConfigError
 
-    hint = f"it comes with: pip install '{extras[error.name]}'"
+    hint = f"install it with: pip install '{extras[error.name]}'"
     missing = CommandConfigError(f"{error.name} is not installed", hint)
     missing.__cause__ = error
     return missing

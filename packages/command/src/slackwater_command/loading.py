@@ -213,9 +213,9 @@ def _from_file(
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandConfigError(f"settings file {path}: cannot be read: {error}") from None
+        raise CommandConfigError(f"settings file {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise CommandConfigError(f"settings file {path}: is not valid TOML: {error}") from None
+        raise CommandConfigError(f"settings file {path} is not valid TOML: {error}") from None
     flat = dict(_flatten(tree, "", fields))
     found: dict[str, tuple[object, str]] = {}
     for key, value in flat.items():

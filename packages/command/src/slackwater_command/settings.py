@@ -205,7 +205,7 @@ class RedisSection(_Section):
     @model_validator(mode="after")
     def _files_need_tls(self) -> "RedisSection":
         if self._files() and self.url and not self.url.get_secret_value().startswith("rediss://"):
-            raise ValueError("redis.ssl_* need a redis.url that begins with rediss://")
+            raise ValueError("redis.ssl_* require a redis.url that begins with rediss://")
         return self
 
     def server(self) -> RedisSettings | None:

@@ -62,7 +62,7 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
         raise
     else:
         asked = request.signal_number
-        why = "all that was there is processed" if asked is None else f"asked by {signal.Signals(asked).name}"
+        why = "everything is processed" if asked is None else f"asked by {signal.Signals(asked).name}"
         _log.info("%s ended: %s", what, why)
     finally:
         for number in handled:
@@ -75,7 +75,7 @@ def _tell_requests(what: str, request: StopRequest, signals: "SimpleQueue[int]")
     while (number := signals.get()) != _NO_MORE:
         request.event.set()
         name = signal.Signals(number).name
-        _log.info("%s is asked to stop by %s; the same signal again ends it at once", what, name)
+        _log.info("%s was asked to stop by %s; the same signal again ends it immediately", what, name)
 
 
 def _tell_failure(what: str, error: BaseException) -> None:

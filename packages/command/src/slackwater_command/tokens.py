@@ -129,7 +129,7 @@ class Gate:
             self._tokens, self.fault = read_tokens(self._path), None
         except CommandConfigError as error:
             self.fault = str(error)
-            _log.warning("the tokens of before stay in force: %s", error)
+            _log.warning("the previous tokens stay in force: %s", error)
 
 
 def _hash(token: str) -> str:

@@ -245,9 +245,9 @@ class _Graph:
         match pipeline.state:
             case PipelineState.FAILED:
                 first, *_ = pipeline.failure.splitlines() or [""]
-                return f"{where} ended: {first}", "mend that, and start it again: docs/runbooks/ended.md"
+                return f"{where} ended: {first}", "correct this and start it again: docs/runbooks/ended.md"
             case PipelineState.VANISHED:
-                text = f"{where} was last heard of {silent} ago and did not say that it ends"
+                text = f"{where} last reported {silent} ago and did not report its end"
                 return text, "start it again with its checkpoint"
             case PipelineState.LEFT:
                 return (f"{where} was stopped", "start it again") if hop.delay_ms else None
@@ -259,12 +259,14 @@ class _Graph:
             began_ms = self._made_ms - pipeline.started_ms
             if began_ms <= _ms(STARTS_WITHIN):
                 return None
-            text = f"{where} has shown nothing since it began {began_ms / 1000:,.1f} s ago"
-            return text, "it reads its source from the beginning; its log says how far it is"
+            text = f"{where} has shown nothing since it started {began_ms / 1000:,.1f} s ago"
+            return text, "it reads its source from the beginning; its log shows the progress"
         if silent_ms > _ms(SILENT_AFTER):
-            why = "it stands still, or one batch takes long"
-            text = f"{where} is behind and has said nothing for {silent}: {why}"
-            return text, "is its machine overloaded, or the process stopped? its log says what it waits for"
+            why = "it has stalled, or one batch takes long"
+            text = f"{where} is behind and has not reported for {silent}: {why}"
+            return text, (
+                "is its machine overloaded, or is the process stopped? its log shows what it is waiting for"
+            )
         if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
             return None
         longest, helps = _longest_part(pipeline)
@@ -280,7 +282,7 @@ class _Graph:
         text = (
             f"the newest cut of source {hop.name} is {hop.delay_ms / 1000:,.1f} s behind what was published"
         )
-        return text, f"slackwater doctor --source {hop.name} says what its sidecar waits for"
+        return text, f"slackwater doctor --source {hop.name} shows what its sidecar is waiting for"
 
 
 def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
@@ -291,36 +293,37 @@ def _waits(writer: PipelineNode, source: SourceNode) -> int | None:
 
 _ARRIVES_LATE = {
     HopKind.CONNECTOR: (
-        "the connector of source {source} wrote the newest commit to Kafka {seconds} s after it was made, by "
+        "the connector of source {source} wrote the newest commit to Kafka {seconds} s after the commit, by "
         "the clocks of database and connector",
-        "look at its lag and its tasks: a large transaction, a snapshot, or a slow broker may hold it up",
+        "check its lag and its tasks: a large transaction, a snapshot, or a slow broker may delay it",
     ),
     HopKind.SIDECAR: (
-        "the sidecar of source {source} made the newest cut {seconds} s after its last transaction was in "
+        "the sidecar of source {source} published the newest cut {seconds} s after its last "
+        "transaction was in "
         "Kafka",
-        "`slackwater doctor --source {source}` says what it waits for",
+        "`slackwater doctor --source {source}` shows what it is waiting for",
     ),
 }
 """Evidence and advice."""
 _PARTS = {
-    "plan": ("planning, which waits for Kafka and Redis", "look at the brokers and Redis"),
+    "plan": ("planning, which waits for Kafka and Redis", "check the brokers and Redis"),
     "read": (
         "reading changes from Kafka",
-        "look at the brokers; more partitions and cores read more at once",
+        "check the brokers; more partitions and cores read more in parallel",
     ),
     "evaluate": (
         "evaluating the stages",
-        "`slackwater explain` shows the stages; more cores evaluate more buckets at once",
+        "`slackwater explain` shows the stages; more cores evaluate more buckets in parallel",
     ),
     "schedule": ("scheduling Spark's tasks", "give Spark's driver more of a core"),
-    "state": ("writing the state", "look at the checkpoint's disk or object store"),
-    "produce": ("writing documents", "look at the brokers, or the database, of the outputs"),
-    "commit": ("committing the output", "look at the brokers, or the database, of the outputs"),
+    "state": ("writing the state", "check the checkpoint's disk or object store"),
+    "produce": ("writing documents", "check the brokers, or the database, of the outputs"),
+    "commit": ("committing the output", "check the brokers, or the database, of the outputs"),
 }
 """What a part of a batch does, and what makes it faster."""
 _SKEWED = 2
 """A task that takes so many times as long as the others has more than its share."""
-_LOOK = "`slackwater topology` shows what it does"
+_LOOK = "`slackwater topology` shows what it is doing"
 
 
 def _longest_part(pipeline: PipelineNode) -> tuple[str, str]:
@@ -353,7 +356,7 @@ def _slowest_stage(pipeline: PipelineNode, work: Sequence[StageWork]) -> tuple[s
             "a few keys have most of the changes: `slackwater state --contents` shows the largest keys; more "
             "cores do not help while one key is in one task"
         )
-    return text, "more cores evaluate more buckets at once (run.parallelism)"
+    return text, "more cores evaluate more buckets in parallel (run.parallelism)"
 
 
 def _ms(duration: timedelta) -> int:

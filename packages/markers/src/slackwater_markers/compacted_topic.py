@@ -177,7 +177,7 @@ class CompactedTopic(Generic[Entry]):
 
     def _note_loss(self, reason: str) -> None:
         if not self._is_losing:
-            _log.warning("a record for Kafka topic %s is lost: %s", self._topic, reason)
+            _log.warning("a record for Kafka topic %s was lost: %s", self._topic, reason)
         self._is_losing = True
 
     def _read_to(self, least_end: int) -> None:

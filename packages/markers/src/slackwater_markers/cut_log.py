@@ -163,13 +163,13 @@ class RecordDecoder:
             slackwater_protocol.UnsupportedVersionError: a newer version wrote it.
         """
         if value is None or not value.startswith(_BEGIN):
-            self._log_passed(log_offset, "it is no record of Slackwater's")
+            self._log_passed(log_offset, "it is not a record of Slackwater")
             return None
         try:
             record = decode_log_record(value)
         except MalformedRecordError as error:
             if log_offset in self.passed:
-                self._log_passed(log_offset, "it is damaged, and an operator decided so")
+                self._log_passed(log_offset, "it is damaged, and an operator decided to skip it")
                 return None
             raise CutLogDamagedError(self._topic, log_offset, error.reason) from error
         if record.source != self._source:
@@ -181,7 +181,7 @@ class RecordDecoder:
         if log_offset > self._told_up_to:
             self._told_up_to = log_offset
             logger.warning(
-                "the record at offset %d of %s is passed over: %s",
+                "skipping the record at offset %d of %s: %s",
                 log_offset,
                 self._topic,
                 reason,

@@ -42,7 +42,7 @@ class PipelineLogUnavailableError(MarkersError):
             operation,
             reason,
             problem=f"{operation} of Kafka topic {topic} failed: {reason}",
-            hint="check that the broker runs, is reachable and permits this topic (docs/topology.md)",
+            hint="check that the broker is running and reachable, and permits this topic (docs/topology.md)",
         )
         self.topic = topic
         self.operation = operation
@@ -64,8 +64,9 @@ class MarkerStoreUnavailableError(MarkersError):
             address,
             reason,
             problem=f"marker store: {operation} failed at Redis {address}: {reason}",
-            hint="check that Redis runs, accepts writes and that address and password are right. Nothing is "
-            "lost: readers use the cut log meanwhile, and the sidecar fills Redis again when it is back",
+            hint="check that Redis is running and accepts writes, and that address and password are "
+            "correct. Nothing is "
+            "lost: readers use the cut log in the meantime, and the sidecar refills Redis when it is back",
         )
         self.operation = operation
         self.address = address
@@ -78,10 +79,12 @@ class MarkerStoreContentError(MarkerStoreUnavailableError):
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(operation, address, reason)
         self.problem = (
-            f"marker store: {operation} at Redis {address} found what no Slackwater wrote: {reason}. Nothing "
-            "is lost: readers use the cut log meanwhile, and a running sidecar replaces it within seconds"
+            f"marker store: {operation} at Redis {address} found data that Slackwater has not "
+            f"written: {reason}. Nothing "
+            "is lost: readers use the cut log in the meantime, and a running sidecar replaces it "
+            "within seconds"
         )
-        self.hint = "see to it that nobody else writes to keys slackwater:*"
+        self.hint = "make sure that nobody else writes to keys slackwater:*"
 
 
 class CutLogError(MarkersError):
@@ -97,7 +100,7 @@ class CutLogUnavailableError(CutLogError):
             topic,
             reason,
             problem=f"cut log: {operation} of Kafka topic {topic} failed: {reason}",
-            hint="check that the broker runs, is reachable and permits this topic",
+            hint="check that the broker is running and reachable, and permits this topic",
         )
         self.operation = operation
         self.topic = topic
@@ -115,7 +118,7 @@ class CutLogTruncatedError(CutLogError):
             problem=f"cut log: {topic} no longer holds offset {wanted_offset}, "
             f"it starts at {earliest_offset}",
             hint="the topic must keep its records at least as long as the data topics (retention.ms=-1, "
-            "cleanup.policy=delete). Whoever needs the missing cuts has to start again from the beginning",
+            "cleanup.policy=delete). Pipelines that need the missing cuts have to start over",
         )
         self.topic = topic
         self.wanted_offset = wanted_offset
@@ -135,8 +138,8 @@ class CutLogReplacedError(CutLogError):
             topic,
             evidence,
             problem=f"cut log: Kafka topic {topic} is not the one that was followed: {evidence}. It was "
-            "deleted and made anew, or is in another cluster",
-            hint="a sidecar that starts on an empty one begins with all that the data topics hold, and "
+            "deleted and recreated, or is in another cluster",
+            hint="a sidecar that starts on an empty one begins with everything in the data topics, and "
             "pipelines start over, with new checkpoints and outputs; if cuts were appended to it already, "
             "delete it first (docs/runbooks/cut-log.md)",
         )
@@ -153,8 +156,9 @@ class CutLogDamagedError(CutLogError):
             log_offset,
             reason,
             problem=f"cut log: the record at offset {log_offset} of Kafka topic {topic} is damaged: {reason}",
-            hint=f"`slackwater source pass-record --offset {log_offset}` lets everybody read on past it; "
-            "docs/runbooks/cut-log.md says what is then lost",
+            hint=f"`slackwater source pass-record --offset {log_offset}` skips it for all sidecars "
+            "and pipelines; "
+            "docs/runbooks/cut-log.md describes what is lost by this",
         )
         self.topic = topic
         self.log_offset = log_offset

@@ -114,6 +114,6 @@ def decoded_lease_record(value: bytes, offset: int, written_ms: int, key: bytes)
     else:
         if lease_record_key(record) == key:
             return record
-        reason = f"its key is {key!r}"
-    _log.warning("the record at offset %d of %s is passed over: %s", offset, LEASES_TOPIC, reason)
+        reason = f"unknown key {key!r}"
+    _log.warning("skipping the record at offset %d of %s: %s", offset, LEASES_TOPIC, reason)
     return None

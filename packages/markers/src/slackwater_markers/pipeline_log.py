@@ -67,6 +67,6 @@ def decoded_entry(value: bytes, offset: int, written_ms: int, key: bytes) -> Pip
     else:
         if pipeline_record_key(record) == key:
             return PipelineEntry(record, offset, written_ms)
-        reason = f"its key is {key!r}"
-    _log.warning("the record at offset %d of %s is passed over: %s", offset, PIPELINES_TOPIC, reason)
+        reason = f"unknown key {key!r}"
+    _log.warning("skipping the record at offset %d of %s: %s", offset, PIPELINES_TOPIC, reason)
     return None

@@ -151,7 +151,7 @@ def _decode_regression(text: bytes) -> RegressionNotice | None:
     found = RegressionNotice(**json.loads(text))
     *numbers, has_snapshot = dataclasses.astuple(found)
     if type(has_snapshot) is not bool or not all(type(n) is int and 0 <= n < 2**64 for n in numbers):
-        raise ValueError(f"{text!r} says of no regression")
+        raise ValueError(f"{text!r} does not describe a regression")
     return found
 
 

@@ -61,7 +61,8 @@ class RegistryInputError(RegistryError):
     """The registry has no schema with this id, or one that is no self-contained Avro."""
 
     hint = (
-        "is this the registry that the connector's converter writes to, was the schema deleted, and is it "
+        "check whether this is the registry of the connector's converter, whether the schema was "
+        "deleted, and whether it is "
         "Avro without references, as Connect's AvroConverter registers it?"
     )
 
@@ -70,7 +71,7 @@ class RegistryRefusedError(RegistryError):
     """The registry does not take a schema."""
 
     hint = (
-        "write to another topic, whose subject is new, or change the subject's compatibility if its readers "
+        "write to another topic with a new subject, or change the subject's compatibility if its readers "
         "can read both"
     )
 
@@ -78,7 +79,7 @@ class RegistryRefusedError(RegistryError):
 class RegistryUnavailableError(RegistryError):
     """The registry does not answer. What is read already is not lost: ask again."""
 
-    hint = "check that the registry runs and that the address is right"
+    hint = "check that the registry is running and that the address is correct"
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:

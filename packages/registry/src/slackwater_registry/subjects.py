@@ -102,7 +102,7 @@ class SubjectRegistry:
             differences = _message(answer)
             if status == http.HTTPStatus.CONFLICT:
                 differences = self._differences(address, subject, body) or differences
-            what = "not taken" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
+            what = "rejected" if status != http.HTTPStatus.CONFLICT else "not compatible with earlier ones"
             problem = f"subject {subject!r}: the schema is {what} (HTTP {status}): {differences}"
             raise RegistryRefusedError(address, None, problem)
         found = answer.get("id") if isinstance(answer, dict) else None

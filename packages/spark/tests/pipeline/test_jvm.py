@@ -25,8 +25,8 @@ from slackwater_spark.pipeline.session import starting_spark
     [
         (0, "exit code 0"),
         (1, "exit code 1"),
-        (-9, "exit code -9, SIGKILL: killed by somebody, or by the kernel because memory ran out"),
-        (137, "exit code 137, SIGKILL: killed by somebody, or by the kernel because memory ran out"),
+        (-9, "exit code -9, SIGKILL: killed, possibly by the kernel because memory ran out"),
+        (137, "exit code 137, SIGKILL: killed, possibly by the kernel because memory ran out"),
         (-11, "exit code -11, SIGSEGV"),
         (143, "exit code 143, SIGTERM"),
         (128, "exit code 128"),
@@ -71,7 +71,7 @@ def start(java: Path, script: str) -> str:
     [
         ("exit 1", "(exit code 1)"),
         ("exit 0", "(exit code 0)"),
-        ("kill -9 $$", "SIGKILL: killed by somebody, or by the kernel because memory ran out)"),
+        ("kill -9 $$", "SIGKILL: killed, possibly by the kernel because memory ran out)"),
         ("kill -TERM $$", "(exit code -15, SIGTERM)"),
     ],
 )

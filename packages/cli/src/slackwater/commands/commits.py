@@ -84,8 +84,8 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
         return
     questions = [flag for flag in (where, lsn, from_lsn, last) if flag is not None]
     if len(questions) > 1 or (follow and (where or lsn)):
-        problem = "of --where, --lsn, --from and --last one can be given"
-        raise CommandConfigError(problem, "--follow goes with --from and --last")
+        problem = "only one of --where, --lsn, --from and --last can be given"
+        raise CommandConfigError(problem, "use --follow with --from or --last")
     place = None if where is None else parse_place(where)
     settings = start_command(ctx)
     timeline = settings.timeline
@@ -130,7 +130,7 @@ def lsn_lines(answer: Answer, asked: CommitPosition) -> Iterator[str]:
     record = answer.commit.record
     if record.commit_lsn != asked.lsn:
         yield (
-            f"no commit record ends at that LSN: this one stands for "
+            f"no commit record ends at that LSN; this one covers "
             f"({format_position(record.previous_lsn)}, {format_position(record.commit_lsn)}]"
         )
     rows = [
@@ -138,7 +138,7 @@ def lsn_lines(answer: Answer, asked: CommitPosition) -> Iterator[str]:
         for topic, partitions in beginnings(record).items()
         for partition, offset in partitions.items()
     ]
-    yield from aligned(rows) or ["it has no documents"]
+    yield from aligned(rows) or ["it contains no documents"]
 
 
 def commit_row(placed: PlacedCommit) -> tuple[str, ...]:
@@ -163,23 +163,28 @@ def commit_row(placed: PlacedCommit) -> tuple[str, ...]:
 
 def _held(answer: Answer, what: str) -> str:
     if answer.commit is None:
-        return f"{what}: not visible yet, nothing that is written reaches it"
+        return f"{what}: not visible yet, because nothing that is written reaches it"
     record = answer.commit.record
     name = f"commit {answer.commit.position} ({record.commit_id})"
     match answer.found:
         case Found.HELD:
             batch = (
-                "" if record.xid is not None else f", which stands for all since {_previous(answer.commit)}"
+                ""
+                if record.xid is not None
+                else f", which covers everything since {_previous(answer.commit)}"
             )
             return f"{what}: in {name}{batch}"
         case Found.NO_DOCUMENT:
-            return f"{what}: no document, but a transaction marker or an aborted record; next is {name}"
+            return (
+                f"{what}: not a document, but a transaction marker or an aborted record; the "
+                f"next commit is {name}"
+            )
         case Found.NO_COMMIT:
-            return f"{what}: no commit record stands for it; next is {name}"
+            return f"{what}: no commit record covers it; the next one is {name}"
         case Found.SWEPT:
-            return f"{what}: its commit record was removed by retention; the oldest that tells is {name}"
+            return f"{what}: its commit record was removed by retention; the oldest remaining one is {name}"
         case _:
-            return f"{what}: before all that the pipeline has written; the first is {name}"
+            return f"{what}: before everything that the pipeline has written; the first commit is {name}"
 
 
 def _previous(placed: PlacedCommit) -> str:

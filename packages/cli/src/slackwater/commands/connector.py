@@ -169,7 +169,7 @@ def _connect_findings(rest: ConnectRest, plan: ConnectorPlan, settings: Settings
     properties = rest.properties(plan.source)
     if properties is None:
         text = f"Kafka Connect has no connector {plan.source}"
-        yield Finding("connector", Verdict.PROBLEM, text, "`slackwater connector apply` makes it")
+        yield Finding("connector", Verdict.PROBLEM, text, "`slackwater connector apply` creates it")
         secret = settings.connect.database_password
         properties = plan.properties(secret.get_secret_value() if secret else "")
     else:
@@ -194,15 +194,15 @@ def _plan(
     Raises:
         CommandInputError: no table, or one that the database has not.
     """
-    source = required(settings.source, "source", "--source", "which source it is to be")
+    source = required(settings.source, "source", "--source", "the source to create")
     if not (tables or schemas):
-        raise click.UsageError("say which tables: --table SCHEMA.TABLE or --schema NAME")
+        raise click.UsageError("specify the tables with --table SCHEMA.TABLE or --schema NAME")
     there = find_tables(connection)
     wanted = [*tables, *(name for name in there if name.partition(".")[0] in schemas)]
     missing = [name for name in tables if name not in there]
     if missing or not wanted:
         what = f"table {missing[0]}" if missing else f"table in schema {', '.join(schemas)}"
-        raise CommandInputError(f"the database has no {what}", "write schema.table, as the database has it")
+        raise CommandInputError(f"the database has no {what}", "write schema.table, as in the database")
     address = conninfo_to_dict(connection.info.dsn)
     host, _, port = (settings.connect.database_host or "").partition(":")
     return ConnectorPlan(

@@ -50,7 +50,7 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
 def delay_lines(delays: Delays) -> list[str]:
     """Writes who is late, and what every view waits for."""
     if not delays.views:
-        return ["no pipeline has registered; each `slackwater run` of this version does"]
+        return ["no pipeline has registered yet; `slackwater run` registers its pipeline"]
     lines = list(_culprit_lines(delays))
     rows = [("view", "delay", "of which")]
     for view in delays.views:
@@ -73,11 +73,11 @@ def delay_lines(delays: Delays) -> list[str]:
 
 def _culprit_lines(delays: Delays) -> Iterator[str]:
     if not delays.culprits:
-        yield "nobody is late"
+        yield "no view is late"
     for culprit in delays.culprits:
         yield culprit.evidence
-        yield f"  makes late  {', '.join(culprit.views)}"
-        yield f"  try         {culprit.advice}"
+        yield f"  delays  {', '.join(culprit.views)}"
+        yield f"  try     {culprit.advice}"
     yield ""
 
 

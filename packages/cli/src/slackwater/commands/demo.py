@@ -139,13 +139,13 @@ def _print_how_to_look(run: "Demo", output: Output) -> None:
     redis, folder = run.stack.redis.url, run.settings.folder
     pids = " ".join(str(program.pid) for program in run.programs)
     output.line("")
-    output.line("Everything is still up. Look into it:")
+    output.line("Everything is still running. To inspect it:")
     output.table(
         [
             ("  the database", f"psql {run.dsn}"),
             ("  the frontier", f"slackwater status --source inv --redis-url {redis}"),
             ("  the page", run.control_plane),
-            ("  who is late", f"slackwater delay --bootstrap {run.bootstrap}"),
+            ("  the delays", f"slackwater delay --bootstrap {run.bootstrap}"),
             ("  the output", f"slackwater dev read {run.topic} --bootstrap {run.bootstrap} --last 5"),
             (
                 "  its commits",
@@ -157,5 +157,5 @@ def _print_how_to_look(run: "Demo", output: Output) -> None:
             ),
         ]
     )
-    output.line("Take it down:")
+    output.line("To stop it:")
     output.line(f"  kill {pids}; slackwater dev down --folder {folder}")

@@ -94,7 +94,7 @@ def status_(ctx: click.Context) -> None:
     settings, output = start_command(ctx), Output()
     status = devstack.status(settings.dev.folder)
     if status is None:
-        output.line(f"no stack was ever started in {settings.dev.folder}; start one with `slackwater dev up`")
+        output.line(f"no stack has been started in {settings.dev.folder}; start one with `slackwater dev up`")
     else:
         output.table(_rows(status))
     ctx.exit(0 if status is not None and status.is_running else 1)
@@ -110,7 +110,7 @@ def down(ctx: click.Context) -> None:
     settings, output = start_command(ctx), Output()
     status = devstack.down(settings.dev.folder)
     if status is None:
-        output.line(f"no stack was ever started in {settings.dev.folder}")
+        output.line(f"no stack has been started in {settings.dev.folder}")
     else:
         output.table(_rows(status))
 
@@ -151,9 +151,9 @@ def _values(status: "StackStatus") -> dict[str, str]:
 def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> Iterator[str]:
     """Says what commands know now, and which one comes next."""
     if is_written:
-        yield f"{DEFAULT_FILE} is written: commands that are started in this folder use these servers"
+        yield f"{DEFAULT_FILE} was written: commands that you start in this folder use these servers"
     else:
-        yield f"{DEFAULT_FILE} is your own and stays as it is; for these servers it needs:"
+        yield f"{DEFAULT_FILE} is your own file and was not changed; for these servers it needs:"
         yield from (f"  {path} = {value}" for path, value in values.items())
     if connects:
         yield "next: slackwater sidecar                  in a terminal of its own"

@@ -100,7 +100,7 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
     if facts.without_topic:
         yield (
             "without topic",
-            f"{', '.join(facts.without_topic)}: empty until the connector writes a first row; is a table "
+            f"{', '.join(facts.without_topic)}: empty until the connector writes a first row; if a table is "
             "partitioned, its publication needs publish_via_partition_root",
         )
     yield "open", f"{len(facts.open)} transactions for longer than the threshold"
@@ -112,7 +112,7 @@ def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
     lsn = transaction.commit_lsn
     since = from_epoch_ms(transaction.since_ms)
     at = f"commit {format_position(lsn)}" if lsn else "END not read"
-    lines = [f"transaction {transaction.xid}: {at}, waited for since {since:%Y-%m-%d %H:%M:%S} UTC"]
+    lines = [f"transaction {transaction.xid}: {at}, incomplete since {since:%Y-%m-%d %H:%M:%S} UTC"]
     tables = sorted({*transaction.expected, *transaction.received})
     rows = [("  table", "received", "expected")]
     rows += [

@@ -66,7 +66,7 @@ def explain(
     what is computed only once.
     """
     if (pipeline is None) != sharing:
-        raise click.UsageError("give the folder of a pipeline, or --sharing")
+        raise click.UsageError("specify the folder of a pipeline, or --sharing")
     output = Output()
     if pipeline is None:
         kafka = kafka_settings(start_command(ctx), "where pipelines register")
@@ -82,7 +82,7 @@ def explain(
     from slackwater_spark.pipeline import load_pipeline
 
     if source is not None:
-        raise click.UsageError("--source goes with --sharing")
+        raise click.UsageError("--source can only be used with --sharing")
     run, folder = start_command(ctx).run, pipeline_folder(pipeline)
     definition = load_pipeline(folder)
     sizes = None if run.checkpoint is None else _state_bytes(run, definition.revision, folder)
@@ -109,19 +109,24 @@ def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]
     checkpoint = Checkpoint(revision_checkpoint(run.checkpoint or "", revision), run.spark_conf)
     found = find_state(checkpoint.store)
     if not found.is_of(load_pipeline(folder).plan):
-        hint = "give the checkpoint of this pipeline as it is now"
-        raise CommandConfigError(f"checkpoint {checkpoint.store.address} has the state of other views", hint)
+        hint = "specify the checkpoint of the current version of this pipeline"
+        raise CommandConfigError(
+            f"checkpoint {checkpoint.store.address} contains the state of different views", hint
+        )
     return found.state.stage_bytes()
 
 
 def sharing_lines(found: Sharing) -> Iterator[str]:
     """Writes what several pipelines have in common, for people."""
     if not found.equal:
-        yield "no two pipelines have a stage in common; revisions of one are not compared"
+        yield "no two pipelines have a stage in common; revisions of the same pipeline are not compared"
     for each in found.equal:
         yield from _equal_lines(each)
     for name in found.unknown:
-        yield f"not compared: {name} does not say what its stages compute (an older version, or Python)"
+        yield (
+            f"not compared: {name}, which has not registered what its stages compute (an older "
+            "version, or Python)"
+        )
 
 
 def _equal_lines(each: EqualStages) -> Iterator[str]:

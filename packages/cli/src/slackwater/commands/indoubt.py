@@ -15,7 +15,7 @@ from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_
 from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
 
 _HEAD = ("prepared transaction", "sender", "since", "database", "Kafka")
-_FOREIGN = "no sender's: its owner decides"
+_FOREIGN = "not from a sender: its owner has to decide"
 _COMMITTED, _NOT_COMMITTED = "has committed it", "has not committed it"
 
 
@@ -94,7 +94,7 @@ def resolve_(ctx: click.Context, senders: tuple[str, ...], is_all: bool) -> None
       slackwater indoubt resolve --all
     """
     if bool(senders) == is_all:
-        raise CommandConfigError("say whose transactions to decide", "give --sender NAME, or --all")
+        raise CommandConfigError("no sender was specified", "use --sender NAME or --all")
     settings = start_command(ctx)
     kafka = kafka_settings(settings, "of the messages")
     with connected(settings, "whose transactions to decide", "deciding", autocommit=True) as database:
@@ -103,7 +103,7 @@ def resolve_(ctx: click.Context, senders: tuple[str, ...], is_all: bool) -> None
             for gid, outcome in outcomes.items():
                 click.echo(f"{gid}: {outcome}")
             if not outcomes:
-                click.echo(f"{sender}: nothing was left prepared in this database")
+                click.echo(f"{sender}: no prepared transaction in this database")
 
 
 def _senders(database: Database) -> Sequence[str]:
@@ -115,7 +115,7 @@ def _told(kafka: KafkaSettings | None, each: PreparedTransaction) -> str:
     if each.sender is None:
         return _FOREIGN
     if kafka is None:
-        return "was not asked: give --bootstrap"
+        return "was not queried: specify --bootstrap"
     try:
         is_done = is_committed(kafka, each.sender, each.gid)
     except MessagingError as error:

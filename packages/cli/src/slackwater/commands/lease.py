@@ -111,7 +111,7 @@ def end(ctx: click.Context, lease_id: str) -> None:
     kafka = kafka_settings(start_command(ctx), "where leases are kept")
     with open_leases(kafka) as log:
         if not end_lease(log, lease_id):
-            hint = "`slackwater lease list` shows those that are not over"
+            hint = "`slackwater lease list` shows the active leases"
             raise CommandInputError(f"there is no lease {lease_id!r}", hint)
     Output().line(f"ended: {lease_id}")
 
@@ -119,7 +119,7 @@ def end(ctx: click.Context, lease_id: str) -> None:
 def lease_lines(leases: list[LeaseStanding], now_ms: int) -> list[str]:
     """Writes a line per lease, below a heading; a second one for each pipeline that does not hold it."""
     if not leases:
-        return ["no leases; `slackwater read --level repeatable` takes one"]
+        return ["no active leases; `slackwater read --level repeatable` takes one"]
     rows = [("lease", "state", "source", "commit", "ends in", "pipelines", "holder")]
     notes = []
     for each in leases:

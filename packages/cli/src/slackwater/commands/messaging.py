@@ -115,8 +115,10 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
         start=_moment(since, now), end=_moment(until, now), late_after=timedelta(seconds=late_after)
     )
     if window.start >= window.end:
-        problem = f"the window ends before it begins: {window.start:%F %T} to {window.end:%F %T}"
-        raise CommandConfigError(problem, "--since has to be before --until; both default to a time ago")
+        problem = f"the window ends before it starts: {window.start:%F %T} to {window.end:%F %T}"
+        raise CommandConfigError(
+            problem, "--since has to be before --until; both have defaults relative to now"
+        )
     kafka, output = kafka_settings(settings, "where the messages go"), Output()
     with connected(settings, "whose messages to compare", "asking for messages") as database:
         report = audit_messages(

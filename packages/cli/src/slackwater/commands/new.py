@@ -34,7 +34,7 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
     """
     settings, output = start_command(ctx), Output()
     if folder.is_dir() and any(folder.iterdir()):
-        raise CommandInputError(f"{folder} is not empty", "name a folder that does not exist yet")
+        raise CommandInputError(f"{folder} is not empty", "choose a folder that does not exist yet")
     files = pipeline_files(name or folder.resolve().name, settings.source or "inv", version("slackwater"))
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

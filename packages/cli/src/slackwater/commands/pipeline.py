@@ -64,7 +64,7 @@ def list_pipelines(ctx: click.Context, source: str | None, as_json: bool) -> Non
         return
     output = Output()
     if not found:
-        output.line("no pipeline has registered; each `slackwater run` does")
+        output.line("no pipeline has registered yet; `slackwater run` registers its pipeline")
     else:
         output.table(pipeline_rows(found, now_ms))
 

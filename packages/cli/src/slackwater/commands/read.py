@@ -178,14 +178,14 @@ def _check_options(lsn: str | None, lease_id: str | None, *, latest: bool, level
     ]
     if len(given) > 1:
         raise CommandConfigError(
-            f"of {' and '.join(given)} one can be given", "each says which commit is read"
+            f"only one of {' and '.join(given)} can be given", "each of them determines the commit"
         )
     if level is ReadLevel.UNCOMMITTED and (lsn is not None or lease_id is not None):
         raise CommandConfigError(
-            f"with {given[0]} all views are of that commit", f"leave --level {level} out"
+            f"with {given[0]} all views are read as of that commit", f"omit --level {level}"
         )
     if level is ReadLevel.REPEATABLE and lsn is not None:
-        hint = "leave one of the two out: a state of the past is kept by nobody for you"
+        hint = "omit one of the two: earlier states cannot be leased"
         raise CommandConfigError(
             "--level repeatable takes a lease on the newest common commit, not on --lsn", hint
         )
@@ -195,14 +195,14 @@ def _switched(settings: Settings, pipeline: NamedPipeline) -> NamedPipeline:
     """Returns the revision of a pipeline that readers were switched to."""
     if pipeline.views or pipeline.kind == "postgres":
         raise CommandConfigError(
-            f"--switched does not fit {pipeline.name!r}",
-            "it is for topics and lakes, given by --pipeline NAME; in PostgreSQL readers ask their views",
+            f"--switched cannot be used for {pipeline.name!r}",
+            "use it for topics and lakes, with --pipeline NAME; in PostgreSQL, readers query their views",
         )
     found = read_by(settings, pipeline.name, pipeline.kind)
     if not found:
         raise CommandInputError(
-            f"nothing says which revision of pipeline {pipeline.name!r} readers read",
-            f"say it once: slackwater revise switch {pipeline.name} --to 1",
+            f"readers of pipeline {pipeline.name!r} have not been switched to a revision yet",
+            f"do this once: slackwater revise switch {pipeline.name} --to 1",
         )
     return replace(pipeline, name=next(iter(found.values())))
 
@@ -211,8 +211,8 @@ def _check_scope(pipelines: Sequence[NamedPipeline]) -> None:
     for each in pipelines:
         if not each.is_of_one_commit:
             raise CommandInputError(
-                f'pipeline {each.name!r} has scope "aggregate": each document is of a commit of its own',
-                "no commit shows them together; docs/scope.md says more",
+                f'pipeline {each.name!r} has scope "aggregate": each document shows a commit of its own',
+                "there is no commit that all of them show; see docs/scope.md",
             )
 
 

@@ -373,7 +373,10 @@ def rollout(
         entries, now_ms = log.read(), epoch_ms(SystemClock().now())
     older = max((n for n in registered_revisions(entries, now_ms, pipeline) if n < revision), default=None)
     if older is None:
-        hint = f"there is nothing to compare it with: slackwater revise switch {pipeline} --to {revision}"
+        hint = (
+            "there is no earlier revision to compare with; use: slackwater revise switch "
+            f"{pipeline} --to {revision}"
+        )
         raise CommandInputError(f"pipeline {pipeline!r} has no revision before {revision}", hint)
     pair = revision_pair(entries, now_ms, pipeline, (older, revision), partial(follow_one_database, kafka))
     limit = timedelta(seconds=timeout)
@@ -381,11 +384,11 @@ def rollout(
     show_comparison(output, pair, found)
     if not yes and not all(each.is_equal for _, each in found.values()):
         if not sys.stdin.isatty():
-            hint = (
-                f"look at them; to switch all the same: slackwater revise switch {pipeline} --to {revision}"
+            hint = f"inspect them; to switch anyway: slackwater revise switch {pipeline} --to {revision}"
+            raise CommandInputError(
+                f"documents of {pair.new.pipeline} differ; readers were not switched", hint
             )
-            raise CommandInputError(f"documents of {pair.new.pipeline} differ; not switched", hint)
-        click.confirm(f"documents differ; let readers read {pair.new.pipeline}?", abort=True)
+        click.confirm(f"documents differ; switch readers to {pair.new.pipeline} anyway?", abort=True)
     options = [f"--schema {schema}"] if schema else []
     ctx.invoke(
         switch,
@@ -396,7 +399,7 @@ def rollout(
         timeout=timeout,
     )
     back = " ".join(["slackwater revise switch", pipeline, f"--to {older}", *options])
-    output.line(f"to take it back, leave {pair.old.pipeline} running: {back}")
+    output.line(f"to switch back, keep {pair.old.pipeline} running and use: {back}")
 
 
 def follow_catch_up(
@@ -424,14 +427,14 @@ def follow_catch_up(
         known = {e.revision: e for e in revision_status(pictures[0], pictures[-1], pipeline, {})}
         found = known.get(revision)
         if found is None:
-            output.progress(f"waiting for somebody to run {pipeline} with revision = {revision}")
+            output.progress(f"waiting until {pipeline} runs with revision = {revision}")
         elif found.state is PipelineState.FAILED:
             raise CommandInputError(
-                f"pipeline {found.pipeline!r} does not run: {found.state}",
-                "`slackwater topology` says why; start it, and ask again",
+                f"pipeline {found.pipeline!r} is not running: {found.state}",
+                "`slackwater topology` shows why; start it, and run this command again",
             )
         elif found.state is not PipelineState.RUNNING:
-            output.progress(f"waiting for somebody to start {found.pipeline} again: it has {found.state}")
+            output.progress(f"waiting until {found.pipeline} is started again: its state is {found.state}")
         elif found.progress is Progress.UP_TO_DATE or (
             found.behind_ms is not None and found.behind_ms <= _CAUGHT_UP_MS
         ):
@@ -439,7 +442,7 @@ def follow_catch_up(
             return
         else:
             behind, left = _seconds(found.behind_ms), _seconds(found.caught_up_in_ms)
-            output.progress(f"{found.pipeline} is {behind} behind, will have caught up in {left}")
+            output.progress(f"{found.pipeline} is {behind} behind and will catch up in about {left}")
         wait(1)
 
 
@@ -488,7 +491,7 @@ def _wanted(pair: RevisionPair, views: Sequence[str], keys: Mapping[str, object]
     for view in (*views, *keys):
         if view not in pair.views:
             raise CommandInputError(
-                f"view {view!r} is not in both of {pair.old.pipeline} and {pair.new.pipeline}",
+                f"view {view!r} is not in both {pair.old.pipeline} and {pair.new.pipeline}",
                 f"both have {', '.join(pair.views) or 'no view'}",
             )
     if not views:

@@ -81,14 +81,14 @@ def pull(
     [postgres]) rather than with a flag.
     """
     if not (tables or schemas or is_all):
-        raise click.UsageError("say which tables: --table SCHEMA.TABLE, --schema NAME or --all")
+        raise click.UsageError("specify the tables with --table SCHEMA.TABLE, --schema NAME or --all")
     with _database(ctx) as connection:
         found = find_tables(connection, None if is_all else schemas) if is_all or schemas else ()
         wanted = tuple(dict.fromkeys((*tables, *found)))
         empty = [name for name in schemas if not any(table.startswith(f"{name}.") for table in found)]
         if empty or not wanted:
             where = f"in schema {empty[0]}" if empty else "in the database"
-            raise CommandInputError(f"there is no table {where}", "--all names the tables of all schemas")
+            raise CommandInputError(f"there is no table {where}", "--all selects the tables of all schemas")
         text = pull_schema(connection, wanted)
     _write(text, len(wanted), output)
 
@@ -116,7 +116,7 @@ def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
     tables = output_tables(load_pipeline(folder))
     if not tables:
         raise CommandInputError(
-            f"{folder}: no output is a table to its readers", 'write format = "debezium" into its [output]'
+            f"{folder}: no output can be read as a table", 'set format = "debezium" in its [output]'
         )
     _write("\n".join(tables), len(tables), output)
 
@@ -228,7 +228,7 @@ def affected(found: Sequence[Difference]) -> tuple[str, ...]:
 def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) -> Iterator[str]:
     """Writes the differences as a table, and what to do."""
     if not found:
-        yield f"{pipeline}: the declared tables are those of the database"
+        yield f"{pipeline}: the declared tables match the database"
         return
     rows = [("table", "", "declared", "in the database", "affects")]
     rows += [
@@ -241,13 +241,16 @@ def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) 
             yield f"{pipeline}: {each.table} is partitioned: {PARTITIONS_APART}."
     views = affected(found)
     if not views:
-        yield f"{pipeline}: no view uses what differs; it goes on as it is"
+        yield f"{pipeline}: no view uses what differs, so the pipeline continues unchanged"
         return
-    yield f"{pipeline}: affected: {', '.join(views)}. Such a view stops at the first row that contradicts it."
     yield (
-        "What to do: adapt the views, write the tables anew (`slackwater schema pull`), and set "
+        f"{pipeline}: affected: {', '.join(views)}. Such a view stops at the first row that "
+        "contradicts its declaration."
+    )
+    yield (
+        "What to do: adapt the views, regenerate schema.sql (`slackwater schema pull`), and set "
         f"`revision = {revision + 1}` in pipeline.toml: the new revision starts at the beginning of the "
-        "topics, so these must hold no row of the old form that contradicts the new one (else take a new "
+        "topics, so they must not contain old rows that contradict the new schema (otherwise take a new "
         "snapshot into new topics)."
     )
 

@@ -44,10 +44,10 @@ def snapshots(ctx: click.Context, source: str | None, as_json: bool) -> None:
 def snapshot_lines(found: tuple[SourceSnapshot, ...]) -> list[str]:
     """Writes each source with its newest snapshot, and a line for each pipeline."""
     if not found:
-        return ["no source has a barrier yet: sidecars name one a second while rows change"]
+        return ["no source has a barrier yet; sidecars create one per second while rows change"]
     lines: list[str] = []
     for each in found:
-        at = "none that is known" if each.snapshot is None else f"{each.snapshot} on timeline {each.timeline}"
+        at = "no known commit" if each.snapshot is None else f"{each.snapshot} on timeline {each.timeline}"
         lines += ["", f"source {each.source}: newest barrier {each.newest_barrier}; all pipelines show {at}"]
         rows = [("  pipeline", "state", "processed", "committed", "")]
         rows += [
@@ -56,7 +56,7 @@ def snapshot_lines(found: tuple[SourceSnapshot, ...]) -> list[str]:
                 standing.state,
                 standing.processed or "-",
                 standing.committed or "-",
-                "the others wait for it" if standing.is_waited_for else "",
+                "the others are waiting for it" if standing.is_waited_for else "",
             )
             for standing in each.pipelines
         ]

@@ -96,7 +96,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
         plan = plan_skip(facts, lsn)
         for line in plan.lines():
             output.line(line)
-        _confirm("Let them pass?", yes=yes)
+        _confirm("Skip them?", yes=yes)
         _record(sources, plan.decision(epoch_ms(sources.clock.now()), _who(), reason), output)
 
 
@@ -150,7 +150,7 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
     output = Output()
     with _opened(ctx) as sources:
         output.line(f"damaged: {damage_at(sources.log, offset).reason}")
-        _confirm("Read on past it?", yes=yes)
+        _confirm("Skip it?", yes=yes)
         decision = PassDecision(
             source=sources.topics.source,
             log_offset=offset,
@@ -171,7 +171,7 @@ def _opened(ctx: click.Context) -> Iterator[Sources]:
 
 def _record(sources: Sources, decision: Decision, output: Output) -> None:
     (offset,) = sources.log.append_records([decision])
-    output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars obey within a second.")
+    output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars apply it within a second.")
 
 
 def _confirm(question: str, *, yes: bool) -> None:

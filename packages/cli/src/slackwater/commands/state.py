@@ -117,9 +117,7 @@ class _Target:
             CommandInputError: Nobody has said.
         """
         if self.buckets is None:
-            raise self._error(
-                "nobody has noted how many buckets its stages have", "let the pipeline run once"
-            )
+            raise self._error("its number of buckets has not been recorded yet", "run the pipeline once")
         return self.buckets
 
     def known_plan(self) -> EnginePlan:
@@ -129,8 +127,8 @@ class _Target:
             CommandInputError: Only the checkpoint was named.
         """
         if self.plan is None:
-            problem = "only the pipeline's views say what its rows mean"
-            raise self._error(problem, "name the pipeline's folder, and the checkpoint with --checkpoint")
+            problem = "only the pipeline's views define what its rows mean"
+            raise self._error(problem, "specify the pipeline's folder, and the checkpoint with --checkpoint")
         return self.plan
 
     def key(self, text: str) -> Mapping[str, Any]:
@@ -204,7 +202,7 @@ def _shown_state(found: FoundState) -> str:
     what = f"state after batch {state.batch_id}{at}"
     if found.is_true:
         return what
-    return f"{what}, which was prepared; whether it became visible is known to the output alone"
+    return f"{what}, which was prepared; only the output knows whether it became visible"
 
 
 def _shown_manifests(report: StateReport) -> str:
@@ -213,8 +211,8 @@ def _shown_manifests(report: StateReport) -> str:
     if beyond <= 0:
         return f"{len(report.manifests):,} manifests"
     return (
-        f"{len(report.manifests):,} manifests, the newest of batch {newest}: whether that became visible is "
-        "known to the output alone"
+        f"{len(report.manifests):,} manifests, the newest of batch {newest}: only the output knows "
+        "whether that became visible"
     )
 
 
@@ -304,7 +302,7 @@ def _bucket_facts(bucket: BucketState) -> dict[str, Any]:
 def key_lines(found: Sequence[KeptRows]) -> list[str]:
     """Writes what is kept under a key, for people."""
     if not found:
-        return ["nothing is kept under this key"]
+        return ["nothing is kept for this key"]
     lines = []
     for each in found:
         lines.append(f"stage {each.stage}, bucket {each.bucket}")

@@ -131,7 +131,7 @@ def _status(store: MarkerStore, source: str, timeline: int) -> tuple[FrontierSta
 def _pipelines(settings: Settings, source: str, now: datetime) -> tuple[Sequence[PipelineNode] | None, str]:
     """Returns the pipelines of the source, or why they are not known."""
     if settings.kafka.bootstrap is None:
-        return None, "pipelines: not shown, since --bootstrap is not given"
+        return None, "pipelines: not shown, because --bootstrap is not set"
     try:
         topology = read_topology(kafka_settings(settings, "where pipelines register"), epoch_ms(now), source)
     except MarkersError as error:
@@ -155,7 +155,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
     newest = store.newest(source, timeline)
     if status is None and newest is None:
         return [
-            f"source {source}: nothing known; no sidecar has reported to this Redis.",
+            f"source {source}: unknown; no sidecar has reported to this Redis.",
             f"Start one: slackwater sidecar --source {source} --bootstrap HOST:PORT --redis-url …",
         ]
     rows = [("source", f"{source}, timeline {timeline}")]
@@ -186,7 +186,7 @@ def _open(transactions: list[OpenTransaction], now: datetime) -> list[str]:
     for transaction in transactions:
         events = ", ".join(_counts(transaction.received, transaction.expected)) or "-"
         rows.append((f"xid {transaction.xid}", _ago(transaction.since_ms, now), events, transaction.hint))
-    return [*aligned(rows), "`slackwater doctor` says why and what helps"]
+    return [*aligned(rows), "`slackwater doctor` shows the cause and the remedy"]
 
 
 def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterator[str]:

@@ -90,8 +90,8 @@ def topic_of(name: str, views: Sequence[RegisteredView], topics: Collection[str]
     """
     published = sorted({each.output for each in views if each.name == name and each.kind == _KAFKA})
     if len(published) > 1:
-        hint = f"give a topic: {', '.join(published)}"
-        raise CommandInputError(f"several pipelines publish a view {name}", hint)
+        hint = f"specify a topic: {', '.join(published)}"
+        raise CommandInputError(f"several pipelines publish a view named {name}", hint)
     if published or name in topics:
         return published[0] if published else name
     elsewhere = [each.kind for each in views if name in (each.name, each.output)]
@@ -102,7 +102,7 @@ def topic_of(name: str, views: Sequence[RegisteredView], topics: Collection[str]
     hint = (
         f"did you mean {' or '.join(meant)}?" if meant else "`slackwater topology` lists pipelines and views"
     )
-    raise CommandInputError(f"no pipeline publishes a view {name}, and there is no such topic", hint)
+    raise CommandInputError(f"no pipeline publishes a view named {name}, and no topic has this name", hint)
 
 
 def commit_lines(

@@ -70,8 +70,8 @@ def _run(folder: Path) -> "Iterator[tuple[ViewCase, str]]":
     test = ViewTest(folder)
     files = case_files(folder)
     if not files:
-        hint = "docs/packages.md shows how a test is written"
-        raise CommandInputError(f"{folder / 'tests'} has no test: no file .yaml, .yml or .json", hint)
+        hint = "docs/packages.md describes how to write tests"
+        raise CommandInputError(f"{folder / 'tests'} contains no tests (no .yaml, .yml or .json file)", hint)
     for case in (case for path in files for case in read_cases(path)):
         problem = ""
         try:

@@ -28,4 +28,4 @@ def token(name: str, role: str) -> None:
     """
     made, entry = new_token(name, Role(role))
     click.echo(entry)
-    click.echo(f"the token of {name}, which is shown only now: {made}", err=True)
+    click.echo(f"the token of {name}, which is not shown again: {made}", err=True)

@@ -41,7 +41,7 @@ def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool
     For details see docs/topology.md.
     """
     if as_json and as_dot:
-        raise click.UsageError("--json and --dot: give one of them")
+        raise click.UsageError("only one of --json and --dot can be given")
     kafka = kafka_settings(start_command(ctx), "where pipelines register")
     found = read_topology(kafka, epoch_ms(SystemClock().now()), source)
     if as_json:

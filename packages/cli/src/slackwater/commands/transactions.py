@@ -15,7 +15,7 @@ from slackwater_command.invocation import Command, setting, start_command
 from slackwater_command.output import Output, ago
 from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
 
-_HEAD = ("partition", "readers stand at", "held back", "open since", "written by")
+_HEAD = ("partition", "readers blocked at", "held back", "open since", "written by")
 
 
 @click.group()
@@ -102,7 +102,7 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
             "(abort); see docs/runbooks/readers-stand-still.md"
         )
         raise CommandInputError(
-            f"transactions that pipeline {name!r} has not begun are open: {', '.join(foreign)}", hint
+            f"open transactions that were not started by pipeline {name!r}: {', '.join(foreign)}", hint
         )
 
 
@@ -113,7 +113,7 @@ def _find(kafka: KafkaSettings, pipeline: str) -> list[OpenTransaction]:
 def _show(found: Sequence[OpenTransaction]) -> None:
     output = Output()
     if not found:
-        output.line("no transaction is open: readers see all that was committed")
+        output.line("no transaction is open: readers see everything that was committed")
         return
     output.table([_HEAD, *map(_row, found)])
 
@@ -121,5 +121,5 @@ def _show(found: Sequence[OpenTransaction]) -> None:
 def _row(each: OpenTransaction) -> tuple[str, ...]:
     now_ms = epoch_ms(SystemClock().now())
     since = ago(each.since_ms, now_ms)
-    writer = f"pipeline {each.pipeline}" if each.pipeline else "a producer that is no pipeline"
+    writer = f"pipeline {each.pipeline}" if each.pipeline else "a producer that is not a pipeline"
     return f"{each.topic}/{each.partition}", str(each.stable), str(each.lag), since, writer

@@ -159,7 +159,7 @@ ROUTES = (
     ),
     Answered(
         path="/sources/{source}",
-        summary="What the doctor says of a source: frontier, open transactions, findings. Takes seconds",
+        summary="The doctor's findings for a source, its frontier and open transactions. Takes seconds",
         answer=SourceReport,
         name="source",
     ),
@@ -172,13 +172,13 @@ ROUTES = (
     Answered(path="/pipelines/{pipeline:path}", summary="One pipeline", answer=PipelineNode, name="pipeline"),
     Answered(
         path="/delays",
-        summary="How late each view is, by hop, and whose fault it is",
+        summary="How late each view is, by hop, and which component delays it",
         answer=Delays,
         name="delays",
     ),
     Answered(
         path="/delays/history/{pipeline:path}",
-        summary="How late the views of a pipeline were in the last hours, as far as this process has seen it",
+        summary="How late the views of a pipeline were in the last hours, as recorded by this process",
         answer=DelayCourse,
         name="delay_history",
     ),
@@ -190,13 +190,13 @@ ROUTES = (
     ),
     Answered(
         path="/snapshots",
-        summary="At which commit all pipelines of a source can be read together, and who is waited for",
+        summary="The commit at which all pipelines of a source can be read together, and which one is behind",
         answer=tuple[SourceSnapshot, ...],
         name="snapshots",
     ),
     Answered(
         path="/leases",
-        summary="The leases of readers that are not over, and whether their pipelines hold them",
+        summary="The active leases of readers, and whether their pipelines hold them",
         answer=tuple[LeaseStanding, ...],
         name="leases",
     ),
@@ -210,7 +210,7 @@ ROUTES = (
     ),
     Answered(
         path="/sources/{source}/decisions",
-        summary="Decide about a source: skip transactions, or begin a new timeline",
+        summary="Make a decision for a source: skip transactions, or begin a new timeline",
         answer=DecisionAnswer,
         name="decide",
         body=DecisionRequest,
@@ -218,13 +218,13 @@ ROUTES = (
     ),
     Answered(
         path="/revisions/{pipeline}",
-        summary="The revisions of a pipeline, how far they are, and which one readers read",
+        summary="The revisions of a pipeline, their progress, and which one readers read",
         answer=tuple[RevisionStatus, ...],
         name="revisions",
     ),
     Answered(
         path="/revisions/{pipeline}/switch",
-        summary="Let readers of a pipeline read another revision",
+        summary="Switch readers of a pipeline to another revision",
         answer=SwitchAnswer,
         name="switch",
         body=SwitchRequest,
@@ -465,7 +465,7 @@ def _refused(client: Client, role: Role, *, has_tokens: bool) -> Response | None
         hint = (
             "use the token of an operator"
             if has_tokens
-            else "set control.tokens to a file of tokens; without one nobody may decide over HTTP"
+            else "set control.tokens to a file of tokens; without it, no decisions can be made over HTTP"
         )
         return _problem(HTTPStatus.FORBIDDEN, f"this needs the role {role}", hint)
     return None
@@ -515,7 +515,7 @@ class _Guarded:
             response = _problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too many requests",
-                "ask less often: control.requests_per_second",
+                "send fewer requests, or raise control.requests_per_second",
             )
             response.headers["Retry-After"] = str(int(wait) + 1)
             await response(scope, receive, send)
@@ -551,7 +551,7 @@ async def _http_problem(_: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     _log.error("a request for %s failed", request.url.path, exc_info=error)
-    return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the control plane has a fault; its log says which")
+    return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error of the control plane; see its log")
 
 
 def _read_page() -> Mapping[str, tuple[str, bytes]]:
@@ -571,8 +571,6 @@ async def _page(request: Request) -> Response:
     """Serves the page and its assets."""
     name = request.path_params["path"] or "index.html"
     if name not in _PAGE:
-        return _problem(
-            HTTPStatus.NOT_FOUND, f"there is nothing at /{name}", "the page is at /, the API at /api/v1"
-        )
+        return _problem(HTTPStatus.NOT_FOUND, f"no page at /{name}", "the page is at /, the API at /api/v1")
     kind, body = _PAGE[name]
     return _response(HTTPStatus.OK, body, request, kind)

@@ -306,5 +306,5 @@ def _position(text: str) -> int:
         return parse_position(text)
     except MalformedRecordError as error:
         raise CommandInputError(
-            f"to_lsn: {error.reason}", "name the commit LSN of an open transaction"
+            f"to_lsn: {error.reason}", "use the commit LSN of an open transaction"
         ) from error

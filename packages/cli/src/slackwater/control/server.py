@@ -118,15 +118,15 @@ def check_control(control: ControlSection) -> None:
     """
     Gate(control.tokens)
     if (control.certificate is None) != (control.key is None):
-        problem = "control.certificate and control.key need each other, and one is missing"
-        raise CommandConfigError(problem, "give both, or none for HTTP without TLS")
+        problem = "control.certificate and control.key must be set together, and one is missing"
+        raise CommandConfigError(problem, "set both, or neither for HTTP without TLS")
     if control.client_ca is not None and control.certificate is None:
-        problem = "control.client_ca asks clients for certificates, which needs TLS"
-        raise CommandConfigError(problem, "set control.certificate and control.key, too")
+        problem = "control.client_ca requires client certificates, which need TLS"
+        raise CommandConfigError(problem, "also set control.certificate and control.key")
     host = _address(control)[0]
     if control.tokens is None and control.client_ca is None and not is_loopback(host):
         raise CommandConfigError(
-            f"control.listen is {control.listen}: other machines could read everything",
+            f"control.listen is {control.listen}, so other machines could read everything",
             "listen on 127.0.0.1, or set control.tokens (see `slackwater token`) or control.client_ca",
         )
 
@@ -144,7 +144,7 @@ def _listening(control: ControlSection) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        hint = "set control.listen to host:port of this machine, port 0 for any free one"
+        hint = "set control.listen to host:port of this machine, port 0 for any free port"
         raise CommandConfigError(
             f"the control plane cannot listen at {control.listen}: {error}", hint
         ) from error

@@ -60,15 +60,15 @@ def answers(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str], cl
         clock: The time.
     """
     topology = read_topology(kafka, epoch_ms(clock.now()))
-    yield from _titled("How are they related?  (slackwater topology)", topology_lines(topology))
+    yield from _titled("How is everything connected?  (slackwater topology)", topology_lines(topology))
     snapshots = snapshot_lines(read_snapshots(kafka, topology))
     yield from _titled("What does a consistent query see?  (slackwater snapshots)", snapshots)
     delays = delay_lines(measure_delays(topology))
-    yield from _titled("How late is each view, and whose fault is it?  (slackwater delay)", delays)
+    yield from _titled("How late is each view, and which component delays it?  (slackwater delay)", delays)
     compared = [_compared(kafka, old, new)]
     yield from _titled("How is data revised?  (slackwater revise compare)", compared)
     twice = list(sharing_lines(find_equal_stages(topology)))
-    yield from _titled("What is computed twice?  (slackwater explain --sharing)", twice)
+    yield from _titled("What is computed more than once?  (slackwater explain --sharing)", twice)
 
 
 def _compared(kafka: KafkaSettings, old: tuple[str, str], new: tuple[str, str]) -> str:

@@ -163,7 +163,7 @@ class Demo:
         self.stack.start()
         create_tables(self.dsn, self._workload)
         write_first(self.dsn, self._workload)
-        self._output.progress("starting Connect with Debezium: snapshot of the rows that are there")
+        self._output.progress("starting Connect with Debezium: snapshot of the existing rows")
         self.stack.start_connector(TABLES)
         self.stack.wait_until_streaming()
 
@@ -252,7 +252,7 @@ class Demo:
         self._output.progress("waiting until the next revision shows what the pipeline shows")
         shown = newest_lsn(kafka, definition.name)
         self._await("last commit", shown, START_TIMEOUT, lambda: newest_lsn(kafka, name), "the next revision")
-        self._output.progress("asking the control plane")
+        self._output.progress("querying the control plane")
         self.answers = list(answers(kafka, (definition.name, self._topic), (name, topic), self._clock))
 
     def _await_last_commit(self, visible: Visibility) -> ConsumerReport:

@@ -10,7 +10,7 @@ from slackwater_sidecar import describe_open
 
 _LISTED = 12
 _ANY_COMMIT = (
-    "any later commit shows them; an idle database needs one now and then: heartbeat.interval.ms with "
+    "any later commit shows them; an idle database needs regular commits: heartbeat.interval.ms with "
     "heartbeat.action.query"
 )
 
@@ -28,7 +28,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
         yield Finding(
             cause=Cause.KAFKA_AWAY,
             what=facts.kafka_error,
-            advice=("check brokers, address and permissions; nothing can be said of the topics meanwhile",),
+            advice=("check brokers, address and permissions; until then the state of the topics is unknown",),
         )
     if facts.redis_error is not None:
         yield Finding(
@@ -44,8 +44,8 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
             cause=Cause.REDIS_WRONG,
             what=facts.redis_wrong,
             advice=(
-                "nothing is lost: readers use the cut log, and a running sidecar puts Redis right",
-                "does it come back? somebody else writes to keys slackwater:*; see users in docs/redis.md",
+                "nothing is lost: readers use the cut log, and a running sidecar corrects Redis",
+                "does it happen again? somebody else writes to keys slackwater:*; see users in docs/redis.md",
             ),
         )
     if facts.cut_log_error is not None:
@@ -60,13 +60,13 @@ def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
             yield Finding(
                 cause=Cause.PIPELINE_FAILED,
                 what=f"{where} ended: {pipeline.failure}",
-                advice=("start it again when that is mended: docs/runbooks/ended.md", gone),
+                advice=("correct this and start it again: docs/runbooks/ended.md", gone),
             )
         elif pipeline.state is PipelineState.VANISHED:
             silent = (facts.now_ms - pipeline.heard_ms) / 1000
             yield Finding(
                 cause=Cause.PIPELINE_VANISHED,
-                what=f"{where} was last heard of {silent:,.0f} s ago and did not say that it ends",
+                what=f"{where} last reported {silent:,.0f} s ago and did not report its end",
                 advice=(
                     "was it killed, or is its machine gone? start it again with its checkpoint: "
                     "docs/runbooks/ended.md",
@@ -111,19 +111,19 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
                 "docs/runbooks/source-refused.md",
                 "look at the record; is the topic written by the connector only, in a known format?",
                 f"in {facts.topics.transactions}: slackwater source skip --source {facts.source} --to LSN "
-                "passes it, with the LSN of a commit behind it",
-                "in a data topic: delete the records up to it (kafka-delete-records.sh), have the connector "
-                "take a new snapshot, begin a new cut log",
+                "skips it, with the LSN of a later commit",
+                "in a data topic: delete the records up to it (kafka-delete-records.sh), let the connector "
+                "take a new snapshot, start a new cut log",
             ),
         )
     elif status.state is FrontierState.MISCONFIGURED:
         yield Finding(
             cause=Cause.MISCONFIGURED,
             what=status.detail,
-            advice=("change the connector as it says: docs/runbooks/source-refused.md",),
+            advice=("change the connector as described: docs/runbooks/source-refused.md",),
         )
     elif status.state is FrontierState.WAITING and not facts.open:
-        yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it goes on by itself",))
+        yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it continues automatically",))
 
 
 def _transaction_topic(facts: SourceFacts) -> Iterator[Finding]:
@@ -134,11 +134,11 @@ def _transaction_topic(facts: SourceFacts) -> Iterator[Finding]:
         topic = facts.topics.transactions
         yield Finding(
             cause=Cause.TRANSACTION_TOPIC_MISSING,
-            what=f"there is no topic {topic}",
-            evidence=("rows wait for their END" if waits else "cuts were made from it before",),
+            what=f"topic {topic} does not exist",
+            evidence=("rows are waiting for their END" if waits else "earlier cuts were derived from it",),
             advice=(
                 "the connector needs provide.transaction.metadata=true",
-                "has it another name (topic.transaction, a transform)? --transaction-topic TOPIC",
+                "does it have another name (topic.transaction, a transform)? --transaction-topic TOPIC",
             ),
         )
 
@@ -192,7 +192,7 @@ def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
         finding = rule(case)
         if finding is not None:
             return finding
-    return case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced were read"])
+    return case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced have been read"])
 
 
 def _snapshot(case: _OpenCase) -> Finding | None:
@@ -202,11 +202,11 @@ def _snapshot(case: _OpenCase) -> Finding | None:
         return case.finding(
             Cause.SNAPSHOT,
             [case.transaction.hint],
-            "is the sidecar still reading, or the connector not running? Then wait, or start it",
-            "if both have finished, records were lost on the way: have the connector take the snapshot again "
+            "is the sidecar still reading, or is the connector not running? Then wait, or start it",
+            "if both have finished, records were lost on the way: let the connector take the snapshot again "
             "(stop it, DELETE http://CONNECT:8083/connectors/NAME/offsets, resume it); nothing of this "
             "snapshot has been published",
-            "were all rows deleted before it was taken again? Insert one first: without any it has no LSN",
+            "were all rows deleted before it was taken again? Insert one first: without rows it has no LSN",
             "are rows older than their announcement every time? Their 'ts_ms' must be the connector's time",
             "docs/runbooks/open-transaction.md",
         )
@@ -232,16 +232,16 @@ def _missing_topic(case: _OpenCase) -> Finding | None:
     pairs = ",".join(f"{table}=TOPIC" for table in missing)
     return case.finding(
         Cause.TOPIC_MISSING,
-        [f"there is no topic {topic} for {table}" for table, topic in missing.items()],
-        f"written elsewhere by a transform? name the topic: --topics {pairs} (sidecar.topics)",
-        "not needed? name the tables to follow (sidecar.tables), without this one",
+        [f"topic {topic} for {table} does not exist" for table, topic in missing.items()],
+        f"written elsewhere by a transform? set the topic: --topics {pairs} (sidecar.topics)",
+        "not needed? list the tables to follow (sidecar.tables), without this one",
         f"deleted? {case.skip}, after the connector has written a new snapshot",
     )
 
 
 def _gone(case: _OpenCase) -> Finding | None:
     evidence = [
-        f"{_named(partition)}: offset {position} is wanted, the topic begins at {known.low}"
+        f"{_named(partition)}: offset {position} is needed, but the topic begins at {known.low}"
         for partition, known, position in case.partitions()
         if position < known.low
     ]
@@ -250,8 +250,8 @@ def _gone(case: _OpenCase) -> Finding | None:
     return case.finding(
         Cause.RETENTION,
         evidence,
-        "raise retention.ms of the data topics above the longest time a sidecar may be away",
-        "rows are lost: have the connector take a new snapshot, then " + case.skip,
+        "raise retention.ms of the data topics above the longest time a sidecar may be down",
+        "rows are lost: let the connector take a new snapshot, then " + case.skip,
     )
 
 
@@ -266,7 +266,7 @@ def _made_anew(case: _OpenCase) -> Finding | None:
     return case.finding(
         Cause.TOPIC_MADE_ANEW,
         evidence,
-        "the topic was deleted and made anew: have the connector take a new snapshot, begin a new cut log",
+        "the topic was deleted and recreated: let the connector take a new snapshot, start a new cut log",
     )
 
 
@@ -302,8 +302,8 @@ def _behind(case: _OpenCase) -> Finding | None:
     return case.finding(
         Cause.SIDECAR_BEHIND,
         evidence,
-        "the sidecar is only slow, or has paused what is far ahead: wait",
-        "still growing? more processes: --workers N, or a sidecar of its own for this source",
+        "the sidecar is only slow, or has paused partitions that are far ahead: wait",
+        "still growing? use more processes (--workers N), or a separate sidecar for this source",
         "docs/runbooks/views-late.md",
     )
 
@@ -320,7 +320,7 @@ def _without_end(case: _OpenCase) -> Finding | None:
             f"{topic} has newer ENDs, up to xid {newest.xid} at {format_position(newest.commit_lsn)}, "
             "but not this one"
         ],
-        "is something between the connector and the topic dropping records (transforms, errors.tolerance)?",
+        "does something between the connector and the topic drop records (transforms, errors.tolerance)?",
         "cleanup.policy of the transaction topic must be delete, not compact",
         f"slackwater source skip --source {case.facts.source} --to {format_position(newest.commit_lsn)}",
     )
@@ -331,8 +331,8 @@ def _renumbered(case: _OpenCase) -> Finding | None:
         return None
     return case.finding(
         Cause.RENUMBERED,
-        ["the connector was restarted within this transaction and has written rows of it twice"],
-        "wait: any later change in every partition of its tables, or the connector's next repeat, decides",
+        ["the connector was restarted within this transaction and has written some of its rows twice"],
+        "wait: a later change in every partition of its tables, or the connector's next repetition, decides",
     )
 
 
@@ -351,8 +351,8 @@ def _not_overtaken(case: _OpenCase) -> Finding | None:
     return case.finding(
         Cause.NOT_OVERTAKEN,
         [f"{_named(partition)}: no row of a later transaction yet" for partition in quiet[:_LISTED]],
-        "wait: a table judged by `overtaken` needs a later row in each of its partitions",
-        f"a table with little traffic? judge it by counts: --evidence {judged[0]}=counts (sidecar.evidence)",
+        "wait: a table with evidence `overtaken` needs a later row in each of its partitions",
+        f"a table with little traffic? use counts: --evidence {judged[0]}=counts (sidecar.evidence)",
     )
 
 
@@ -364,19 +364,19 @@ def _missing_rows(case: _OpenCase) -> Finding | None:
     if not later and (newest is None or newest.commit_lsn <= lsn):
         return _connector_down(case)
     tables = ", ".join(case.incomplete)
-    evidence = [f"{tables}: every partition was read to its end"]
+    evidence = [f"{tables}: every partition has been read to its end"]
     evidence += [
-        f"{_named(partition)}: rows of later transactions came, up to {text}" for partition, text in later
+        f"{_named(partition)}: rows of later transactions arrived, up to {text}" for partition, text in later
     ]
     if newest is not None and newest.commit_lsn > lsn:
-        evidence.append(f"ENDs of later transactions came, up to {format_position(newest.commit_lsn)}")
+        evidence.append(f"ENDs of later transactions arrived, up to {format_position(newest.commit_lsn)}")
     overtaken = ",".join(f"{table}=overtaken" for table in case.incomplete)
     return case.finding(
         Cause.DROPPED,
         evidence,
         "look for what drops records: the connector's transforms, errors.tolerance=all, compaction",
-        f"dropped on purpose? --evidence {overtaken} (sidecar.evidence): counts are then not relied on",
-        f"lost? {case.skip} lets it pass without the missing rows, for all pipelines",
+        f"dropped on purpose? --evidence {overtaken} (sidecar.evidence): counts are then ignored",
+        f"lost? {case.skip} skips it without the missing rows, for all pipelines",
     )
 
 
@@ -386,11 +386,11 @@ def _connector_down(case: _OpenCase) -> Finding:
     said = (
         f"the newest END is that of xid {newest.xid}, committed {seconds:,.0f} s ago"
         if newest
-        else f"{case.facts.topics.transactions} holds no END"
+        else f"{case.facts.topics.transactions} contains no END"
     )
     return case.finding(
         Cause.CONNECTOR_DOWN,
-        ["everything that stands in the topics was read, and nothing later came", said],
+        ["everything in the topics has been read, and nothing later arrived", said],
         "is the connector running? curl http://CONNECT:8083/connectors/NAME/status",
         "does it reach the database, and is its replication slot active? select * from pg_replication_slots",
     )

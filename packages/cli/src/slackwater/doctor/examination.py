@@ -208,7 +208,8 @@ def _wrong(sources: Sources) -> str | None:
     if [(c.log_offset, c.cut.position) for c in cuts_of(found)] == [(held.log_offset, held.position)]:
         return None
     return (
-        f"Redis names a cut at {held.position}, but offset {held.log_offset} of the cut log is not that cut"
+        f"Redis has a cut at {held.position}, but offset {held.log_offset} of the cut log contains "
+        "a different record"
     )
 
 

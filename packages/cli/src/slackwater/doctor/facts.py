@@ -108,7 +108,7 @@ def absence(status: FrontierStatus | None, now_ms: int) -> str | None:
         detail = f": {status.detail}" if status.detail else ""
         return f"sidecar {status.sidecar} has {status.state}{detail}"
     if is_silent(status, now_ms):
-        return f"sidecar {status.sidecar} was last heard {(now_ms - status.wall_ms) / 1000:,.0f} s ago"
+        return f"sidecar {status.sidecar} last reported {(now_ms - status.wall_ms) / 1000:,.0f} s ago"
     return None
 
 

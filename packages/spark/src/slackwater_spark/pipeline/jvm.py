@@ -84,7 +84,7 @@ def explain_exit(code: int) -> str:
     except ValueError:
         return f"exit code {code}"
     if number == signal.SIGKILL:
-        name += ": killed by somebody, or by the kernel because memory ran out"
+        name += ": killed, possibly by the kernel because memory ran out"
     return f"exit code {code}, {name}"
 
 
