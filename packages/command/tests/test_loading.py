@@ -78,6 +78,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "redis.url": "redis://h",
         "postgres.url": "postgresql://h/d",
         "postgres.output_url": "postgresql://h/d",
+        "telemetry.trace_ratio": "0.5",
     }
     loaded = load_settings({}, {variable: values.get(path, "7"), **needed(path)})
     assert loaded.origins[path] == f"environment {variable}"

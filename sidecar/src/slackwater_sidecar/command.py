@@ -12,6 +12,7 @@ from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings, SourceSection
 from slackwater_command.stopping import stop_on_signals
+from slackwater_command.telemetry import sending_telemetry
 from slackwater_protocol import SourceTopics
 from slackwater_sidecar.http_server import http_settings
 from slackwater_sidecar.run import run_sidecars
@@ -121,7 +122,11 @@ def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
     output = Output()
     redis_settings(settings, "where to publish")
     followed = [sidecar_settings(settings, source) for source in sources_of(settings)]
-    with start_control_plane(settings) as plane, stop_on_signals("the sidecar") as stop:
+    with (
+        start_control_plane(settings) as plane,
+        sending_telemetry(settings.telemetry, "sidecar") as telemetry,
+        stop_on_signals("the sidecar") as stop,
+    ):
         if plane is not None:
             output.line(f"control plane: {plane.address}")
         try:
@@ -129,6 +134,7 @@ def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
                 followed,
                 stop.event,
                 _shown(output, many=len(followed) > 1),
+                telemetry=telemetry,
                 http=http_settings(settings.sidecar.http, settings.http),
                 on_http=lambda address: output.line(f"answering at {address}"),
             )

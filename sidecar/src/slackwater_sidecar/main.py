@@ -29,6 +29,9 @@ _command = click.version_option(version("slackwater-sidecar"), message="slackwat
     _command
 )
 
+_EXTRAS = {"opentelemetry": "slackwater-sidecar[telemetry]"}
+"""What is installed only with an extra, and that extra."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command and ends the process."""
@@ -38,4 +41,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
-    return run_command(_command, "slackwater-sidecar", arguments)
+    return run_command(_command, "slackwater-sidecar", arguments, _EXTRAS)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slackwater_markers import FrontierState
-from slackwater_protocol import Clock, Cut, encode_cut
+from slackwater_protocol import Clock, Cut, PublishedCut, encode_cut
 from slackwater_protocol.metrics import (
     CUT_BYTES,
     DECISION_KINDS,
@@ -14,6 +14,7 @@ from slackwater_protocol.metrics import (
     Distribution,
 )
 from slackwater_sidecar.status import SidecarStatus
+from slackwater_sidecar.tracing import CutTracer
 
 _MEASURED_EVERY_SECONDS = 0.1
 """How often the size of a cut is measured: that takes an encoding."""
@@ -64,8 +65,10 @@ class SourceMonitor:
     sees values that are at most a moment apart.
     """
 
-    def __init__(self, source: str, clock: Clock) -> None:
+    def __init__(self, source: str, clock: Clock, tracer: CutTracer | None = None) -> None:
         self.source = source
+        self.tracer = tracer
+        """Traces its transactions; None: nobody does."""
         self.clock = clock
         self.status: SidecarStatus | None = None
         """As of the last status interval; None before the first."""
@@ -105,6 +108,18 @@ class SourceMonitor:
     def record_read(self, newest_lsn: int) -> None:
         """Notes up to where ENDs have been read by now."""
         self._delays.record_read(newest_lsn, self.clock.monotonic())
+        if self.tracer is not None:
+            self.tracer.record_read(newest_lsn)
+
+    def record_found(self, cuts: Sequence[Cut]) -> None:
+        """Notes cuts that are to be written."""
+        if self.tracer is not None:
+            self.tracer.record_found(cuts)
+
+    def record_written(self, published: Sequence[PublishedCut]) -> None:
+        """Notes cuts that this process has written now."""
+        if self.tracer is not None:
+            self.tracer.record_written(published)
 
     def record_cuts(self, cuts: Sequence[Cut], started: float, ended: float) -> None:
         """Counts cuts that were published, at least one; the last publication took from start to end."""

@@ -1,7 +1,7 @@
 """Publishes cuts and markers: the policy says what, the cut log gets it first, then Redis."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from slackwater_markers import (
@@ -34,6 +34,7 @@ class Publisher:
         store: None: only the log is written.
         restored_cuts: How many cuts are put back into a store that has lost them.
         clock: The time.
+        on_written: Told of the cuts that this sidecar has written.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Publisher:
         restored_cuts: int,
         *,
         clock: Clock | None = None,
+        on_written: Callable[[Sequence[PublishedCut]], None] = lambda _: None,
     ) -> None:
+        self._on_written = on_written
         self._clock = clock or SystemClock()
         self._writer = _CutWriter(source, log)
         self._mirror = RedisMirror(source, log, store, restored_cuts, self._clock)
@@ -142,6 +145,7 @@ class Publisher:
             return
         published = self._writer.append_cuts(cuts, after=pending.newest_offset)
         pending.record_written(published)
+        self._on_written(published)
         is_whole = held is not None and (before is None or not is_behind(held, before))
         self._mirror.put(published, status, is_whole=is_whole)
 

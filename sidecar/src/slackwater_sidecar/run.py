@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
+from slackwater_command.telemetry import Telemetry
 from slackwater_markers import (
     CutLogError,
     CutLogUnavailableError,
@@ -21,12 +22,14 @@ from slackwater_protocol import SystemClock, epoch_ms, hide
 from slackwater_protocol.log_fields import log_fields
 from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.http_server import HttpServer, SidecarPages
+from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import HttpSettings, SidecarSettings
+from slackwater_sidecar.tracing import CutTracer
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ def run_sidecars(
     *,
     http: HttpSettings | None = None,
     on_http: OnHttp | None = None,
+    telemetry: Telemetry | None = None,
 ) -> None:
     """Follows sources until ``stop`` is set, then returns within two seconds.
 
@@ -64,6 +68,7 @@ def run_sidecars(
         on_status: Told about the state of each source, by the thread of that source.
         http: Where ``/metrics``, ``/healthz``, ``/readyz`` and ``/status`` are, and for whom; None: nowhere.
         on_http: Told their address, with the port that was chosen.
+        telemetry: Is sent metrics and traces.
 
     Raises:
         SidecarConfigError: nobody can listen there, or a certificate cannot be used.
@@ -71,7 +76,9 @@ def run_sidecars(
         slackwater_markers.CutLogError: its cut log is broken.
         SidecarError: all have ended, and some of several could not be followed.
     """
-    threads = [_SourceThread(each, stop, on_status) for each in settings]
+    threads = [_SourceThread(each, stop, on_status, telemetry) for each in settings]
+    if telemetry is not None:
+        telemetry.send_metrics(sidecar_registry([t.monitor for t in threads]))
     with _pages([t.monitor for t in threads], http, on_http), _without_cyclic_gc():
         for thread in threads:
             thread.start()
@@ -82,9 +89,18 @@ def run_sidecars(
 
 
 class _SourceThread(threading.Thread):
-    def __init__(self, settings: SidecarSettings, stop: threading.Event, on_status: OnStatus | None) -> None:
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        stop: threading.Event,
+        on_status: OnStatus | None,
+        telemetry: Telemetry | None,
+    ) -> None:
         super().__init__(name=f"slackwater-{settings.source}", daemon=True)
-        self.monitor = SourceMonitor(settings.source, SystemClock())
+        source, clock = settings.source, SystemClock()
+        ratio = 0.0 if telemetry is None else telemetry.trace_ratio
+        tracer = None if telemetry is None or not ratio else CutTracer(source, ratio, telemetry.send, clock)
+        self.monitor = SourceMonitor(source, clock, tracer)
         self.error: BaseException | None = None
         self._settings = settings
         self._stop_event = stop
@@ -155,7 +171,12 @@ class _Follower:
             else RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
         )
         self._publisher = Publisher(
-            settings.source, self._log, store, settings.restored_cuts, clock=monitor.clock
+            settings.source,
+            self._log,
+            store,
+            settings.restored_cuts,
+            clock=monitor.clock,
+            on_written=monitor.record_written,
         )
 
     def follow_timeline(self) -> None:

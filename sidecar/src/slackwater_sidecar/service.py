@@ -149,6 +149,7 @@ class Sidecar:
         """Publishes everything that is ready, also what could not be written before."""
         started = self._clock.monotonic()
         cuts = self._frontier.cuts()
+        self._monitor.record_found(cuts)
         self._publisher.publish(cuts, status)
         ended = self._clock.monotonic()
         self._schedule.record_cuts(started, ended)

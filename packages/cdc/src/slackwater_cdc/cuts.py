@@ -39,6 +39,8 @@ class Cuts:
         """Change events on the frontier that were not handed out."""
         self.ready: list[CommittedTransaction] = []
         """Transactions on the frontier that are in no cut."""
+        self._ends_ms: list[int] = []
+        """The record timestamps of their ENDs; 0: a snapshot has none."""
         self._commit_ts_ms = 0 if start is None else start.commit_ts_ms
         self._ended_ms = 0 if start is None else start.ended_ms
         self._event_count = 0 if start is None else start.event_count
@@ -60,6 +62,7 @@ class Cuts:
         events = sum(end.counts.values())
         if end.counts or transaction.partitions:
             self.ready.append(CommittedTransaction(end.xid, end.commit_lsn, end.commit_ts_ms))
+            self._ends_ms.append(transaction.last_end_ms)
         self._count(events)
         self._ended_ms = transaction.last_end_ms
         self._move(end.commit_lsn, end.commit_ts_ms)
@@ -70,6 +73,7 @@ class Cuts:
             self.add_late({snapshot.lsn})
         else:
             self.ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
+            self._ends_ms.append(0)
         self._count(row_count)
         self._move(snapshot.lsn, snapshot.ts_ms)
 
@@ -143,8 +147,9 @@ class Cuts:
             has_incremental_rows=has_incremental_rows,
             barrier_lsn=self._barriers.newest_lsn,
             ended_ms=self._ended_ms,
+            ends_ms=tuple(self._ends_ms),
         )
-        self.ready, self._skipped, self._late = [], [], set()
+        self.ready, self._ends_ms, self._skipped, self._late = [], [], [], set()
         self.cut_lsn = self.lsn
         self._finished.append(cut)
         return cut

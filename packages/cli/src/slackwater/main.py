@@ -59,6 +59,7 @@ EXTRAS = {
     "deltalake": "slackwater[lake]",
     "pyiceberg": "slackwater[lake]",
     "sqlalchemy": "slackwater[lake]",
+    "opentelemetry": "slackwater[telemetry]",
     "starlette": "slackwater[control]",
     "uvicorn": "slackwater[control]",
 }

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from slackwater_command.exposition import make_registry
@@ -19,6 +19,11 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import
     from slackwater_spark.pipeline import RunMonitor
 
 
+def run_registry(monitor: "RunMonitor") -> CollectorRegistry:
+    """Returns a registry with the metrics of a run; any thread may ask it."""
+    return make_registry(RUN_METRICS, monitor.read)
+
+
 class RunPages:
     """Answers requests for the pages of one run. Thread-safe.
 
@@ -27,7 +32,7 @@ class RunPages:
     """
 
     def __init__(self, monitor: "RunMonitor") -> None:
-        self._registry = make_registry(RUN_METRICS, monitor.read)
+        self._registry = run_registry(monitor)
 
     def answer(self, path: str) -> Answer:
         """Returns the page at a path, without query; one that lists the pages when there is none."""

@@ -458,6 +458,17 @@ class LogSection(_Section):
     """Format of the log; json: one object per line, with the values of each event as fields."""
 
 
+class TelemetrySection(_Section):
+    """Says where sidecars and runs send what they measure, beside what they answer."""
+
+    otlp: str | None = None
+    """http://host:port of an OpenTelemetry collector that takes OTLP over HTTP; default: nothing is sent."""
+    interval: Duration = timedelta(seconds=15)
+    """Metrics are sent so often; seconds."""
+    trace_ratio: float = Field(default=0.0, ge=0, le=1)
+    """The share of transactions that is traced from commit to visible; the same for sidecars and runs."""
+
+
 class DevSection(_Section):
     """Settings of the local stack."""
 
@@ -484,5 +495,6 @@ class Settings(_Section):
     http: HttpSection = HttpSection()
     control: ControlSection = ControlSection()
     run: RunSection = RunSection()
+    telemetry: TelemetrySection = TelemetrySection()
     dev: DevSection = DevSection()
     log: LogSection = LogSection()

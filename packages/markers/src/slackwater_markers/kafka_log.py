@@ -91,17 +91,21 @@ class KafkaCutLog:
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """See the protocol. The topic must exist: :meth:`ensure_topic`."""
-        return [PublishedCut(*pair) for pair in zip(cuts, self.append_records(cuts), strict=True)]
+        return [PublishedCut(cut, *place) for cut, place in zip(cuts, self._append(cuts), strict=True)]
 
     def append_records(self, records: Sequence[LogRecord]) -> list[int]:
         """See the protocol. The topic must exist: :meth:`ensure_topic`."""
+        return [offset for offset, _ in self._append(records)]
+
+    def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
+        """Returns offset and timestamp of each."""
         producer = self._writer()
-        offsets: dict[int, int] = {}
+        offsets: dict[int, tuple[int, int]] = {}
         failures: list[str] = []
 
         def acknowledged(index: int, error: KafkaError | None, message: Message) -> None:
             if error is None:
-                offsets[index] = message.offset() or 0
+                offsets[index] = message.offset() or 0, max(0, message.timestamp()[1])
             else:
                 failures.append(str(error))
 

@@ -81,6 +81,8 @@ class Cut:
     ended_ms: int = field(default=0, compare=False)
     """The record timestamp of its newest transaction's END, milliseconds since the epoch: when the connector
     has written it. 0: not known, as in records of older versions. It says nothing of what the cut holds."""
+    ends_ms: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """The same of each of ``transactions``. Known to the sidecar that has found the cut; never written."""
 
     @property
     def position(self) -> CommitPosition:

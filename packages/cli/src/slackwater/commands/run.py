@@ -10,12 +10,13 @@ import click
 
 from slackwater.findings import show_findings
 from slackwater.pipeline_folders import pipeline_folder
-from slackwater.run_pages import answering
+from slackwater.run_pages import answering, run_registry
 from slackwater_command.conversion import servers
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
 from slackwater_command.stopping import stop_on_signals
+from slackwater_command.telemetry import sending_telemetry
 from slackwater_protocol import format_position, user_cache
 from slackwater_protocol.log_fields import set_log_fields
 from slackwater_sidecar.http_server import http_settings
@@ -96,7 +97,7 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
     docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
     docs/runbooks/ended.md (what to do when a run ends).
     """
-    from slackwater_spark.pipeline import RunMonitor, labels_of, run_folder
+    from slackwater_spark.pipeline import RunMonitor, batch_spans, labels_of, run_folder
 
     given = start_command(ctx)
     settings, output = _run_settings(given), Output()
@@ -109,12 +110,21 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
     set_log_fields(pipeline=name, source=source)
     monitor = RunMonitor(name, source)
 
-    def tell(batch: "BatchProgress") -> None:
-        monitor.record_batch(batch)
-        output.progress(batch_line(batch))
+    with (
+        stop_on_signals(f"the run of {folder}") as stop,
+        answering(http_settings(given.run.http, given.http), monitor),
+        sending_telemetry(given.telemetry, "run") as telemetry,
+    ):
+        if telemetry is not None:
+            telemetry.send_metrics(run_registry(monitor))
 
-    http = http_settings(given.run.http, given.http)
-    with stop_on_signals(f"the run of {folder}") as stop, answering(http, monitor):
+        def tell(batch: "BatchProgress") -> None:
+            monitor.record_batch(batch)
+            if telemetry is not None:
+                for span in batch_spans(batch, telemetry.trace_ratio):
+                    telemetry.send(span)
+            output.progress(batch_line(batch))
+
         try:
             run_folder(folder, settings, tell, stop=stop.event, on_step=output.progress)
         finally:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from slackwater_spark.pipeline.settings import RunSettings
     from slackwater_spark.pipeline.spark_home import default_class_archives
     from slackwater_spark.pipeline.toml_table import labels_of
+    from slackwater_spark.pipeline.tracing import batch_spans
 
 __all__ = [
     "BatchProgress",
@@ -33,6 +34,7 @@ __all__ = [
     "RunMonitor",
     "RunSettings",
     "ViewOutput",
+    "batch_spans",
     "default_class_archives",
     "labels_of",
     "load_pipeline",
@@ -63,6 +65,7 @@ _NAMES = {
     "settings": ("RunSettings",),
     "spark_home": ("default_class_archives",),
     "toml_table": ("labels_of",),
+    "tracing": ("batch_spans",),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

@@ -1,0 +1,190 @@
+"""Sends metrics and traces to an OpenTelemetry collector, by OTLP over HTTP.
+
+Metrics are those that Prometheus would get: they are read from the same registry. The SDK is an extra; it is
+imported only when something is to be sent.
+"""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from slackwater_command.settings import TelemetrySection
+from slackwater_protocol import SystemClock
+from slackwater_protocol.tracing import TransactionSpan
+
+if TYPE_CHECKING:  # an extra
+    from opentelemetry.sdk.metrics.export import Metric, MetricsData
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric as Family
+
+_SCOPE: Final = "slackwater"
+_NS_PER_MS: Final = 1_000_000
+_UNITS: Final = {"_seconds": "s", "_bytes": "By"}
+_TIMEOUT_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Telemetry | None]":
+    """Yields what sends metrics and traces while the block lasts; None if nobody is to get any.
+
+    Args:
+        settings: Where to, and how much.
+        service: What sends: ``sidecar`` or ``run``.
+    """
+    if settings.otlp is None:
+        yield None
+        return
+    telemetry = Telemetry(settings, service)
+    try:
+        yield telemetry
+    finally:
+        telemetry.close()
+
+
+class Telemetry:
+    """Sends what it is given, in threads of its own; a collector that is away costs nothing but the loss.
+
+    Args:
+        settings: Where to, and how much; with an address.
+        service: What sends.
+    """
+
+    def __init__(self, settings: TelemetrySection, service: str) -> None:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        address = (settings.otlp or "").rstrip("/")
+        self.trace_ratio = settings.trace_ratio
+        """The share of transactions that is traced, from 0 to 1."""
+        self._interval = settings.interval.total_seconds()
+        self._resource = Resource.create({"service.namespace": _SCOPE, "service.name": service})
+        self._metrics = OTLPMetricExporter(f"{address}/v1/metrics", timeout=_TIMEOUT_SECONDS)
+        self._spans = BatchSpanProcessor(OTLPSpanExporter(f"{address}/v1/traces", timeout=_TIMEOUT_SECONDS))
+        self._over = threading.Event()
+        self._pushing: threading.Thread | None = None
+
+    def send(self, span: TransactionSpan) -> None:
+        """Sends a span soon; does not block. Called by any thread."""
+        self._spans.on_end(_readable(span, self._resource))
+
+    def send_metrics(self, registry: "CollectorRegistry") -> None:
+        """Sends the metrics of a registry from now on, and once more at the end."""
+        self._pushing = threading.Thread(
+            target=self._push, args=(registry,), name="otlp-metrics", daemon=True
+        )
+        self._pushing.start()
+
+    def close(self) -> None:
+        """Sends what is left and ends."""
+        self._over.set()
+        if self._pushing is not None:
+            self._pushing.join()
+        self._spans.shutdown()  # type: ignore[no-untyped-call]
+        self._metrics.shutdown()
+
+    def _push(self, registry: "CollectorRegistry") -> None:
+        began_ns = _now_ns()
+        is_over = False
+        while not is_over:
+            is_over = self._over.wait(self._interval)
+            self._metrics.export(metrics_data(registry, self._resource, began_ns, _now_ns()))
+
+
+def _now_ns() -> int:
+    return int(SystemClock().now().timestamp() * 1000) * _NS_PER_MS
+
+
+def metrics_data(
+    registry: "CollectorRegistry", resource: "Resource", began_ns: int, now_ns: int
+) -> "MetricsData":
+    """Returns the metrics of a registry as OpenTelemetry has them, cumulative since a moment."""
+    from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+    metrics = [_metric(family, began_ns, now_ns) for family in registry.collect()]
+    scope = ScopeMetrics(InstrumentationScope(_SCOPE), [m for m in metrics if m.data.data_points], "")
+    return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+def _metric(family: "Family", began_ns: int, now_ns: int) -> "Metric":
+    from opentelemetry.sdk.metrics import export
+
+    cumulative = export.AggregationTemporality.CUMULATIVE
+    data: Any
+    if family.type == "histogram":
+        data = export.Histogram(list(_histograms(family, began_ns, now_ns)), cumulative)
+    else:
+        points = [
+            export.NumberDataPoint(dict(each.labels), began_ns, now_ns, each.value) for each in family.samples
+        ]
+        is_counter = family.type == "counter"
+        data = export.Sum(points, cumulative, is_monotonic=True) if is_counter else export.Gauge(points)
+    unit = next((unit for end, unit in _UNITS.items() if family.name.endswith(end)), "1")
+    return export.Metric(family.name, family.documentation, unit, data)
+
+
+def _histograms(family: "Family", began_ns: int, now_ns: int) -> Iterator[Any]:
+    from opentelemetry.sdk.metrics.export import HistogramDataPoint
+
+    counts: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+    sums: dict[tuple[tuple[str, str], ...], float] = {}
+    for sample in family.samples:
+        key = tuple((name, value) for name, value in sample.labels.items() if name != "le")
+        if sample.name.endswith("_bucket"):
+            counts.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
+        elif sample.name.endswith("_sum"):
+            sums[key] = sample.value
+    for key, buckets in counts.items():
+        bounds = [bound for bound, _ in buckets[:-1]]
+        below = [0, *(int(count) for _, count in buckets)]
+        steps = [after - before for before, after in pairwise(below)]
+        none: Any = None  # the smallest and the largest value are not known
+        yield HistogramDataPoint(
+            attributes=dict(key),
+            start_time_unix_nano=began_ns,
+            time_unix_nano=now_ns,
+            count=below[-1],
+            sum=sums.get(key, 0.0),
+            bucket_counts=steps,
+            explicit_bounds=bounds,
+            min=none,
+            max=none,
+        )
+
+
+def _readable(span: TransactionSpan, resource: "Resource") -> "ReadableSpan":
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import SpanContext, TraceFlags
+
+    traced, flags = span.transaction, TraceFlags(TraceFlags.SAMPLED)
+    parent_id = span.parent_id
+    attributes: dict[str, str | int] = {
+        "source": traced.source,
+        "timeline": traced.timeline,
+        "xid": traced.xid,
+        "lsn": traced.commit_lsn,
+    }
+    if span.pipeline:
+        attributes["pipeline"] = span.pipeline
+    return ReadableSpan(
+        span.name,
+        context=SpanContext(traced.trace_id, span.span_id, is_remote=False, trace_flags=flags),
+        parent=None
+        if parent_id is None
+        else SpanContext(traced.trace_id, parent_id, is_remote=True, trace_flags=flags),
+        resource=resource,
+        attributes=attributes,
+        start_time=span.begin_ms * _NS_PER_MS,
+        end_time=span.end_ms * _NS_PER_MS,
+        instrumentation_scope=InstrumentationScope(_SCOPE),
+    )

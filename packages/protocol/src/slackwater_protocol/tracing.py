@@ -1,0 +1,156 @@
+"""Which transactions are traced, and what their traces are made of. Pure.
+
+Whether a transaction is traced, and the id of its trace, follow from its commit position alone. So a sidecar
+and all pipelines choose the same transactions, and write into the same traces, without talking to each other.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+_RANDOM_BITS: Final = 56
+"""The bits of a trace id by which OpenTelemetry's samplers decide."""
+
+CONNECTOR: Final = "connector"
+"""From the commit in the database to the END of the transaction in Kafka."""
+KAFKA: Final = "kafka"
+"""From there until the sidecar has read the END."""
+CUT: Final = "cut"
+"""From there until the cut is in the cut log."""
+WAITING: Final = "waiting"
+"""From there until the pipeline chooses the batch."""
+PLANNING: Final = "planning"
+"""Choosing and dividing the batch."""
+STAGES: Final = "stages"
+"""Reading its records and evaluating the stages of the views, in Spark."""
+STATE: Final = "state"
+"""Writing what the stages keep."""
+SINK: Final = "sink"
+"""Writing the documents, until a reader of committed data can see them."""
+
+SIDECAR_STEPS: Final = (CONNECTOR, KAFKA, CUT)
+PIPELINE_STEPS: Final = (WAITING, PLANNING, STAGES, STATE, SINK)
+"""All steps follow each other without gaps: together they are the delay from commit to visible."""
+
+_ROOT: Final = "transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTransaction:
+    """A transaction of a source's database."""
+
+    source: str
+    timeline: int
+    xid: int
+    commit_lsn: int
+
+    @property
+    def trace_id(self) -> int:
+        """128 bits, the same for whoever asks."""
+        return _number(16, self.source, self.timeline, self.commit_lsn)
+
+    def is_sampled(self, ratio: float) -> bool:
+        """Says whether it belongs to a share of all transactions, from 0 to 1.
+
+        A smaller share is a part of every larger one.
+        """
+        return self.trace_id % (1 << _RANDOM_BITS) < ratio * (1 << _RANDOM_BITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSpan:
+    """A part of the way of a transaction."""
+
+    transaction: TracedTransaction
+    name: str
+    begin_ms: int
+    """Milliseconds since the epoch."""
+    end_ms: int
+    """Likewise; not before the begin."""
+    pipeline: str = ""
+    """The pipeline that it belongs to; empty: it lies before all pipelines."""
+    parent: str | None = None
+    """The name of the span that it is a part of; None: it is the whole."""
+
+    @property
+    def span_id(self) -> int:
+        """64 bits, the same for whoever asks."""
+        return self._id(self.name, self.pipeline)
+
+    @property
+    def parent_id(self) -> int | None:
+        """The id of the span that it is a part of."""
+        if self.parent is None:
+            return None
+        return self._id(self.parent, "" if self.parent == _ROOT else self.pipeline)
+
+    def _id(self, name: str, pipeline: str) -> int:
+        return _number(8, self.transaction.trace_id, pipeline, name)
+
+
+def sidecar_spans(
+    transaction: TracedTransaction, commit_ms: int, ends_ms: Iterable[int]
+) -> Iterator[TransactionSpan]:
+    """Yields the spans up to the cut, below one of the whole transaction.
+
+    Args:
+        transaction: Whose.
+        commit_ms: The time of its commit.
+        ends_ms: The end of each of :data:`SIDECAR_STEPS`. Clocks differ: what ends before it begins takes no
+            time.
+    """
+    steps = list(_steps(transaction, SIDECAR_STEPS, commit_ms, ends_ms, _ROOT, ""))
+    yield TransactionSpan(transaction=transaction, name=_ROOT, begin_ms=commit_ms, end_ms=steps[-1].end_ms)
+    yield from steps
+
+
+def pipeline_spans(
+    transaction: TracedTransaction, pipeline: str, cut_ms: int, ends_ms: Iterable[int]
+) -> Iterator[TransactionSpan]:
+    """Yields the spans from the cut on, below one of the pipeline.
+
+    Args:
+        transaction: Whose.
+        pipeline: Its name.
+        cut_ms: When the cut was written.
+        ends_ms: The end of each of :data:`PIPELINE_STEPS`, likewise.
+    """
+    name = f"pipeline {pipeline}"
+    steps = list(_steps(transaction, PIPELINE_STEPS, cut_ms, ends_ms, name, pipeline))
+    yield TransactionSpan(
+        transaction=transaction,
+        name=name,
+        begin_ms=cut_ms,
+        end_ms=steps[-1].end_ms,
+        pipeline=pipeline,
+        parent=_ROOT,
+    )
+    yield from steps
+
+
+def _steps(
+    transaction: TracedTransaction,
+    names: Iterable[str],
+    begin_ms: int,
+    ends_ms: Iterable[int],
+    parent: str,
+    pipeline: str,
+) -> Iterator[TransactionSpan]:
+    for name, end in zip(names, ends_ms, strict=True):
+        end_ms = max(begin_ms, end)
+        yield TransactionSpan(
+            transaction=transaction,
+            name=name,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            pipeline=pipeline,
+            parent=parent,
+        )
+        begin_ms = end_ms
+
+
+def _number(size: int, *parts: object) -> int:
+    """Returns a number of so many bytes that follows from the parts; never 0, which is no id."""
+    digest = blake2b("\0".join(map(str, parts)).encode(), digest_size=size).digest()
+    return int.from_bytes(digest) or 1
