@@ -56,7 +56,7 @@ full: test
 ## make containers   our images, and scenarios whose servers are containers; needs a Docker daemon of this machine
 ##                   SCENARIOS=tests/system runs others; DEVSTACK_IMAGES=kafka=NAME,... exchanges images
 SCENARIOS ?= packages/devstack/tests/test_stack_integration.py packages/markers/tests sidecar/tests/test_sidecar_kafka.py \
-    packages/spark/tests/sink/test_exactly_once.py tests/system/test_formats.py tests/system/test_barriers.py \
+    packages/spark/tests/sink/test_exactly_once.py tests/system/test_messaging.py tests/system/test_barriers.py \
     packages/devstack/tests/test_routes_integration.py
 containers: archive
 	@why="$$($(BIN)/python -m slackwater_devstack.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
