@@ -29,6 +29,7 @@ COMMANDS = [
     "wait",
     "topology",
     "pipeline list",
+    "acl",
     "status",
     "doctor",
     "source",

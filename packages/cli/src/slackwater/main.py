@@ -39,6 +39,7 @@ COMMANDS = {
     "doctor": "Diagnose the problems of a source, with their causes and the commands that fix them.",
     "connector": "Print, check or apply the configuration that a source needs in database and Kafka Connect.",
     "source": "Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.",
+    "acl": "Print the rights in Kafka that a role needs, and no others.",
     "token": "Create an access token for the control plane, for the person or program NAME.",
     "package": "Pack the Python environment that executors need for the pipeline in DIR into one file.",
     "archive-classes": "Halve the CPU time that pipelines on this machine need to start.",
