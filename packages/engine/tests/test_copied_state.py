@@ -335,14 +335,21 @@ class TestWhileTheOtherGoesOn:
         state = copied(old, plan, new)
         old.store = kept
         begin(new, old, state, 1)
-        source, lsn = Source(1), 0
-        while contents(before) != contents(new):
+        source, lsn, found = Source(1), 0, contents(new)
+        while contents(before) != found:
             lsn += 100
             assert lsn <= self.lsn, "no batch of the other pipeline has led to this state"
             before.run(source.batch(lsn))
         return new
 
-    def test_files_that_vanish_make_it_take_a_newer_batch(self, plan: EnginePlan, old: LocalEngine) -> None:
+    def test_files_that_vanish_make_it_take_a_newer_batch(
+        self, plan: EnginePlan, old: LocalEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Logs lose their oldest blobs bit by bit, so states have files in common."""
+        monkeypatch.setattr(log, "SMALL_BYTES", 0)
+        monkeypatch.setattr(log, "MIN_STEP_BYTES", 1)
+        monkeypatch.setattr(log, "COMPACTION_SLACK_BYTES", 30_000)
+        self.go_on(old, 60)
         test, vanished, one_by_one, read = self, 0, Lock(), list[str]()
 
         class Vanishing(MemoryStore):
@@ -362,6 +369,7 @@ class TestWhileTheOtherGoesOn:
         self.judged(plan, old, store)
         assert vanished == 2
         copies = [name for name in read if name.startswith(SEGMENTS)]
+        assert len(copies) > len(find_state(old.store).state.segments()), "several states were copied"
         assert len(copies) == len(set(copies)), "what was copied is not copied again"
 
     def test_a_file_that_is_missing_for_good_is_named(self, plan: EnginePlan, old: LocalEngine) -> None:
@@ -411,7 +419,7 @@ def test_many_rows_are_packed_in_several_payloads(monkeypatch: pytest.MonkeyPatc
 
 def test_attempts_of_a_task_give_the_same() -> None:
     plan = compiled(OLD)
-    old, new = LocalEngine(plan), LocalEngine(plan)
+    old, new = LocalEngine(plan), LocalEngine(plan, buckets=2)
     source = Source(2)
     for number in range(8):
         old.run(source.batch(100 * number + 100))
