@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock wheels clean
+.PHONY: help setup archive demo test check unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -142,6 +142,13 @@ dashboards: setup
 lock: setup
 	.tools/bin/uv pip compile requirements.in --python-version 3.11 --universal --generate-hashes \
 	    --no-emit-index-url --no-header --quiet --output-file requirements.lock
+
+## make sbom         dist/sbom.json: what the lock file installs, with hashes, in CycloneDX
+sbom: setup
+	mkdir -p dist
+	.tools/bin/uv tool run --quiet --from 'cyclonedx-bom>=7,<8' cyclonedx-py requirements requirements.lock \
+	    --pyproject pyproject.toml --output-format JSON --output-file dist/sbom.json
+	@echo dist/sbom.json
 
 ## make wheels       a wheel of each member into dist/
 wheels: setup
