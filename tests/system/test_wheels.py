@@ -11,7 +11,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-import venv
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -92,15 +91,19 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+UV = Path(__file__).parents[2] / ".tools" / "bin" / "uv"
+"""It takes what it has from its cache, where pip would copy and compile a gigabyte."""
+
+
 @pytest.fixture
 def install(wheels: Path, tmp_path: Path) -> Callable[[str], Path]:
     """Installs a member into an environment of its own; returns the folder of its commands."""
 
     def make(member: str) -> Path:
-        venv.create(tmp_path / "environment", with_pip=True)
-        commands = tmp_path / "environment" / "bin"
-        pip = (commands / "pip", "install", "--quiet", "--disable-pip-version-check")
-        subprocess.run((*pip, "--find-links", wheels, member), check=True, timeout=SECONDS)
+        environment = tmp_path / "environment"
+        ran(UV, "venv", "--quiet", "--python", sys.executable, environment)
+        commands = environment / "bin"
+        ran(UV, "pip", "install", "--quiet", "--python", commands / "python", "--find-links", wheels, member)
         return commands
 
     return make
@@ -155,7 +158,23 @@ def test_a_service_reads_views_with_the_client_alone(
         pipeline.publish({1: 10, 2: 20})
     read = ran(commands / "python", "-c", READ, kafka_broker.bootstrap, "wheels").splitlines()
     assert sorted(json.loads(line)["value"] for line in read) == [10, 20]
-    assert "pyspark" not in ran(commands / "pip", "list")
+    assert "pyspark" not in ran(UV, "pip", "list", "--python", commands / "python")
+
+
+def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
+    install: Callable[[str], Path], tmp_path: Path
+) -> None:
+    commands = install("slackwater[spark]")
+    folder = tmp_path / "revenue"
+    assert "slackwater test" in ran(commands / "slackwater", "new", folder)
+    assert "2 passed, 0 failed" in ran(commands / "slackwater", "test", folder)
+    assert "stage 1" in ran(commands / "slackwater", "explain", folder)
+    view = folder / "views" / "revenue.sql"
+    view.write_text(view.read_text().replace("sum(", "max("))
+    wrong = subprocess.run(
+        [commands / "slackwater", "test", folder], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
 
 
 def test_a_sidecar_runs_without_the_rest_of_the_command(
