@@ -54,8 +54,10 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
         *,
         http: HttpSettings | None,
         on_http: Callable[[str], None],
+        telemetry: object,
     ) -> None:
         assert not stop.is_set()
+        assert telemetry is None
         calls.extend(settings)
         if http is not None:
             on_http(f"http://{http.address}")

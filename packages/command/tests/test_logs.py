@@ -12,7 +12,9 @@ from slackwater_protocol.log_fields import FIELDS
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a process that has not said yet what it is."""
+    monkeypatch.setattr("slackwater_protocol.log_fields._process", {})
     return tmp_path / "log"
 
 

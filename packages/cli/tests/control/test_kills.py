@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,14 @@ class Plane:
                 assert clock.monotonic() < deadline
                 threading.Event().wait(0.05)
 
+    def wait_until_known(self, path: str) -> None:
+        """The picture is read anew once a second: what has just registered is not in it yet."""
+        clock = SystemClock()
+        deadline = clock.monotonic() + SECONDS
+        while self.ask_until_answered("GET", path)[0] != HTTPStatus.OK:
+            assert clock.monotonic() < deadline
+            threading.Event().wait(0.05)
+
     def ask_and_kill(self, path: str, body: Any, after: float) -> None:
         """Asks, and kills who answers so many seconds later."""
 
@@ -124,6 +133,7 @@ def test_readers_are_switched_once_whenever_it_is_killed(
         for each in (old, new):
             each.publish({1: 1})
         path = f"/revisions/{base}"
+        plane.wait_until_known(path)
         assert plane.ask_until_answered("POST", f"{path}/switch", {"revision": 1})[0] == 200
         for round_number in range(rounds):
             wanted = 2 - round_number % 2

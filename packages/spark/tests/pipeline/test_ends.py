@@ -47,6 +47,7 @@ class Context:
     """Spark's, without Spark."""
 
     defaultParallelism = 2
+    master = "local[2]"
 
     def __init__(self) -> None:
         self.is_stopped = False
