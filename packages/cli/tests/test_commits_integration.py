@@ -139,7 +139,7 @@ def test_the_command_says_which_commit_holds_a_record_and_where_a_commit_begins(
     third = written.offsets[2][topic][0]
     told = asked(written, capsys, "--where", f"{topic}/0/{third.last_offset}")
     assert "in commit 1/0/1E" in told
-    assert "no document" in asked(written, capsys, "--where", f"{topic}/0/{third.first_offset - 1}")
+    assert "not a document" in asked(written, capsys, "--where", f"{topic}/0/{third.first_offset - 1}")
     assert "not visible yet" in asked(written, capsys, "--where", f"{topic}/0/999")
     told = asked(written, capsys, "--lsn", "25")
     assert "(0/14, 0/1E]" in told

@@ -63,7 +63,7 @@ def test_transactions_in_doubt_are_shown_and_decided(
     by_sender = {name: line for name in (one, two) for line in shown if f":{name}:" in line}
     assert "has committed it" in by_sender[one]
     assert "has not committed it" in by_sender[two]
-    assert "its owner decides" in next(line for line in shown if foreign in line)
+    assert "its owner has to decide" in next(line for line in shown if foreign in line)
 
     assert run(world, "indoubt", "list", "--json") == 1
     found = {each["sender"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
@@ -123,7 +123,7 @@ def test_an_audit_names_what_is_lost_and_late(world: World, capsys: pytest.Captu
     ("words", "said"),
     [
         (("--since", "yesterday"), "expected a time like"),
-        (("--since", "1m", "--until", "1h"), "ends before it begins"),
+        (("--since", "1m", "--until", "1h"), "ends before it starts"),
         (("--id", "offset"), "expected key, header:NAME"),
         (("--query", "SELECT 1"), "expected SELECT id, committed_at"),
         (("--query", "SELECT nonsense"), "nonsense"),
