@@ -53,6 +53,8 @@ def test_a_checkpoint_is_where_spark_s_configuration_says_and_is_known_by_its_pl
     lines = (f"{name} {value}\n" for name, value in object_store.spark_conf().items())
     (tmp_path / "spark-defaults.conf").write_text("".join(lines))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    # Another test of this process may have left its Spark running, whose configuration would count.
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
     address = f"s3a://{object_store.bucket}/{tmp_path.name}"
     checkpoint = Checkpoint(address)
     checkpoint.store.write("a", b"1")
