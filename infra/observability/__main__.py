@@ -1,7 +1,6 @@
 """``python -m infra.observability``: writes the dashboards and the alert rules into infra/dashboards/."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +8,7 @@ import yaml
 
 from infra.observability.alerts import alerts_table, rule_file
 from infra.observability.dashboards import DASHBOARDS
+from infra.site.__main__ import write_changed
 from slackwater_protocol.log_fields import FIELDS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -17,12 +17,8 @@ PAGE: Final = ROOT / "docs" / "observability.md"
 
 
 def main() -> None:
-    """Writes what differs, and says so."""
-    for path, text in generated().items():
-        if not path.exists() or path.read_text() != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            sys.stderr.write(f"written: {path}\n")
+    """Writes the files that differ."""
+    write_changed(generated())
 
 
 def generated() -> dict[Path, str]:

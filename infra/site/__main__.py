@@ -1,14 +1,20 @@
 """``python -m infra.site``: writes the pages and pictures that are made from code."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from infra.site import pictures, reference
 
 
 def main() -> None:
-    """Writes what differs, and says so."""
-    for path, text in generated().items():
+    """Writes the pages and pictures that differ."""
+    write_changed(generated())
+
+
+def write_changed(texts: Mapping[Path, str]) -> None:
+    """Writes the files whose text differs, and says which."""
+    for path, text in texts.items():
         if not path.exists() or path.read_text() != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

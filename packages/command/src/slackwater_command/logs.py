@@ -1,13 +1,12 @@
 """Logging: configured here and nowhere else; every library only has loggers."""
 
-import json
 import logging
 import logging.config
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from slackwater_protocol import hide
-from slackwater_protocol.log_fields import log_line, remember_format
+from slackwater_protocol.log_fields import JsonFormatter, remember_format
 
 if TYPE_CHECKING:  # pydantic takes 0.2 s, and errors of the command line need none
     from slackwater_command.settings import LogSection
@@ -47,12 +46,12 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)
 
 
-class _JsonFormatter(logging.Formatter):
-    """Writes a JSON object per record and line: the fields of :mod:`slackwater_protocol.log_fields`."""
+class _JsonFormatter(JsonFormatter):
+    """Leaves out the secrets of this process's settings."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line of a record."""
-        return hidden(json.dumps(log_line(record), default=str))
+        return hidden(super().format(record))
 
 
 def configure_logging(settings: "LogSection", secrets: Collection[str] = ()) -> None:

@@ -91,14 +91,17 @@ def configure_worker_logging(environment: Mapping[str, str] = os.environ) -> Non
     set_log_fields(**told.get("fields", {}))
     handler = logging.StreamHandler()
     as_json = told.get("format") == "json"
-    handler.setFormatter(_JsonLine() if as_json else logging.Formatter(logging.BASIC_FORMAT))
+    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(logging.BASIC_FORMAT))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
 
 
-class _JsonLine(logging.Formatter):
+class JsonFormatter(logging.Formatter):
+    """Writes a JSON object per record and line, with the fields of :func:`log_line`."""
+
     def format(self, record: logging.LogRecord) -> str:
+        """Returns the line of a record."""
         return json.dumps(log_line(record), default=str)
 
 
