@@ -70,7 +70,7 @@ class SidecarPages:
         """Returns the page at a path, without query; one that lists the pages when there is none."""
         page = self._pages.get(path)
         if page is None:
-            return _json(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": list(self._pages)})
+            return json_answer(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": list(self._pages)})
         return page()
 
     def _metrics(self) -> Answer:
@@ -80,15 +80,15 @@ class SidecarPages:
         limit = SILENT_AFTER.total_seconds()
         silent = {m.source: m.silent_seconds for m in self._monitors if not m.has_ended}
         why = {s: f"its loop has been blocked for {t:.0f} s" for s, t in silent.items() if t > limit}
-        return _json(_ok(not why), {"healthy": not why, "why_not": why})
+        return json_answer(_ok(not why), {"healthy": not why, "why_not": why})
 
     def _readyz(self) -> Answer:
         reasons = {m.source: m.not_ready() for m in self._monitors}
         why = {source: reason for source, reason in reasons.items() if reason is not None}
-        return _json(_ok(not why), {"ready": not why, "why_not": why})
+        return json_answer(_ok(not why), {"ready": not why, "why_not": why})
 
     def _status(self) -> Answer:
-        return _json(HTTPStatus.OK, {"sources": [_source(m) for m in self._monitors]})
+        return json_answer(HTTPStatus.OK, {"sources": [_source(m) for m in self._monitors]})
 
 
 def _source(monitor: SourceMonitor) -> dict[str, object]:
@@ -129,7 +129,8 @@ def _ok(is_ok: bool) -> HTTPStatus:
     return HTTPStatus.OK if is_ok else HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def _json(status: HTTPStatus, content: Mapping[str, object]) -> Answer:
+def json_answer(status: HTTPStatus, content: Mapping[str, object]) -> Answer:
+    """Returns an object as a page."""
     return status, _JSON, json.dumps(content, indent=1).encode() + b"\n"
 
 
@@ -253,9 +254,9 @@ def _tls(settings: HttpSettings) -> ssl.SSLContext | None:
 def _for_anybody(path: str, pages: Pages) -> Answer:
     """Answers who has no token: probes need not say who they are, and get no reasons."""
     if path not in _PROBES:
-        return _json(HTTPStatus.UNAUTHORIZED, {"error": f"{path} is shown to whoever has a token"})
+        return json_answer(HTTPStatus.UNAUTHORIZED, {"error": f"{path} is shown to whoever has a token"})
     status, *_ = pages.answer(path)
-    return _json(status, {"ok": status is HTTPStatus.OK})
+    return json_answer(status, {"ok": status is HTTPStatus.OK})
 
 
 def _handler(pages: Pages, gate: Gate) -> type[BaseHTTPRequestHandler]:

@@ -1,6 +1,5 @@
 """What a run of a pipeline answers over HTTP: its metrics, and that it lives."""
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from slackwater_command.exposition import make_registry
 from slackwater_protocol.metrics import RUN_METRICS
 from slackwater_sidecar import HttpSettings
-from slackwater_sidecar.http_server import Answer, HttpServer
+from slackwater_sidecar.http_server import Answer, HttpServer, json_answer
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import
     from slackwater_spark.pipeline import RunMonitor
@@ -39,13 +38,9 @@ class RunPages:
         if path == "/metrics":
             return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
         if path == "/healthz":
-            return _json(HTTPStatus.OK, {"healthy": True})
+            return json_answer(HTTPStatus.OK, {"healthy": True})
         pages = ["/metrics", "/healthz"]
-        return _json(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": pages})
-
-
-def _json(status: HTTPStatus, content: object) -> Answer:
-    return status, "application/json", json.dumps(content, indent=1).encode() + b"\n"
+        return json_answer(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": pages})
 
 
 @contextmanager
