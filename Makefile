@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -27,12 +27,18 @@ demo: setup
 ## make test         check, then all tests of the default lane; each lane shows its twenty slowest tests
 test: check unit integration system
 
-## make check        format, lint, types, import contracts
+## make check        format, lint, types, import contracts, known vulnerabilities
 check: setup
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
+	$(BIN)/python -m infra.audit $(if $(STRICT),--strict)
+
+## make audit        known vulnerabilities of what the lock files install; part of make check
+##                   STRICT=1 fails where the vulnerability database cannot be reached (make check STRICT=1, too)
+audit: setup
+	$(BIN)/python -m infra.audit $(if $(STRICT),--strict)
 
 PYTEST := $(BIN)/pytest --durations 20
 DEFAULT := not full and not slow and not containers
@@ -138,10 +144,10 @@ docs: setup
 dashboards: setup
 	$(BIN)/python -m infra.observability
 
-## make lock         requirements.lock from requirements.in
+## make lock         requirements.lock from requirements.in; UPGRADE=NAME raises one package to its newest version
 lock: setup
 	.tools/bin/uv pip compile requirements.in --python-version 3.11 --universal --generate-hashes \
-	    --no-emit-index-url --no-header --quiet --output-file requirements.lock
+	    $(if $(UPGRADE),--upgrade-package $(UPGRADE)) --no-emit-index-url --no-header --quiet --output-file requirements.lock
 
 ## make sbom         dist/sbom.json: what the lock file installs, with hashes, in CycloneDX
 sbom: setup

@@ -1,0 +1,198 @@
+"""``python -m infra.audit``: asks the vulnerability database about everything that the lock files install.
+
+The exit code is 1 if something is known about a package that is not ignored for a reason, and with
+``--strict`` also if the database cannot be reached. Without it, that is said in one line.
+"""
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slackwater_protocol import SystemClock
+
+_ROOT = Path(__file__).resolve().parents[2]
+_LOCKS = (_ROOT / "requirements.lock", _ROOT / "infra" / "bootstrap" / "uv.lock")
+_IGNORED = Path(__file__).parent / "ignored.toml"
+_ANSWER_SECONDS = 15
+
+
+class UnreachableDatabaseError(Exception):
+    """The vulnerability database did not answer, or what answered is none."""
+
+
+class AuditError(Exception):
+    """The audit itself cannot be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """What is known about a package.
+
+    Attributes:
+        package: Its name.
+        version: The one that a lock file installs.
+        names: Of the advisory; the first one is the database's own.
+        text: What it says, in one line.
+        fixed: Versions that are not affected; empty if there are none.
+    """
+
+    package: str
+    version: str
+    names: tuple[str, ...]
+    text: str
+    fixed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        name = " = ".join(self.names)
+        fixed = f"fixed in {', '.join(self.fixed)}" if self.fixed else "no version is fixed yet"
+        return f"{self.package} {self.version}: {name}: {self.text} ({fixed})"
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """An advisory that does not concern us, why, and the last day on which this is taken for granted."""
+
+    id: str
+    package: str
+    reason: str
+    until: datetime.date
+
+    def is_about(self, advisory: Advisory) -> bool:
+        """Tells whether it is this advisory, by any of its names."""
+        return self.package == advisory.package and self.id in advisory.names
+
+
+def main() -> int:
+    """Runs the command; returns the exit code."""
+    options = _options()
+    try:
+        ignored = read_ignored(options.ignored)
+        count, advisories = ask_database(options.lock or _LOCKS, options.database)
+    except UnreachableDatabaseError as error:
+        outcome = "failed" if options.strict else "skipped"
+        _say(f"audit {outcome}: the vulnerability database cannot be reached ({error})")
+        return int(options.strict)
+    except AuditError as error:
+        _say(f"audit failed: {error}")
+        return 1
+    today = SystemClock().now().date()
+    faults = list(judge(advisories, ignored, today))
+    for fault in faults:
+        _say(f"audit failed: {fault}")
+    if not faults:
+        passed_over = f", {len(advisories)} ignored for a reason" if advisories else ""
+        _say(f"audit: {count} packages, no known vulnerability{passed_over}")
+    return int(bool(faults))
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def judge(advisories: Sequence[Advisory], ignored: Sequence[Ignored], today: datetime.date) -> Iterator[str]:
+    """Yields what is wrong, and what to do about it.
+
+    Args:
+        advisories: What the database knows.
+        ignored: What does not concern us.
+        today: Decides which reasons have expired.
+    """
+    for advisory in advisories:
+        entry = next((each for each in ignored if each.is_about(advisory)), None)
+        if entry is None:
+            yield (
+                f"{advisory}; raise it by `make lock UPGRADE={advisory.package}`, "
+                "or say in infra/audit/ignored.toml why it does not concern Slackwater"
+            )
+        elif entry.until < today:
+            yield f"{advisory}; it was ignored until {entry.until}: {entry.reason}"
+    for entry in ignored:
+        if not any(map(entry.is_about, advisories)):
+            yield f"{entry.id} of {entry.package} is ignored, but not known any more: remove it from the list"
+
+
+def read_ignored(path: Path) -> list[Ignored]:
+    """Returns the list of advisories that do not concern us.
+
+    Raises:
+        AuditError: An entry is incomplete.
+    """
+    found = []
+    for entry in tomllib.loads(path.read_text()).get("ignored", []):
+        try:
+            each = Ignored(**entry)
+        except TypeError as error:
+            msg = f"{path}: each entry has an id, a package, a reason and a date: {error}"
+            raise AuditError(msg) from error
+        if not each.reason or type(each.until) is not datetime.date:
+            msg = f"{path}: {each.id} needs a reason, and a date such as 2027-03-31 as `until`"
+            raise AuditError(msg)
+        found.append(each)
+    return found
+
+
+def ask_database(locks: Sequence[Path], database: str | None) -> tuple[int, list[Advisory]]:
+    """Returns how many packages are installed, and what is known about them.
+
+    Args:
+        locks: Requirements with exact versions and hashes.
+        database: The address of a service that answers as OSV's; None: the one that pip-audit knows.
+
+    Raises:
+        UnreachableDatabaseError: There is no answer.
+        AuditError: pip-audit cannot read the lock files.
+    """
+    argv = [sys.executable, "-m", "pip_audit", "--disable-pip", "--vulnerability-service", "osv"]
+    argv += ["--format", "json", "--progress-spinner", "off", "--timeout", str(_ANSWER_SECONDS)]
+    argv += [word for lock in locks for word in ("--requirement", str(lock))]
+    argv += ["--osv-url", database] if database else []
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        last = done.stderr.strip().rpartition("\n")[2]
+        # pip-audit lets the errors of its HTTP library through; only some of them it puts into words.
+        if "requests.exceptions." in done.stderr or "may be blocking this service" in done.stderr:
+            raise UnreachableDatabaseError(last.partition(":")[0].rpartition(".")[2] or last) from None
+        msg = f"pip-audit says: {last}"
+        raise AuditError(msg) from None
+    packages = found["dependencies"]
+    for package in packages:
+        if "skip_reason" in package:
+            msg = f"{package['name']} was not examined: {package['skip_reason']}"
+            raise AuditError(msg)
+    if not packages:
+        msg = f"no package is named in {', '.join(map(str, locks))}"
+        raise AuditError(msg)
+    advisories = [
+        Advisory(
+            package["name"],
+            package["version"],
+            (each["id"], *sorted(set(each["aliases"]) - {each["id"]})),
+            each["description"],
+            tuple(each["fix_versions"]),
+        )
+        for package in packages
+        for each in package["vulns"]
+    ]
+    return len(packages), advisories
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m infra.audit", description=__doc__)
+    parser.add_argument("--strict", action="store_true", help="fail if the database cannot be reached")
+    parser.add_argument("--database", metavar="URL", help="a service that answers as OSV's query does")
+    parser.add_argument("--lock", type=Path, action="append", metavar="FILE", help="other lock files")
+    parser.add_argument("--ignored", type=Path, default=_IGNORED, metavar="FILE", help="another list")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
