@@ -16,6 +16,13 @@ from slackwater_protocol import KafkaSettings
 Make = Callable[..., TransactionalConsumer]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The asynchronous consumer over a real broker is in `make full`; that over memory is in every lane."""
+    for item in items:
+        if "[kafka-asyncio" in item.name:
+            item.add_marker(pytest.mark.full)
+
+
 class Driven:
     """Calls the methods of something asynchronous in an event loop, so that it looks synchronous."""
 

@@ -181,7 +181,7 @@ def test_errors_of_others_are_not_caught() -> None:
         retry_of(FakeTime()).call(request)
 
 
-def test_waiting_is_told_at_once_and_then_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_is_told_after_a_second_and_then_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
     time = FakeTime()
     _, request = failing(16, "_TRANSPORT")
     with caplog.at_level(logging.WARNING):
@@ -189,7 +189,14 @@ def test_waiting_is_told_at_once_and_then_every_few_seconds(caplog: pytest.LogCa
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3, said  # of a wait of 11.6 s
     assert said[0].startswith("Kafka: read of topic t: ")
-    assert said[0].endswith("trying again, for 30 s at most")
+    assert said[0].endswith("trying again, for 28 s at most")
+
+
+def test_what_passes_within_a_second_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    _, request = failing(4, "_TRANSPORT")
+    with caplog.at_level(logging.WARNING):
+        retry_of(FakeTime()).call(request)
+    assert caplog.records == []
 
 
 # --- the cut log

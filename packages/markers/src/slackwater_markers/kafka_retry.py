@@ -71,6 +71,8 @@ ABSENT_CODES = (
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
+_QUIET_SECONDS = 1.0
+"""What passes sooner is not worth a line in the log, such as a broker that does not know a new topic yet."""
 _NEWS_SECONDS = 5.0
 """The time between two lines in the log while something is waited for."""
 
@@ -144,7 +146,7 @@ class KafkaRetry:
         self._pause = pause
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._deadline = self._clock.monotonic() + timeout_seconds
-        self._news_at = float("-inf")
+        self._news_at = self._clock.monotonic() + _QUIET_SECONDS - _NEWS_SECONDS
         self._last_error: KafkaError | None = None
 
     @property

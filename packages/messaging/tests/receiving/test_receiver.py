@@ -89,7 +89,7 @@ def test_a_database_that_is_killed_costs_nothing_but_time(
 @pytest.mark.parametrize(
     ("way", "step"),
     [
-        (Way.TABLE, ReceiverStep.COMMITTED),
+        pytest.param(Way.TABLE, ReceiverStep.COMMITTED, marks=pytest.mark.full),
         pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.full),
         pytest.param(None, ProcessorStep.PRODUCED, marks=pytest.mark.full),
         pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.full),
@@ -105,9 +105,9 @@ def test_a_broker_that_is_killed_costs_nothing_but_time(
 @pytest.mark.parametrize(
     ("way", "step"),
     [
-        (Way.BLOOM, ReceiverStep.POLLED),
         (Way.TABLE, ReceiverStep.HANDLED),
         (None, ProcessorStep.PRODUCED),
+        pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.full),
         pytest.param(Way.BLOOM, ReceiverStep.HANDLED, marks=pytest.mark.full),
         pytest.param(Way.TABLE, ReceiverStep.POLLED, marks=pytest.mark.full),
         pytest.param(Way.FILTERED, ReceiverStep.POLLED, marks=pytest.mark.full),

@@ -17,7 +17,6 @@ from slackwater_testing.messaging.sending.faults import (
 
 pytestmark = pytest.mark.integration
 SHORT = {
-    ("after-commit", Fault.BROKER_KILLED),
     ("polling", Fault.DATABASE_KILLED),
     ("saved", Fault.FENCED),
     ("prepared", Fault.TIMED_OUT),

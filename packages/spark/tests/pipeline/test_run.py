@@ -317,7 +317,8 @@ def is_opened(fifo: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_order(
     inventory: Inventory,
     output: Output,

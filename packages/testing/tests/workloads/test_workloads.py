@@ -134,7 +134,7 @@ def test_invariants_hold_after_every_transaction(name: str) -> None:
     for transaction in workload.first():
         model.execute(transaction)
     assert checker.broken(model) == []
-    for transaction in islice(workload.transactions(0, 1), 200):
+    for transaction in islice(workload.transactions(0, 1), 100):
         model.execute(transaction)
         assert checker.broken(model) == []
     assert checker.outputs() > 0
