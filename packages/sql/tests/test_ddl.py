@@ -96,21 +96,21 @@ def test_type_that_cannot_be_carried_exactly_is_declared_but_unsupported(column_
         ("CREATE TABLE t (a)", 1, 17, "column a has no type"),
         ("CREATE TABLE t (LIKE x)", 1, 17, "LIKE is not supported"),
         ("CREATE TABLE t (a int);\nCREATE TABLE public.t (a int)", 2, 14, "public.t is declared twice"),
-        ("\nCREATE VIEW v AS SELECT 1", 2, 1, "this statement is not understood"),
+        ("\nCREATE VIEW v AS SELECT 1", 2, 1, "this statement is not supported"),
         ("ALTER TABLE t REPLICA IDENTITY FULL", 1, 13, "table public.t is not declared above"),
         (
             "CREATE TABLE t (a int); ALTER TABLE t ADD COLUMN b int",
             1,
             39,
-            "this alteration is not understood",
+            "this ALTER TABLE is not supported",
         ),
         (
             "CREATE TABLE t (a int); ALTER TABLE t ALTER a TYPE text",
             1,
             47,
-            "this alteration is not understood",
+            "this ALTER TABLE is not supported",
         ),
-        ("CREATE TABLE 't", 1, 16, "does not end"),
+        ("CREATE TABLE 't", 1, 16, "is not closed"),
     ],
 )
 def test_mistake_is_reported_with_its_place(ddl: str, line: int, column: int, message: str) -> None:
@@ -134,7 +134,7 @@ def test_a_generated_column_is_declared_but_no_view_can_use_it() -> None:
 
     assert [column.type.is_supported for column in table.columns] == [True, True, False]
     assert str(table.columns[2].type) == "numeric(3,1) GENERATED"
-    with pytest.raises(SqlTextError, match="it is a generated column, and connectors do not send those"):
+    with pytest.raises(SqlTextError, match="it is a generated column, which PostgreSQL does not write"):
         compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY a, c FROM t")], Catalog((table,)))
 
 

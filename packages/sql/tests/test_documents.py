@@ -129,6 +129,6 @@ def test_a_number_that_json_does_not_have_is_a_string(sql: str, written: str, do
 
 def test_value_without_exact_form_is_refused_at_planning(document: Document) -> None:
     with pytest.raises(
-        SqlTextError, match=r"MAP\(VARCHAR, DECIMAL\(2,1\)\) cannot be written as JSON exactly"
+        SqlTextError, match=r"MAP\(VARCHAR, DECIMAL\(2,1\)\) cannot be written exactly as JSON"
     ):
         document("bigint", "3", "map {'a': 1.5}")

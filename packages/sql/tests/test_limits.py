@@ -105,9 +105,9 @@ def test_statements_of_several_threads_end_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (duckdb.InterruptException("x"), "computed for more than 7 s"),
+        (duckdb.InterruptException("x"), "more than 7 s of CPU time"),
         (duckdb.OutOfMemoryException("no room\nat all"), r"3 MiB of run\.statement_memory \(no room\)"),
-        (MemoryError(), r"3 MiB of run\.statement_memory \(no more memory\)"),
+        (MemoryError(), r"3 MiB of run\.statement_memory \(out of memory\)"),
     ],
 )
 def test_a_met_limit_is_told_with_its_setting(error: Exception, said: str) -> None:
@@ -127,7 +127,7 @@ def ended(program: str) -> subprocess.CompletedProcess[str]:
 def test_what_cannot_be_interrupted_ends_the_process_and_names_the_view() -> None:
     found = ended(UNSTOPPABLE)
     assert found.returncode == 70
-    assert "view slow: a function computes for more than 0.1 s" in found.stderr
+    assert "view slow: a function took more than 0.1 s" in found.stderr
 
 
 def test_a_forked_process_bounds_its_own_statements() -> None:

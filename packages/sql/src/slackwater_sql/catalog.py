@@ -1,4 +1,4 @@
-"""Declared tables: what a pipeline knows of its source's schema."""
+"""Declared tables: what a pipeline knows about its source's schema."""
 
 import difflib
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ class Catalog:
         return by_name
 
     def find(self, schema: str, name: str) -> tuple[Table, ...]:
-        """Returns the tables that a view may mean by this name, in upper or lower case as in DuckDB.
+        """Returns the tables that this name in a view can refer to; case is ignored, as in DuckDB.
 
         Args:
             schema: Schema as written in the view; empty if none was written.
@@ -79,7 +79,7 @@ class Catalog:
         return tuple(table for table in named if not schema or table.schema.lower() == schema.lower())
 
     def similar_names(self, schema: str, name: str) -> tuple[str, ...]:
-        """Returns full names of declared tables that were perhaps meant, best first."""
+        """Returns full names of declared tables with similar names, most similar first."""
         names = {table.name.lower(): table.full_name for table in self.tables}
         full_names = {table.full_name.lower(): table.full_name for table in self.tables}
         wanted = f"{schema}.{name}" if schema else name
@@ -87,6 +87,6 @@ class Catalog:
 
 
 def similar(name: str, candidates: dict[str, str] | Iterable[str]) -> tuple[str, ...]:
-    """Returns the candidates most like `name`, best first; a mapping gives the text to show for each."""
+    """Returns the candidates most similar to `name`, best first; of a mapping, their values."""
     shown = candidates if isinstance(candidates, dict) else {text.lower(): text for text in candidates}
     return tuple(shown[match] for match in difflib.get_close_matches(name.lower(), shown, n=3, cutoff=0.5))

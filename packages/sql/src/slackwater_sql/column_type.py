@@ -1,10 +1,11 @@
-"""Types of columns: how a value travels from Debezium's JSON into DuckDB, and between stages.
+"""Types of columns: how a value gets from Debezium's JSON into DuckDB, and from stage to stage.
 
-A database's own room (:mod:`slackwater_sql.postgres`) makes the types of its tables, with its habits as data.
+The package of a database (:mod:`slackwater_sql.postgres`) creates the types of its tables; what is particular
+to that database is data in them.
 
 Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,
-`time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64); the other modes contradict the
-declared types and are reported as such.
+`time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64); values that
+were written in other modes are reported as contradicting the declared types.
 """
 
 import re
@@ -20,7 +21,7 @@ MAX_DECIMAL_DIGITS = 38
 """DuckDB's widest DECIMAL."""
 
 UNCONSTRAINED_SCALE = 18
-"""Digits after the point kept for `numeric` without precision; a value with more is bad input."""
+"""Decimals that are kept for `numeric` without precision; a value with more of them is bad input."""
 
 MILLISECOND_DIGITS = 3
 """Debezium writes times of at most this precision in milliseconds, others in microseconds."""
@@ -98,20 +99,20 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A type, with all that is needed to carry its values.
+    """A type, with everything that is needed to transport its values.
 
     Attributes:
         kind: The family.
-        name: The type's canonical name in its database; of a carried value DuckDB's.
+        name: The type's canonical name in its database, or in DuckDB for values between stages.
         precision: Digits of a numeric, or fractional digits of seconds; None if not given.
         scale: Digits after the point of a numeric.
         element: Type of an array's elements.
         reason: Why the type is unsupported.
-        hint: For an unsupported type: which ones are supported.
-        is_one_text: Texts that are equal in the database are the same text: letters of both cases differ, and
-            nothing is padded.
-        may_be_unavailable: The database may leave the value out of updates that do not change it.
-        infinities: The numbers that stand for -infinity and infinity, if the type has them.
+        hint: For an unsupported type: the types that are supported.
+        is_one_text: Values that are equal in the database have the same text: comparisons are case-sensitive
+            and ignore no padding.
+        may_be_unavailable: Updates that do not change the value may omit it.
+        infinities: The numbers that represent -infinity and infinity, if the type has them.
     """
 
     kind: TypeKind
@@ -130,26 +131,26 @@ class ColumnType:
 
     @property
     def is_supported(self) -> bool:
-        """Views may use columns of this type."""
+        """Whether views may use columns of this type."""
         return self.kind is not TypeKind.UNSUPPORTED
 
     @property
     def is_key_safe(self) -> bool:
-        """Equal in SQL means equal on the wire, and the wire form stands in documents as it is."""
+        """Whether values that are equal in SQL are equal on the wire, and documents contain the wire form."""
         return self.kind in INTEGER_KINDS | {TypeKind.UUID, TypeKind.BOOLEAN, TypeKind.CARRIED} or (
             self.kind is TypeKind.TEXT and self.is_one_text
         )
 
     @property
     def wire_family(self) -> str:
-        """Types of one family that are key safe have equal wire values exactly when they are equal in SQL."""
+        """Key-safe types of one family have equal wire values exactly if the values are equal in SQL."""
         if self.kind is TypeKind.CARRIED:
             return self.name
         return "integer" if self.kind in INTEGER_KINDS else self.kind.value
 
     @property
     def is_millisecond(self) -> bool:
-        """Debezium writes this type's values in milliseconds, not microseconds."""
+        """Whether Debezium writes this type's values in milliseconds, and not in microseconds."""
         return self.precision is not None and self.precision <= MILLISECOND_DIGITS
 
     @property
@@ -159,7 +160,7 @@ class ColumnType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type in which values are handed to DuckDB; takes wire values as they are."""
+        """The type in which values are passed to DuckDB; it accepts wire values unchanged."""
         if self.element is not None:
             return pa.list_(self.element.arrow)
         if self.kind is TypeKind.TIME and self.is_millisecond:
@@ -206,7 +207,7 @@ class ColumnType:
         return _EXPECTED[self.kind]
 
     def duckdb_expression(self, column: str) -> str:
-        """Returns SQL that turns the transport value in `column` into this type's DuckDB value, exactly."""
+        """Returns SQL that converts the transport value in `column` exactly into this type's DuckDB value."""
         if self.element is not None:
             return self._array_expression(column, self.element)
         if self.kind is TypeKind.BYTEA:
@@ -255,9 +256,9 @@ class ColumnType:
 
 
 def carried(duckdb_type: str) -> ColumnType:
-    """Returns the type in which a DuckDB type's values travel between stages: JSON's if exact, else text.
+    """Returns the type in which stages pass on values of a DuckDB type: a JSON type if exact, else text.
 
-    Texts are DuckDB's own, so equal values of one type have equal texts, but for floats: 0.0 and -0.0.
+    The texts are DuckDB's, so equal values of a type have equal texts, except for the floats 0.0 and -0.0.
     """
     native = _NATIVE.get(duckdb_type)
     return native or ColumnType(TypeKind.CARRIED, duckdb_type)

@@ -22,14 +22,14 @@ def compile_pipeline(
     """Returns the stages of a pipeline's views.
 
     Args:
-        views: Path and text of each view; a view is called by the stem of its path, and may read the others.
+        views: Path and text of each view; the stem of the path is the view's name. Views may read each other.
         catalog: The declared tables.
         published: Names of the views that are written to an output, in the order of `views`; None: all.
-        accumulates: Aggregates may be kept without the rows of their groups. If not, a view over one key is
-            one stage that has all rows of a key, as scope `aggregate` needs it.
+        accumulates: Whether aggregates may be kept without the rows of their groups. If not, a view over one
+            key is a single stage that has all rows of a key, as scope `aggregate` requires.
 
     Raises:
-        SqlTextError: A view is outside of what is supported; with the place and what is supported.
+        SqlTextError: A view contains something that is not supported; names the place and what is supported.
     """
     texts = [text for _, text in views]
     plan = compile_separately(views, catalog, published=published, accumulates=accumulates)

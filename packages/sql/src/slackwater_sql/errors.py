@@ -1,12 +1,12 @@
-"""Errors of this package, and the places in the user's texts that they name.
+"""Errors of this package, and the places in the user's files to which they refer.
 
-Each error pickles, so that Spark can carry it between processes, and says in `hint` what to do::
+Each error can be pickled, so that Spark can pass it between processes, and its `hint` says what to do::
 
     SqlError
     ├── SqlTextError                a schema file or a view that its author has to correct
-    ├── MissingTablesError          the database lacks tables that were asked for
-    ├── RowContradictsSchemaError   a record is not what its declared table says
-    └── EvaluationError             a view's SQL failed on rows of a key, or took more than it may
+    ├── MissingTablesError          the database does not have the requested tables
+    ├── RowContradictsSchemaError   a record does not match its declared table
+    └── EvaluationError             a view's SQL failed on the rows of a key, or exceeded a limit
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class TextPlace:
-    """A place in a file, as an editor counts: lines and columns start at 1.
+    """A place in a file. Lines and columns are counted from 1, as in an editor.
 
     Attributes:
         path: The file as the user named it.
         line: Line number.
         column: Column number, in characters.
-        text: The offending text, shortened; may be empty.
+        text: The text that the error refers to, shortened; may be empty.
     """
 
     path: str
@@ -48,7 +48,7 @@ class SqlError(SlackwaterError):
 
 
 class SqlTextError(SqlError):
-    """A schema file or a view cannot be taken as its author wrote it.
+    """A schema file or a view contains a mistake, or something that is not supported.
 
     Attributes:
         place: Where in which file.
@@ -68,7 +68,7 @@ class SqlTextError(SqlError):
 
 @dataclass(frozen=True)
 class SourceText:
-    """A text that a user wrote, with its file name: turns offsets into places.
+    """A text that a user wrote, with its file name. Translates offsets into places.
 
     Attributes:
         path: The file as the user named it.
@@ -84,7 +84,7 @@ class SourceText:
         return PurePath(self.path).stem
 
     def place(self, start: int, end: int) -> TextPlace:
-        """Returns the place of the characters `[start, end)`; an offset behind the text means its end."""
+        """Returns the place of the characters `[start, end)`; an offset beyond the text means its end."""
         start = max(0, min(start, len(self.text)))
         before = self.text[:start]
         line_start = before.rfind("\n") + 1
@@ -99,7 +99,7 @@ class SourceText:
 
 
 class MissingTablesError(SqlError):
-    """The database lacks tables that were asked for.
+    """The database does not have the requested tables.
 
     Attributes:
         tables: The missing ones, as `schema.table`.
@@ -116,19 +116,19 @@ class MissingTablesError(SqlError):
 
 
 class RowContradictsSchemaError(SqlError):
-    """A record's row image is not what the declared table says.
+    """The row in a record does not match its declared table.
 
     Attributes:
         table: `schema.table`.
         column: The column's name; empty if the row as a whole cannot be read.
-        expected: The JSON value that the declaration asks for.
-        got: What the record holds, shortened.
+        expected: The JSON value that the declaration requires.
+        got: What the record contains, shortened.
     """
 
     hint = (
         "Compare the declared tables with the database (slackwater schema check) and the settings of the "
-        "connector: it sends neither generated columns nor those of column.exclude.list, so no view can "
-        "use them. A table that has changed is declared anew (slackwater schema pull), for a new "
+        "connector: it sends neither generated columns nor the columns in column.exclude.list, so views "
+        "cannot use them. If the table has changed, declare it again (slackwater schema pull) in a new "
         "revision of the pipeline"
     )
 
@@ -145,15 +145,15 @@ class RowContradictsSchemaError(SqlError):
 
 
 class EvaluationError(SqlError):
-    """The SQL of a view failed on the rows of a key, or took more than it may.
+    """The SQL of a view failed on the rows of a key, or exceeded a limit.
 
     Attributes:
         view: The view's name.
-        key: The failing key as text; empty if the failure does not belong to one key.
-        problem: What DuckDB reported, or which limit was met.
-        rows: The rows that make it fail, each with its table's name before it, as far as they were found.
+        key: The key on which it failed, as text; empty if the failure does not belong to one key.
+        problem: What DuckDB reported, or which limit was exceeded.
+        rows: The rows on which it failed, each preceded by its table's name, as far as they could be found.
         commit_lsn: Commit LSN of the newest of these rows; 0 if unknown.
-        is_limit: Whether a limit was met.
+        is_limit: Whether a limit was exceeded.
     """
 
     def __init__(
@@ -177,16 +177,16 @@ class EvaluationError(SqlError):
     def __str__(self) -> str:
         of_key = f" for key {self.key}" if self.key else ""
         at = f", commit LSN {format_position(self.commit_lsn)}" if self.commit_lsn else ""
-        rows = f" Evaluated: {'; '.join(self.rows)}." if self.rows else ""
+        rows = f" Evaluated rows: {'; '.join(self.rows)}." if self.rows else ""
         return f"view {self.view} cannot be evaluated{of_key}{at}: {self.problem}.{rows} {self.hint}"
 
 
 _ACCEPT_VALUE = (
-    "Either correct the row in the database and start the pipeline again: with emit = latest it goes on when "
-    "the correction has reached Kafka. Or make the view accept the value, for instance with TRY_CAST, as a "
-    "new revision of the pipeline"
+    "Either correct the row in the database and start the pipeline again: with emit = latest it continues "
+    "once the correction has reached Kafka. Or make the view accept the value, for example with TRY_CAST, "
+    "in a new revision of the pipeline"
 )
 _COMPUTE_LESS = (
-    "Make the view compute less, as a new revision of the pipeline, correct the values in the database, or "
+    "Make the view compute less in a new revision of the pipeline, correct the values in the database, or "
     "raise the limit"
 )

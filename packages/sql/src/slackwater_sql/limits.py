@@ -1,8 +1,9 @@
-"""Limits of a view's statements, enforced from outside of DuckDB.
+"""Limits on the statements of views, enforced from outside DuckDB.
 
-DuckDB's own memory limit does not count the values of functions: ``range(50000000)`` passes any. So while a
-statement runs, the process's data segment (heap and private memory, not mapped files) may grow by so much and
-no more; an allocation beyond fails, and DuckDB reports it. A thread interrupts what computes for too long.
+DuckDB's memory limit does not count the values of functions: ``range(50000000)`` passes any limit. Therefore
+the growth of the process's data segment (heap and private memory, not mapped files) is limited while a
+statement runs: an allocation beyond the limit fails, and DuckDB reports it. A thread interrupts statements
+that run for too long.
 """
 
 import atexit
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """What one statement of a view may take, to be planned or evaluated; travels to the executors."""
+    """What planning or evaluating one statement of a view may take; sent to the executors."""
 
     memory_mib: int = 512
     """DuckDB's limit for intermediate results; the process may grow by three times as much meanwhile."""
@@ -43,12 +44,12 @@ class StatementLimits:
         return f"{self.memory_mib}MiB"
 
     def problem(self, error: BaseException) -> str | None:
-        """Describes an error that is one of these limits; None if it is none."""
+        """Describes an error that was raised because a limit was exceeded; None for any other error."""
         kind = type(error).__name__
         if kind == "InterruptException":
-            return f"it computed for more than {self.cpu_seconds:g} s (run.statement_seconds)"
+            return f"it took more than {self.cpu_seconds:g} s of CPU time (run.statement_seconds)"
         if kind in {"OutOfMemoryException", "MemoryError"}:
-            reason = next(iter(str(error).splitlines()), "").rstrip(".") or "no more memory"
+            reason = next(iter(str(error).splitlines()), "").rstrip(".") or "out of memory"
             return f"it needs more than the {self.memory_mib} MiB of run.statement_memory ({reason})"
         return None
 
@@ -66,14 +67,14 @@ class Interruptible(Protocol):
 
 @contextmanager
 def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> Iterator[None]:
-    """Bounds what the connection does in the block, which ends with its errors, or with `MemoryError`.
+    """Limits what the connection does in the block, which raises its errors, or `MemoryError`.
 
-    Within a call of a function DuckDB does not listen. A statement that computes for as long again after it
-    was interrupted ends the process, whose log then names it: better than to compute for ever.
+    DuckDB cannot be interrupted within a call of a function. If a statement runs for the same time again
+    after it was interrupted, the process exits, and its log names the statement: it might never return.
 
     Args:
-        connection: Is used by this thread alone.
-        limits: The bounds.
+        connection: Must be used by this thread only.
+        limits: The limits.
         name: The name of what is computed, for the log.
     """
     statement = Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
@@ -168,7 +169,7 @@ class RunningStatements:
         for statement in self._data_bytes:
             if now > statement.ends_process_at:
                 _log.critical(
-                    "view %s: a function computes for more than %g s and does not listen; this process ends",
+                    "view %s: a function took more than %g s and cannot be interrupted; this process exits",
                     statement.name,
                     statement.seconds,
                 )

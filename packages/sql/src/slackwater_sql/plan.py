@@ -1,22 +1,22 @@
 """The plan of a pipeline: stages with keys, the SQL that each evaluates, and where its results go.
 
-A stage's result is a relation at *points* (a stage key at a commit LSN). What a stage hands on is the
-difference between the points of a key in a row:
+A stage's result is a relation at *points* (a stage key at a commit LSN). A stage passes on the difference
+between consecutive points of a key:
 
 * `RowsOutput`: changed rows, to inputs of later stages. Statement: ``(point INTEGER, row VARCHAR)``, the row
   a JSON array of wire values: its identity, then the columns that the edges take.
 * `PartialsOutput`: what the changes add to groups. Statement: ``(lsn BIGINT, number INTEGER, row VARCHAR)``.
-  Number -1: JSON array of the group's key, then `n` (rows more), then for each COUNT an integer, for each SUM
-  the number of values more and the sum more (as decimal text, NULL: nothing). Number i >= 0, a value of the
-  multiset of accumulator i: JSON array of the group's key, then the value's sort key (upper-case hex), its
-  DuckDB text, how many more.
+  Number -1: JSON array of the group's key, then `n` (rows added), then for each COUNT an integer, and for
+  each SUM the number of values added and the sum of them (as decimal text, NULL: nothing). Number i >= 0, a
+  value in the multiset of accumulator i: JSON array of the group's key, then the value's sort key (upper-case
+  hex), its DuckDB text, and how many were added. Removals are negative numbers.
 * `DocumentsOutput`: changed documents, to the sink. Statement: ``(point INTEGER, key VARCHAR, document
   BLOB)``, the key a JSON object.
 
-Statements read tables that are handed to them: `rows_table(i)` for input i of a rows part,
+Statements read tables that are passed to them: `rows_table(i)` for input i of a rows part,
 `ACCUMULATORS_TABLE` for an accumulate part, `POINTS_TABLE (point, group, lsn)`, and for partials
 `STEPS_TABLE (point, lsn, weight)`: each point but the first of its key adds its rows at its own LSN (+1), and
-each but the last takes them away at the LSN of the next point of its key (-1).
+each but the last removes them at the LSN of the next point of its key (-1).
 """
 
 import hashlib
@@ -49,37 +49,37 @@ _ID = re.compile(r'"[ck]\d+"')
 
 
 def rows_table(number: int) -> str:
-    """Returns the name under which the rows of an input are handed to DuckDB."""
+    """Returns the name of the table in which the rows of an input are passed to DuckDB."""
     return f"__slackwater_rows_{number}"
 
 
 class Reads(StrEnum):
-    """The rows of a touched key that are evaluated when no other input of the key has changed."""
+    """Which rows of a touched key are evaluated when no other input of the key has changed."""
 
     GROUP = "group"
-    """All rows: an unchanged row's result may depend on the changed ones."""
+    """All rows: the result of an unchanged row may depend on the changed ones."""
     CHANGED = "changed"
-    """The changed ones."""
+    """The changed rows."""
     CHANGED_AND_WITNESS = "changed and witness"
-    """The changed ones and any one unchanged row: others depend on whether there is a row, not on which."""
+    """The changed rows and any unchanged row: others depend on whether there is a row, not on which one."""
     ALONE = "alone"
-    """The changed ones, whatever else of the key has changed: a row's result depends on no other row."""
+    """The changed rows, whatever else of the key has changed: a row's result depends on no other row."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """A table that a stage reads, or an earlier stage's rows in the form of one.
+    """A table that a stage reads, or the rows of an earlier stage in the form of a table.
 
     Attributes:
-        alias: Name of the input, unique in the stage, as written.
-        table: The declared table, with the needed columns only.
-        columns: The columns a stage has to keep: key, primary key and all it uses.
+        alias: Name of the input as written in the view, unique in the stage.
+        table: The declared table, with only the needed columns.
+        columns: The columns that the stage has to keep: key, primary key and all columns that it uses.
         key: Names of the columns that hold the stage's key, in the order of that key.
-        needs_replica_identity_full: A row can move to another key by an update, so that updates and deletes
-            must carry the old row; the planner takes such a key only for tables that have it.
-        keeps_null_keys: Rows whose key is NULL belong to the result, as the group of the key NULL. Rows of
-            other inputs with a NULL key never contribute and need not be kept.
-        origin: Number of the stage whose rows these are; 0: a table of the database.
+        needs_replica_identity_full: Whether an update can move a row to another key, so that updates and
+            deletes must contain the old row; the planner uses such a key only for tables that have it.
+        keeps_null_keys: Whether rows whose key is NULL belong to the result, as the group of the key NULL.
+            Otherwise rows with a NULL key never contribute, and need not be kept.
+        origin: Number of the stage whose rows these are; 0 for a table of the database.
         reads: Which rows of a touched key are evaluated.
     """
 
@@ -114,7 +114,7 @@ class KeyColumn:
 
     Attributes:
         name: Its name in the documents.
-        type: Its type; the wire value of such a type is also its value in the document.
+        type: Its type, whose wire value is also the value in the document.
     """
 
     name: str
@@ -136,14 +136,14 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way on which changed rows reach a later stage.
+    """A connection on which changed rows reach a later stage.
 
     Attributes:
         stage: Number of the receiving stage.
         input: Number of its input.
         key: Positions of its key in the wire row.
         columns: Positions of its columns, in the order of the input's columns.
-        keeps_null_keys: Rows with a NULL in the key are wanted.
+        keeps_null_keys: Whether rows with a NULL in the key are sent.
     """
 
     stage: int
@@ -159,7 +159,7 @@ class RowsOutput:
 
     Attributes:
         identity: How many leading values of the wire row are its identity.
-        edges: Who takes them.
+        edges: Where they are sent.
     """
 
     identity: int
@@ -172,7 +172,7 @@ class PartialsOutput:
 
     Attributes:
         key: How many leading values of the wire row are the group's key.
-        stage: The stage that adds up; the stage itself if its own accumulate part does.
+        stage: The stage that adds them up: another one, or this stage if it has an accumulate part.
     """
 
     key: int
@@ -185,8 +185,8 @@ class DocumentsOutput:
 
     Attributes:
         view: Number of the view in the pipeline.
-        with_before: Whether each comes with the document that its key had before, as
-            `slackwater_engine.payloads.pack_change` says; only where each commit is evaluated.
+        with_before: Whether each document is accompanied by the previous document of its key (see
+            `slackwater_engine.payloads.pack_change`); only if each commit is evaluated.
     """
 
     view: int
@@ -202,9 +202,9 @@ class RowsPart:
 
     Attributes:
         inputs: Tables, or rows of earlier stages in the form of tables.
-        statement: The result at points, in the form that `output` says.
-        latest_statement: If the part publishes documents, one per stage key: the documents
-            ``(group INTEGER, key VARCHAR, document BLOB)`` of rows that all are live.
+        statement: SQL of the result at points, in the form that `output` requires.
+        latest_statement: If the part publishes documents, one per stage key: SQL of the documents
+            ``(group INTEGER, key VARCHAR, document BLOB)`` of rows that are all live.
         output: Where the results go.
     """
 
@@ -220,7 +220,7 @@ class RowsPart:
 
     @property
     def reads(self) -> tuple[Reads, ...]:
-        """The inputs' ways of being read."""
+        """Which rows of each input are read."""
         return tuple(each.reads for each in self.inputs)
 
 
@@ -232,9 +232,9 @@ class AccumulatorKind(StrEnum):
     SUM = "sum"
     """Number of values and exact sum. Columns ``a<i>_n`` BIGINT, ``a<i>`` VARCHAR with `scale` decimals."""
     MIN = "min"
-    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the smallest; NULL if there is none."""
+    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the smallest value; NULL if it is empty."""
     MAX = "max"
-    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the largest; NULL if there is none."""
+    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the largest value; NULL if it is empty."""
     DISTINCT = "distinct"
     """Multiset. Column ``a<i>`` BIGINT: number of different values."""
 
@@ -244,14 +244,14 @@ MULTISETS = frozenset({AccumulatorKind.MIN, AccumulatorKind.MAX, AccumulatorKind
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """An aggregate that is kept up to date by what changes.
+    """An aggregate that is maintained from changes alone.
 
     Attributes:
-        kind: How.
+        kind: The form in which it is kept.
         text: What the user wrote.
         scale: Decimals of a SUM.
-        multiset: For MIN, MAX and DISTINCT: number of the accumulator that keeps the values; equal arguments
-            share one. Partials name that number.
+        multiset: For MIN, MAX and DISTINCT: number of the accumulator that keeps the values. Accumulators
+            with equal arguments share a multiset. Partials contain this number.
     """
 
     kind: AccumulatorKind
@@ -264,16 +264,16 @@ class Accumulator:
 class AccumulatePart:
     """Keeps aggregates of groups without keeping their rows.
 
-    A group is there while its `n` is positive; the group of no columns (`is_global`) always.
+    A group exists while its `n` is positive; the group without columns (`is_global`) always exists.
 
     Attributes:
         key: The groups' key. `ACCUMULATORS_TABLE` has it as columns ``k<i>`` in transport form, beside
             ``__slackwater_point`` INTEGER, ``n`` BIGINT and the accumulators' columns.
         accumulators: What is kept.
-        is_global: GROUP BY is missing.
-        statement: The result at points, in the form that `output` says.
+        is_global: Whether there is no GROUP BY.
+        statement: SQL of the result at points, in the form that `output` requires.
         output: Where the results go.
-        has_stage_key: The groups' key is that of the stage: a group lies in the bucket that its own key says.
+        has_stage_key: Whether the groups' key is the stage key, so that it determines a group's bucket.
     """
 
     key: tuple[KeyColumn, ...]
@@ -292,16 +292,16 @@ class StagePlan:
     least as fine as the stage's key.
 
     Attributes:
-        number: From 1, ascending in the direction of the data.
-        key: What buckets are chosen by.
+        number: Starts at 1 and increases in the direction of the data.
+        key: Determines the bucket.
         rows: Evaluates rows.
         accumulate: Keeps aggregates.
-        why: For people: what the stage does.
-        labels: For people: what the user calls the columns that have made-up names, by name.
-        kept_by: Number of an earlier stage with the same key and inputs that keeps the rows of this one, too:
-            this stage is evaluated in the buckets of that one, by the same events; 0: it keeps its own.
-        identity: Equal for stages that compute the same from tables of these names, also of other pipelines;
-            empty: not known.
+        why: What the stage does, in readable form.
+        labels: For each generated column name, what the user calls the column.
+        kept_by: Number of an earlier stage with the same key and inputs that also keeps the rows of this
+            stage, which is evaluated in the buckets of that one, for the same events. 0: it keeps its own.
+        identity: Equal for stages that compute the same from tables of the same names, in all pipelines;
+            empty if it is not known.
     """
 
     number: int
@@ -322,7 +322,7 @@ class StagePlan:
 
     @property
     def receivers(self) -> tuple[int, ...]:
-        """Numbers of the stages that take the output, ascending; none take documents."""
+        """Numbers of the stages that receive the output, ascending; none for documents."""
         match self.output:
             case RowsOutput(edges=edges):
                 return tuple(sorted({edge.stage for edge in edges}))
@@ -339,11 +339,11 @@ class PublishedView:
     Attributes:
         name: The view's name: the file's without its extension.
         sql: The SQL as the user wrote it.
-        key: The record key's columns; those that are not selected are in the key only.
+        key: The record key's columns; columns that are not selected are in the key only.
         outputs: The documents' columns in select order.
-        fingerprint: Differs when the meaning of the view, or of state kept for it, differs; equal under
-            changed spacing and comments, and under changes of columns the view does not use.
-        stages: Numbers of the stages it needs.
+        fingerprint: Changes if the meaning of the view, or of the state kept for it, changes. Spacing,
+            comments and columns that the view does not use have no influence on it.
+        stages: Numbers of the stages that it needs.
     """
 
     name: str
@@ -356,7 +356,7 @@ class PublishedView:
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
-    """All views of a pipeline. Plain data: it pickles and compares by value.
+    """The plan of all views of a pipeline. Plain data, which can be pickled and is compared by value.
 
     Attributes:
         stages: Ascending by number.
@@ -371,17 +371,17 @@ class EnginePlan:
         return self.stages[number - 1]
 
     def kept_with(self, number: int) -> tuple[StagePlan, ...]:
-        """Returns a stage that keeps its own rows, and behind it those whose rows it keeps, too."""
+        """Returns a stage that keeps its own rows, followed by the stages whose rows it also keeps."""
         others = tuple(stage for stage in self.stages if stage.kept_by == number)
         return (self.stage(number), *others)
 
     @property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Numbers of the stages by level, both ascending; found anew each time.
+        """Numbers of the stages by level, both ascending; computed on each access.
 
-        The stages of the first level read only tables of the database. Those of each later level take only
-        what earlier levels send, at least some of it from the level just before. Stages of one level send
-        nothing to each other, so a batch takes as many exchanges as there are levels.
+        The stages of the first level read only tables of the database. The stages of each later level receive
+        only what earlier levels send, at least some of it from the level directly before. Stages of one level
+        send nothing to each other, so a batch needs as many exchanges as there are levels.
         """
         before = dict.fromkeys((stage.number for stage in self.stages), 0)
         levels: list[list[int]] = []
@@ -396,7 +396,7 @@ class EnginePlan:
 
 
 def with_documents_before(plan: EnginePlan, views: Collection[int]) -> EnginePlan:
-    """Returns a plan whose documents of these views come with those before them; the state is the same."""
+    """Returns a plan that adds the previous document to each of these views' documents, with equal state."""
 
     def changed(stage: StagePlan) -> StagePlan:
         output = stage.output
@@ -412,9 +412,9 @@ def with_documents_before(plan: EnginePlan, views: Collection[int]) -> EnginePla
 
 
 def fingerprint(stages: Iterable[StagePlan]) -> str:
-    """Differs when the meaning of stages, or of state kept for them, differs.
+    """Returns a text that changes if the meaning of the stages, or of the state kept for them, changes.
 
-    Equal under changed spacing and comments, and under changes of columns and views that they do not use.
+    Spacing, comments, and columns and views that the stages do not use have no influence on it.
     """
     meaning = {"version": FINGERPRINT_VERSION, "stages": [_facts(stage) for stage in stages]}
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
@@ -434,20 +434,20 @@ def _facts(stage: StagePlan) -> list[object]:
 
 
 def _input(plan: InputPlan) -> list[object]:
-    """Columns of stages have made-up names."""
+    """Columns of stages have generated names."""
     types = [[str(column.type), column.nullable] for column in plan.columns]
     facts: list[object] = [plan.keeps_null_keys, types, plan.key_positions, plan.primary_key_positions]
     return facts if plan.origin else [plan.table.full_name, plan.column_names, *facts]
 
 
 def statement_words(statement: str) -> list[str]:
-    """Returns the words of a statement: without spacing and comments."""
+    """Returns the tokens of a statement, without spacing and comments."""
     without_comments = _COMMENT.sub(lambda found: found.group(1) or " ", statement)
     return _WORD.findall(without_comments)
 
 
 def _words(statement: str) -> list[str]:
-    """Returns the words of a statement in lower case, ids numbered as they come."""
+    """Returns the tokens of a statement in lower case, with ids numbered in the order of their appearance."""
     ids: dict[str, str] = {}
     words = []
     for word in statement_words(statement):

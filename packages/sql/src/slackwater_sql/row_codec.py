@@ -1,6 +1,6 @@
-"""Row images: from Debezium's JSON to typed tuples, to the compact bytes a stage keeps, and to text.
+"""Rows: from Debezium's JSON to typed tuples, to the compact bytes that stages keep, and to text.
 
-Text also has the values that no other type of Spark holds.
+Text can also hold the values that no other type of Spark can hold.
 """
 
 import re
@@ -50,14 +50,14 @@ _CYCLE_YEARS: Final = 400
 
 
 class RowCodec:
-    """Reads and keeps the needed columns of one table's rows.
+    """Decodes and encodes the needed columns of one table's rows.
 
-    Strict: an integer is never taken for a number with a point, NULL never for a value. Stateless after
-    construction, so one codec may serve many threads. All methods raise nothing but what they document.
+    Strict: an integer is not accepted as a number with a point, nor NULL as a value. A codec has no state
+    after construction, so threads may share it. Methods raise only what they document.
     """
 
     def __init__(self, table: Table, columns: Sequence[str]) -> None:
-        """Makes a codec for these columns, in this order.
+        """Creates a codec for these columns, in this order.
 
         Args:
             table: The declared table.
@@ -81,7 +81,7 @@ class RowCodec:
         """Returns the columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
 
         Raises:
-            RowContradictsSchemaError: The row is not what the table's declaration says.
+            RowContradictsSchemaError: The row does not match the table's declaration.
         """
         try:
             row = self._to_tuple(self._decode_json(raw))
@@ -94,22 +94,22 @@ class RowCodec:
         return self._pack(row)
 
     def unpack(self, packed: bytes) -> WireRow:
-        """Returns the row that `encode` was given."""
+        """Returns the row that was passed to `encode`."""
         return self._unpack(packed)
 
     def unpack_columns(self, packed: Sequence[bytes]) -> list[Sequence[Any]]:
-        """Returns the rows' values column by column, as the evaluator takes them; one list per column."""
+        """Returns the rows' values as one list per column, as the evaluator expects them."""
         if not packed:
             return [[] for _ in self.columns]
         header = b"\xdd" + len(packed).to_bytes(4, "big")
         return list(zip(*self._unpack_many(header + b"".join(packed)), strict=True))
 
     def has_unavailable(self, row: WireRow) -> bool:
-        """Some value was left out of the record because the update did not change it."""
+        """Whether the record omits a value because the update did not change it."""
         return any(row[position] in _UNAVAILABLE_VALUES for position in self._may_be_unavailable)
 
     def merge(self, row: WireRow, previous: WireRow) -> WireRow:
-        """Returns the row with the values it left out taken from the row's previous version."""
+        """Returns the row with its omitted values taken from the previous version of the row."""
         return tuple(
             old if position in self._may_be_unavailable and new in _UNAVAILABLE_VALUES else new
             for position, (new, old) in enumerate(zip(row, previous, strict=True))
@@ -176,7 +176,7 @@ def _shown(raw: bytes) -> str:
 
 
 def value_text(column_type: ColumnType, raw: bytes) -> str | None:
-    """A JSON value as text: strings as they are, dates and times as PostgreSQL writes them, else JSON."""
+    """Returns a JSON value as text: strings unchanged, dates and times as in PostgreSQL, the rest as JSON."""
     value = msgspec.json.decode(raw)
     if isinstance(value, int) and column_type.kind in TIME_KINDS:
         return wire_text(column_type, value)
@@ -184,7 +184,7 @@ def value_text(column_type: ColumnType, raw: bytes) -> str | None:
 
 
 def wire_text(column_type: ColumnType, value: Any) -> str:
-    """A wire value as text, likewise."""
+    """Returns a wire value as text, in the same forms as `value_text`."""
     if column_type.kind is TypeKind.DATE:
         return INFINITE_DAYS.get(value) or date_text(value)
     if column_type.kind in TIME_KINDS:
@@ -196,7 +196,7 @@ def wire_text(column_type: ColumnType, value: Any) -> str:
 
 
 def date_text(days: int) -> str:
-    """A date so many days after 1970-01-01, in any year: ``2026-11-21``, ``0044-03-15 BC``."""
+    """Returns the date that is this many days after 1970-01-01: ``2026-11-21``, ``0044-03-15 BC``."""
     cycles, day = divmod(days + _EPOCH_DAY - 1, _CYCLE_DAYS)
     of_cycle = date.fromordinal(day + 1)
     year = of_cycle.year + cycles * _CYCLE_YEARS
@@ -205,14 +205,14 @@ def date_text(days: int) -> str:
 
 
 def timestamp_text(microseconds: int) -> str:
-    """A time so long after 1970-01-01: ``2026-11-21 10:11:12.5``."""
+    """Returns the timestamp that is this long after 1970-01-01: ``2026-11-21 10:11:12.5``."""
     days, of_day = divmod(microseconds, _DAY_US)
     text, _, era = date_text(days).partition(" ")
     return f"{text} {time_text(of_day)}" + (f" {era}" if era else "")
 
 
 def time_text(microseconds: int) -> str:
-    """A time of day: ``10:11:12.5``, ``24:00:00``."""
+    """Returns a time of day: ``10:11:12.5``, ``24:00:00``."""
     seconds, fraction = divmod(microseconds, 1_000_000)
     text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
     return text + (f".{fraction:06d}".rstrip("0") if fraction else "")

@@ -1,4 +1,4 @@
-"""DuckDB connections as views need them: one thread, in memory, closed to files and network, UTC."""
+"""DuckDB connections for views: one thread, in memory, without access to files and network, in UTC."""
 
 import os
 import threading
@@ -23,10 +23,10 @@ _inherited: list[duckdb.DuckDBPyConnection | None] = []
 
 
 def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPyConnection:
-    """Opens a database in memory that reads no file, loads no extension and always gives the same answer.
+    """Opens a database in memory that reads no files, loads no extensions and is deterministic.
 
     Args:
-        limits: Its memory is DuckDB's limit for intermediate results; nothing is spilled to disk.
+        limits: The memory is DuckDB's limit for intermediate results; nothing is spilled to disk.
     """
     connection = duckdb.connect(
         ":memory:",
@@ -48,7 +48,7 @@ def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPy
 
 @contextmanager
 def scratch_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yields a connection to try SQL on; what is created in it is gone afterwards."""
+    """Yields a connection for trying out SQL; whatever is created in it is removed afterwards."""
     connection = _connection()
     connection.begin()
     try:

@@ -90,8 +90,8 @@ class RowVersions:
     Attributes:
         groups: For each row the number of its key.
         columns: The wire values of `InputPlan.columns`, one sequence per column.
-        from_lsn: For each row the commit LSN from which it is live; None if all rows simply are live.
-        to_lsn: For each row the commit LSN from which it no longer is (`OPEN_LSN`: still live).
+        from_lsn: For each row the commit LSN from which it is live; None if all rows are live at all points.
+        to_lsn: For each row the commit LSN from which it is no longer live (`OPEN_LSN`: still live).
     """
 
     groups: Sequence[int]
@@ -101,9 +101,9 @@ class RowVersions:
 
 
 class RowsEvaluator:
-    """Evaluates the rows part of a stage; for one thread.
+    """Evaluates the rows part of a stage. An instance must be used by one thread only.
 
-    Statements are pure: what they give depends on the rows, not on their order.
+    Statements are pure: their result depends on the rows, not on the order of the rows.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class RowsEvaluator:
         name: str,
         limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
-        """Makes an evaluator.
+        """Creates an evaluator.
 
         Args:
             part: The part.
             key: The stage's key.
             name: The name of what is computed, for errors.
-            limits: What one call may take.
+            limits: The limits of each call.
         """
         self._key_names = [column.name for column in key]
         self._inputs = part.inputs
@@ -139,7 +139,7 @@ class RowsEvaluator:
             )
 
     def close(self) -> None:
-        """Gives the connections' memory back; may be called twice."""
+        """Releases the connections' memory. Idempotent."""
         self._lifted.close()
         if self._latest is not None:
             self._latest.close()
@@ -155,8 +155,8 @@ class RowsEvaluator:
 
         Args:
             versions: For each input the rows that are live at some point.
-            points: The points at which it is wanted.
-            steps: For partials: what the points add and take away.
+            points: The points at which the result is computed.
+            steps: For partials: what the points add and remove.
             keys: The keys by number: msgpack arrays of wire values.
 
         Raises:
@@ -172,7 +172,7 @@ class RowsEvaluator:
         return self._lifted.rows(tables, self._namer(keys))
 
     def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
-        """Returns the result of `latest_statement`, over rows that all are live.
+        """Returns the result of `latest_statement`, over rows that are all live.
 
         Args:
             rows: The rows of each input.
@@ -209,7 +209,7 @@ def _called(plan: InputPlan) -> str:
 
 
 def key_text(names: Sequence[str], key: bytes) -> str:
-    """Returns a packed key as a person reads it: a JSON object."""
+    """Returns a packed key in readable form: a JSON object."""
     return msgspec.json.encode(dict(zip(names, msgspec.msgpack.decode(key), strict=True))).decode()
 
 

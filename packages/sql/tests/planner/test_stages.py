@@ -281,7 +281,7 @@ def test_columns_of_a_record_key_that_are_called_the_same_are_told_apart() -> No
 
 def test_a_record_key_that_cannot_be_written_as_json_exactly_is_refused_though_it_is_not_selected() -> None:
     sql = "SELECT TRANSACTIONALLY count(*) AS n FROM orders GROUP BY map {'a': 1.5 * total}"
-    with pytest.raises(SqlTextError, match=r"of type MAP\(VARCHAR, .*cannot be written as JSON exactly"):
+    with pytest.raises(SqlTextError, match=r"of type MAP\(VARCHAR, .*cannot be written exactly as JSON"):
         compile_pipeline([("v.sql", sql)], CATALOG)
 
 

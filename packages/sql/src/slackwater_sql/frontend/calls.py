@@ -215,15 +215,15 @@ class _Call:
         is_known = node.function in _NUMBERING | _RANKING | _PICKING or node.operator == "WINDOW_AGGREGATE"
         if not is_known:
             raise binder.error(
-                node, f"{node.function} is not supported as a window function", "Use another one"
+                node, f"{node.function} is not supported as a window function", "Use another function"
             )
         excluded = node.raw["exclude_clause"]
         if self._is_peerless and excluded in {"GROUP", "TIES"} and node.function not in _NUMBERING:
             problem = f"EXCLUDE {excluded} of a ROWS frame is not supported"
             raise binder.error(node, problem, "Use a RANGE or GROUPS frame")
         if node.raw["distinct"] and node.function in _ORDER_SENSITIVE and not orders:
-            problem = f"{node.function}(DISTINCT …) has no order"
-            raise binder.error(node, problem, "Take DISTINCT away, or aggregate in a subquery")
+            problem = f"the result of {node.function}(DISTINCT …) depends on the order of the rows"
+            raise binder.error(node, problem, "Remove DISTINCT, or aggregate in a subquery")
 
 
 def _order_splices(
@@ -238,7 +238,7 @@ def _order_splices(
         before: SQL to order by before that, if the call has no ORDER BY of its own.
     """
     if node.function in _MACROS:
-        problem = f"{node.function} has no order"
+        problem = f"the result of {node.function} depends on the order of the rows"
         hint = "Write to_json(list(… ORDER BY …)); lists and structs become JSON in documents as they are"
         raise binder.error(node, problem, hint)
     if node.function not in _ORDER_SENSITIVE or (node.function == "any_value" and not _keeps_any_value(node)):
@@ -268,8 +268,8 @@ def _parentheses(binder: ExpressionBinder, node: Node) -> tuple[int, int]:
     text = binder.environment.text
     call = _CALL.match(text.code, node.start, node.end)
     if call is None or any(0 <= each.start < call.end() for each in node.arguments):
-        problem = f"{node.function} stands behind its argument"
-        raise binder.error(node, problem, f"Write it as {node.function}(…)")
+        problem = f"calling {node.function} as a method of its argument is not supported"
+        raise binder.error(node, problem, f"Write {node.function}(…)")
     return call.end(), text.closing(call.end())
 
 
@@ -296,5 +296,5 @@ def _refuse_unordered_distinct(binder: ExpressionBinder, node: Node, opening: in
     text = binder.environment.text
     distinct = re.compile(r"\s*DISTINCT\b", re.IGNORECASE).match(text.structure, opening + 1)
     inner = text.code[distinct.end() if distinct else opening + 1 : closing].strip()
-    problem = f"{node.function}(DISTINCT …) has no order"
+    problem = f"the result of {node.function}(DISTINCT …) depends on the order of the rows"
     raise binder.error(node, problem, f"Write {node.function}(DISTINCT {inner} ORDER BY …)")

@@ -20,7 +20,8 @@ _ID_LIKE = re.compile(r"\bc(\d{1,9})\b", re.IGNORECASE)
 
 _CLAUSE_HINTS = {
     "ORDER BY": "Rows of a view have no order; sort in an aggregate: list(… ORDER BY …)",
-    "LIMIT": "A view has all its rows; keep the first with QUALIFY row_number() OVER (PARTITION BY … ) = 1",
+    "LIMIT": "A view contains all its rows; keep the first ones with "
+    "QUALIFY row_number() OVER (PARTITION BY …) = 1",
     "DISTINCT ON": "Keep one row with QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1",
 }
 

@@ -21,7 +21,7 @@ from slackwater_sql.logical import Expression, Relation, never_null
 from slackwater_sql.session import open_connection
 
 _REFUSED = {
-    "STAR": ("* is not supported here", "Name the columns; count(*) is possible"),
+    "STAR": ("* is not supported here", "Name the columns; count(*) is supported"),
     "PARAMETER": ("a parameter is not supported", "Write the value"),
     "POSITIONAL_REFERENCE": ("a position is not supported", "Name the column"),
     "DEFAULT": ("DEFAULT is not supported", "Write the value"),
@@ -152,7 +152,7 @@ class ExpressionBinder:
         if node.kind == "SUBQUERY":
             if self.subquery is None:
                 problem = f"a subquery in {self.clause} is not supported"
-                raise self.error(node, problem, "Subqueries are possible in SELECT, WHERE, HAVING and FROM")
+                raise self.error(node, problem, "Subqueries are supported in SELECT, WHERE, HAVING and FROM")
             return self.subquery(node)
         if node.kind == "WINDOW":
             if self.window is None:
@@ -173,8 +173,7 @@ class ExpressionBinder:
             return self._expanded(name)
         self._refuse_outer(node)
         if len(node.names) == 1 and function_facts().is_impure(name, 0):
-            hint = "A view must depend on nothing but the rows; take the value from a column"
-            raise self.error(node, f"{name} depends on more than the rows", hint)
+            raise self._impure(node, name)
         raise self.scope.unknown(node)
 
     def value(self, node: Node, found: ResolvedColumn) -> str:
@@ -198,19 +197,22 @@ class ExpressionBinder:
         if node.kind in _REFUSED:
             raise self.error(node, *_REFUSED[node.kind])
         if node.operator == "GROUPING_FUNCTION":
-            raise self.error(node, "GROUPING is not supported", "Write several views")
+            raise self.error(node, "GROUPING is not supported", "Write one view per grouping")
         if node.kind not in {"FUNCTION", "WINDOW"}:
             return
         if node.raw.get("schema", "") not in _SCHEMAS:
-            hint = f"Write it as {node.function}(…)"
-            raise self.error(node, f"{node.function} stands behind its argument", hint)
+            problem = f"calling {node.function} as a method of its argument is not supported"
+            raise self.error(node, problem, f"Write {node.function}(…)")
         facts = function_facts()
         if facts.is_impure(node.function, len(node.arguments)):
-            hint = "A view must depend on nothing but the rows; take the value from a column"
-            raise self.error(node, f"{node.function} depends on more than the rows", hint)
+            raise self._impure(node, node.function)
         if node.function in facts.row_makers:
-            problem = f"{node.function} makes several rows of one"
+            problem = f"{node.function} turns one row into several"
             raise self.error(node, problem, "Keep the list, or join the table instead")
+
+    def _impure(self, node: Node, name: str) -> SqlTextError:
+        hint = "A view may depend only on the rows of its tables; take the value from a column"
+        return self.error(node, f"the result of {name} depends on more than the rows", hint)
 
     def _refuse_outer(self, node: Node) -> None:
         name = ".".join(node.names)
@@ -224,8 +226,8 @@ class ExpressionBinder:
                 problem = f"{name} is a column of the outer query"
                 hint = "Only conditions in the WHERE of the subquery may use the outer query's columns"
                 if distance > 1:
-                    problem = f"{name} is a column of a query further out"
-                    hint = "A subquery may use columns of the query directly around it"
+                    problem = f"{name} is a column of a query that does not directly enclose this one"
+                    hint = "A subquery may use columns only of the query that directly encloses it"
                 raise self.error(node, problem, hint)
             around, distance = around.outer, distance + 1
 
@@ -264,7 +266,7 @@ class ExpressionBinder:
             return  # what it names in WINDOW is not part of the text
         text = self.environment.text.code[max(node.start, 0) : max(node.end, 0)]
         if not is_expression(self.context.connection, text, node):
-            problem = "this expression cannot be told apart from what is around it"
+            problem = "it is not clear where this expression begins and ends"
             raise self.error(node, problem, "Put it in parentheses, or write it as a function")
 
 

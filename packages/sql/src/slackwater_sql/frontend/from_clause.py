@@ -167,7 +167,9 @@ def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | No
     if item.is_decorated:
         raise _error(environment, item, "only a name and an alias are supported here", _SOURCES)
     if item.kind == "JOIN" and item.alias:
-        raise _error(environment, item, "a join with an alias is not supported", "Name its tables")
+        raise _error(
+            environment, item, "a join with an alias is not supported", "Give its tables aliases instead"
+        )
     if item.kind == "JOIN":
         return _Joiner(environment, item, outer).read()
     if item.kind == "BASE_TABLE":
@@ -219,7 +221,7 @@ class _Joiner:
         taken = {each.alias.lower() for each in left.sources}
         for each, item in zip(right.sources, _leaves(self._item.sides[1]), strict=False):
             if each.alias and each.alias.lower() in taken:
-                problem = f"two tables are called {each.alias}"
+                problem = f"two tables in FROM are called {each.alias}"
                 raise _error(self._environment, item, problem, "Give one of them another alias")
 
     def _on(self, scope: NameScope) -> Iterator[Condition]:
@@ -251,7 +253,7 @@ class _Joiner:
         for each in scope.visible:
             if each.name.lower() == name.lower():
                 return Expression(identifier(each.id), (each.id,), self._span, name)
-        problem = f"there is no column {name} on both sides"
+        problem = f"column {name} does not exist on both sides of the join"
         raise _error(self._environment, self._item, problem, "Write JOIN … ON a.k = b.k")
 
     def _joined(self, kind: JoinKind, left: Region, right: Region, conditions: list[Condition]) -> Region:
@@ -320,7 +322,7 @@ def _read_named(environment: Environment, item: Item) -> tuple[Relation, NamedRe
     view = item.name.lower() in environment.context.views and not item.schema
     if view and (not tables or item.name.lower() != environment.name):
         if tables:
-            problem = f"{name} is a table and a view"
+            problem = f"{name} is both a table and a view"
             raise _error(environment, item, problem, f"Write {tables[0].full_name}, or rename the view")
         return _view(environment, item)
     if len(tables) > 1:
@@ -337,18 +339,19 @@ def _read_named(environment: Environment, item: Item) -> tuple[Relation, NamedRe
 
 def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation, NamedRelation]:
     if not table.primary_key:
-        hint = "Give it one: rows are told apart by it"
+        hint = "Declare one: rows are identified by their primary key"
         raise _error(environment, item, f"table {table.full_name} has no primary key", hint)
     alias = item.alias or item.name
     supported = [column for column in table.columns if column.type.is_supported]
     if len({column.name.lower() for column in table.columns}) < len(table.columns):
         problem = f"table {table.full_name} has columns whose names differ only in upper and lower case"
-        raise _error(environment, item, problem, "To DuckDB they are the same; rename one")
+        raise _error(environment, item, problem, "DuckDB does not distinguish them; rename one")
     ids = {column.name: environment.context.new_id(f"{alias}.{column.name}") for column in supported}
     for name in table.primary_key:
         if name not in ids:
             problem = f"the primary key of {table.full_name} has a type that is not supported"
-            raise _error(environment, item, problem, "Rows are told apart by it")
+            hint = "Rows are identified by their primary key; use a supported type for its columns"
+            raise _error(environment, item, problem, hint)
     environment.context.create_table(table)
     _point_to(environment, item, f"{identifier(table.schema)}.{identifier(table.name)}")
     names = [column.name for column in table.columns]
@@ -387,7 +390,7 @@ def _view(environment: Environment, item: Item) -> tuple[Relation, NamedRelation
         through = environment.reading[environment.reading.index(name) :]
         if len(through) > 1:
             problem += f" through {', '.join(through[1:])}"
-        raise _error(environment, item, problem, "Views read each other in one direction")
+        raise _error(environment, item, problem, "Views cannot depend on each other in a cycle")
     span = environment.place(item.start, item.end)
     result = environment.context.bind_other_view(name, environment, span)
     _point_to(environment, item, f"__slackwater_views.{identifier(name)}")

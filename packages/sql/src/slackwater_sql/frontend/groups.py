@@ -141,9 +141,9 @@ class GroupBinder(ExpressionBinder):
 
     def _several_values(self, node: Node, found: ResolvedColumn) -> SqlTextError:
         owner = f"{found.source.alias}." if found.source is not None else ""
-        problem = f"{owner}{found.name} can have several values for one key"
+        problem = f"{owner}{found.name} can have several values in one group"
         hint = (
-            "Use it in an aggregate such as list(…) or max(…); outside of one, only columns of "
-            "GROUP BY and of tables whose primary key is in GROUP BY are possible"
+            "Use it in an aggregate such as list(…) or max(…). Outside of aggregates, only columns in "
+            "GROUP BY, and columns of tables whose primary key is in GROUP BY, can be used"
         )
         return self.error(node, problem, hint)

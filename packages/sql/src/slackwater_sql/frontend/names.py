@@ -174,8 +174,8 @@ class NameScope:
 
     def _found(self, node: Node, found: ResolvedColumn) -> ResolvedColumn:
         if found.fields and found.source is not None and found.source.table is not None:
-            problem = f"{found.name} is a column without fields"
-            raise self.error(node, problem, "Use functions on the column")
+            problem = f"column {found.name} has no fields"
+            raise self.error(node, problem, "Use a function to take a part of its value")
         return found
 
     def _unknown_column(self, node: Node, name: str, sources: tuple[NamedRelation, ...]) -> SqlTextError:
@@ -187,7 +187,7 @@ class NameScope:
         hint = (
             f"Did you mean {' or '.join(likely)}?"
             if likely
-            else "Columns are those declared in the schema files"
+            else "A view can use only columns that the schema files declare"
         )
         return self.error(node, f"there is no column {name} in {tables}", hint)
 

@@ -59,7 +59,7 @@ def bind_select(environment: Environment, select: Select, outer: ExpressionBinde
     environment.context.queries += 1
     if environment.context.queries > MAX_QUERIES:
         problem = f"the view reads more than {MAX_QUERIES:,} queries"
-        hint = "A query of WITH, or a view, that is read twice is computed twice: read it once"
+        hint = "A view, or a query in WITH, counts each time that it is read: read it only once"
         raise environment.error(select.start, select.start, problem, hint)
     environment = environment.with_commons(select.with_)
     if select.source.kind == "EMPTY":
@@ -257,10 +257,10 @@ class _Reader:
     def _refused_correlation(self) -> Exception:
         conditions = [*self._correlation.residual, *(right for _, right in self._correlation.equal)]
         span = conditions[0].span
-        problem = "this subquery may be tied to the outer query by equality only"
+        problem = "this subquery may be correlated with the outer query only by equality"
         if not self._correlation.residual:
-            problem = "a subquery with window functions cannot be tied to the outer query"
-        hint = "Aggregate in a subquery in FROM with GROUP BY, and join it"
+            problem = "a subquery with window functions cannot be correlated with the outer query"
+        hint = "Aggregate with GROUP BY in a subquery in FROM, and join it"
         return self._environment.error(span.start, span.end, problem, hint)
 
 
@@ -330,7 +330,7 @@ def _starred(environment: Environment, scope: NameScope, item: Node) -> tuple[Na
         source = scope.source((qualifier,))
         if source is None:
             problem = f"no table in FROM is called {qualifier}"
-            raise environment.error(item.start, item.end, problem, "Use the alias that FROM gives")
+            raise environment.error(item.start, item.end, problem, "Use an alias that is given in FROM")
         sources = (source,)
     excluded = {name.lower() for name in item.raw["exclude_list"]}
     for source in sources:

@@ -25,6 +25,7 @@ Pair = tuple[Expression, Expression]
 ReadSelect = Callable[[ExpressionBinder, Query], BoundSelect]
 
 _EXISTS_HINT = "Write [NOT] EXISTS (SELECT … WHERE … = …)"
+_JOIN_HINT = "Aggregate with GROUP BY in a subquery in FROM, and join it"
 _ONE_ROW_HINT = "Select one aggregate, or compare the whole primary key of the subquery's table by equality"
 
 
@@ -92,7 +93,7 @@ class Subqueries:
         selected = self._rows_of(binder, node, node.query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
-            why = "NOT IN is not true" if kind is JoinKind.ANTI else ""
+            why = "NOT IN is then not true" if kind is JoinKind.ANTI else ""
             equal += self._membership(binder, node, selected, why)
         span = binder.environment.place(node.start, node.end)
         residual = conjunction(list(selected.residual))
@@ -122,7 +123,7 @@ class Subqueries:
         result = selected.computed(binder.context)
         joined = {right.column for _, right in selected.equal}
         if not set(result.relation.identity) <= joined:
-            raise binder.error(node, "the subquery can have several rows", _ONE_ROW_HINT)
+            raise binder.error(node, "the subquery can return several rows", _ONE_ROW_HINT)
         self._left_join(binder, node, result.relation, selected)
         return identifier(result.columns[0].id)
 
@@ -131,7 +132,7 @@ class Subqueries:
             query = replace(query, is_distinct=False)  # whether there is a row does not depend on it
         selected = self.read(binder, query)
         if selected.calls is not None and selected.is_correlated:
-            problem = "an aggregate without GROUP BY has a row for every row of the outer query"
+            problem = "an aggregate without GROUP BY returns a row for every row of the outer query"
             raise binder.error(node, problem, "Compare the aggregate: (SELECT count(*) …) > 0")
         return selected
 
@@ -150,7 +151,7 @@ class Subqueries:
         known = (binder.safe, never_null(selected.relation))
         for side, safe in ((pair[number], known[number]) for pair in pairs for number in (0, 1)):
             if refusal and side.column not in safe:
-                problem = f"{refusal} where {side.text or 'a value'} is NULL, which it may be"
+                problem = f"{side.text or 'a value'} may be NULL, and {refusal}"
                 raise binder.error(node, problem, _EXISTS_HINT)
         return pairs
 
@@ -159,11 +160,11 @@ class Subqueries:
         selected = self._rows_of(binder, node, query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
-            why = "" if (node.start, node.end) in self._accepted else "the value of IN is NULL"
+            why = "" if (node.start, node.end) in self._accepted else "the value of IN is then NULL"
             equal += self._membership(binder, node, selected, why)
         if selected.residual:
-            problem = "only conditions of equality on the outer query are supported here"
-            raise binder.error(node, problem, "Make EXISTS a condition of its own in WHERE")
+            problem = "only equality conditions on the outer query are supported here"
+            raise binder.error(node, problem, "Make EXISTS a separate condition in WHERE")
         span = binder.environment.place(node.start, node.end)
         new_id = binder.context.new_id
         if not equal:
@@ -187,8 +188,8 @@ class Subqueries:
         """Returns one aggregated value for each row of the query around, also where no rows belong to it."""
         calls = selected.calls or ()
         if selected.residual or not selected.is_bare:
-            problem = "only conditions of equality on the outer query are supported in this subquery"
-            raise binder.error(node, problem, "Aggregate in a subquery in FROM with GROUP BY, and join it")
+            problem = "only equality conditions on the outer query are supported in this subquery"
+            raise binder.error(node, problem, _JOIN_HINT)
         self._left_join(binder, node, selected.relation, selected)
         sql = selected.items[0].sql
         for name, empty in _empty_values(binder, node, calls, selected.relation).items():
@@ -215,8 +216,8 @@ def _empty_values(
         if value is None:
             continue
         if not isinstance(value, int):
-            problem = f"{call.text} is not NULL where there are no rows"
-            raise binder.error(node, problem, "Aggregate in a subquery in FROM with GROUP BY, and join it")
+            problem = f"the result of {call.text} over no rows is not NULL"
+            raise binder.error(node, problem, _JOIN_HINT)
         found[name] = str(value).lower()
     return found
 

@@ -228,7 +228,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
     if tree.get("error"):
         raise reader.syntax_error(tree)
     if len(tree["statements"]) != 1:
-        raise text.error(0, 0, "the file holds more than one statement", "Write one SELECT per file")
+        raise text.error(0, 0, "the file contains more than one statement", "Write one SELECT per file")
     return reader.query(tree["statements"][0]["node"])
 
 
@@ -288,7 +288,9 @@ class _Reader:
         if self._parts > MAX_PARTS:
             start, end = self._span(raw)
             problem = f"the view has more than {MAX_PARTS:,} expressions"
-            raise self._text.error(max(start, 0), max(end, 0), problem, "Join a table of the values instead")
+            raise self._text.error(
+                max(start, 0), max(end, 0), problem, "Put the values into a table, and join it"
+            )
         function = raw.get("function_name", "").lower()
         is_lambda = kind == "LAMBDA" and (raw.get("syntax_type") != "SINGLE_ARROW" or parent in _TAKES_LAMBDA)
         names = raw.get("column_names", ())
@@ -309,7 +311,7 @@ class _Reader:
             return _too_deep(self._text, self._text.deepest())
         start, length = json.loads(tree.get("location", "[0,0]"))
         start, end = self._offset(start), self._offset(start + length)
-        return self._text.error(start, end, tree["error_message"], "The SQL is DuckDB's")
+        return self._text.error(start, end, tree["error_message"], "Views are written in DuckDB's SQL")
 
     def _select(self, raw: Raw) -> Select:
         distinct = [each for each in raw["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]
@@ -403,7 +405,7 @@ class _Reader:
 
 def _too_deep(text: ViewText, offset: int) -> SqlTextError:
     problem = "the view is nested too deeply here"
-    hint = "Write parts of it as queries of WITH, or as other views, and long chains of conditions as IN"
+    hint = "Move parts of it into queries in WITH or other views, and write long chains of conditions with IN"
     return text.error(offset, offset, problem, hint)
 
 

@@ -106,11 +106,11 @@ class ViewText(SourceText):
             select = end if word == "SELECT" else -1
         found = _KEYWORD.match(self.structure, select) if select >= 0 else None
         if found is None:
-            problem = "a view starts with SELECT TRANSACTIONALLY"
-            hint = "It says that every published state is the view of one committed state of the database"
+            problem = "a view must start with SELECT TRANSACTIONALLY"
+            hint = "It means that each published state shows the database after a commit, never in between"
             if word == "WITH" and select >= 0:
                 start, end = select - len("SELECT"), select
-                problem = "the SELECT behind WITH is SELECT TRANSACTIONALLY"
+                problem = "the SELECT after WITH must be SELECT TRANSACTIONALLY"
             raise self.error(start, end, problem, hint)
         return found.span(1)
 

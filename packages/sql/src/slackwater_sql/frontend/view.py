@@ -47,7 +47,7 @@ from slackwater_sql.rendering import render_over_tables
 from slackwater_sql.session import scratch_database
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
-_LESS = "What is constant in a view is computed once, when it is planned; write less of it"
+_LESS = "Constant expressions are computed when the view is planned: simplify them"
 _WORD = re.compile(r"\w+|\S")
 
 
@@ -99,7 +99,7 @@ def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[
     except RecursionError as error:
         start = text.deepest()
         problem = "the view is nested too deeply, or has too many queries, joins or conditions"
-        raise text.error(start, start, problem, "Write parts of it as other views") from error
+        raise text.error(start, start, problem, "Move parts of it into other views") from error
 
 
 def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
@@ -120,7 +120,7 @@ def _check_names(environment: Environment, result: BoundQuery) -> None:
             raise environment.error(span.start, span.end, "this column has no name", "Name it with AS")
         if column.name.lower() in seen:
             problem = f"the view has two columns called {column.name}"
-            raise environment.error(span.start, span.end, problem, "Name one differently with AS")
+            raise environment.error(span.start, span.end, problem, "Rename one of them with AS")
         seen.add(column.name.lower())
 
 
@@ -128,7 +128,7 @@ def _check_types(environment: Environment, result: BoundQuery, types: tuple[Duck
     for span, output in zip(result.spans, types, strict=True):
         unwritable = unwritable_type(output)
         if unwritable:
-            problem = f"a value of type {unwritable} cannot be written as JSON exactly"
+            problem = f"a value of type {unwritable} cannot be written exactly as JSON"
             hint = "Convert it to a text, number, list or struct"
             raise environment.error(span.start, span.end, problem, hint)
 
@@ -146,14 +146,14 @@ def _check_meaning(
     try:
         own = environment.context.types(result.relation, tuple(column.id for column in result.columns))
     except duckdb.Error as error:
-        problem = f"this query is not understood ({str(error).splitlines()[0]})"
+        problem = f"this query cannot be planned ({str(error).splitlines()[0]})"
     else:
         wanted = tuple(map(str, types))
         for name, other, one, two in zip(own_names, names, own, wanted, strict=True):
             if (name.lower(), one) != (other.lower(), two):
-                problem = f"column {other} of type {two} was understood as {name} of type {one}"
+                problem = f"column {other} of type {two} was planned as {name} of type {one}"
     if problem:
-        raise environment.error(0, 0, problem, "Please report it, and write the query in another way")
+        raise environment.error(0, 0, problem, "Please report this, and write the query in another way")
 
 
 def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBPyType, ...]]:
@@ -213,7 +213,7 @@ def _text_error(environment: Environment, statement: str, error: duckdb.Error) -
     if limit is not None:
         return text.error(start, end, f"the view cannot be planned: {limit}", _LESS)
     problem = details["exception_message"].splitlines()[0].rstrip(".!")
-    return text.error(start, end, problem, "The SQL of views is DuckDB's")
+    return text.error(start, end, problem, "Views are written in DuckDB's SQL")
 
 
 def _bind_query(query: Query, environment: Environment) -> BoundQuery:
@@ -242,7 +242,8 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
     for branch, written in zip(branches, query.branches, strict=True):
         if len(branch.columns) != len(branches[0].columns):
             problem = (
-                f"this SELECT has {len(branch.columns)} columns, the first one {len(branches[0].columns)}"
+                f"this SELECT has {len(branch.columns)} columns, but the first one has "
+                f"{len(branches[0].columns)}"
             )
             raise environment.error(written.start, written.start, problem, "Columns are matched by position")
     branches = _of_one_type(environment.context, branches)

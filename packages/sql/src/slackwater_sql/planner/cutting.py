@@ -55,7 +55,7 @@ from slackwater_sql.planner.partitioning import (
 )
 from slackwater_sql.planner.stage_list import StageList
 
-_CAST_HINT = "Write CAST(… AS …) on one side, so that both have one type"
+_CAST_HINT = "Write CAST(… AS …) on one side, so that both sides have the same type"
 
 Named = tuple[str, Expression]
 """An id and the expression that it stands for."""
@@ -165,7 +165,7 @@ class Cutter:
             msg = "rows that are compared cannot be brought together"
             raise AssertionError(msg)
         left, right = self._leaves.key_types(splits[-1])[:2]
-        problem = f"the join compares {' and '.join(sorted({*left, *right}))}"
+        problem = f"the join compares values of different types: {' and '.join(sorted({*left, *right}))}"
         raise self._error(join.span.start, join.span.end, problem, _CAST_HINT)
 
     def _aggregate(self, aggregate: Aggregate, needed: frozenset[str]) -> Fragment:
@@ -340,13 +340,13 @@ class Cutter:
         for field in fields:
             unwritable = unwritable_type(field.type)
             if unwritable:
-                problem = f"column {field.name} of type {unwritable} cannot be written as JSON exactly"
+                problem = f"column {field.name} of type {unwritable} cannot be written exactly as JSON"
                 raise self._error(0, 0, problem, "Convert it to a text, number, list or struct")
         documents = fields[len(key) :]
         for field, bound in zip(documents, view.types, strict=True):
             if str(field.type) != bound:
-                problem = f"column {field.name} would be of type {field.type}, DuckDB says {bound}"
-                raise self._error(0, 0, problem, f"Write CAST(… AS {bound}) around it, and report this")
+                problem = f"column {field.name} was planned with type {field.type}, but has type {bound}"
+                raise self._error(0, 0, problem, f"Please report this, and write CAST(… AS {bound})")
         return fields[: len(key)], documents
 
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
@@ -388,8 +388,8 @@ class Cutter:
     def _comparable(self, each: Expression, of_type: DuckDBPyType) -> Expression:
         """Returns the expression with one text for each value."""
         if not may_have_one_text(of_type):
-            problem = f"rows are brought together by a value of type {of_type}"
-            hint = "Texts of this type do not tell which values are equal: compare parts of it, or its text"
+            problem = f"joining or grouping by a value of type {of_type} is not supported"
+            hint = "Use a part of the value, or cast it to VARCHAR"
             raise self._error(each.span.start, each.span.end, problem, hint)
         sql = with_one_text(each.sql, of_type)
         return each if sql == each.sql else replace(each, sql=sql)

@@ -1,7 +1,7 @@
-"""PostgreSQL's room: its types, its DDL and its catalogue. Nothing outside of it knows the dialect.
+"""PostgreSQL's types, DDL and catalogue. No code outside this package knows the dialect.
 
-Another database is another such room: a reader of declared tables, whose :class:`ColumnType` values say how
-its connector writes them, and a writer of such declarations from a live database.
+Support for another database is another such package: a parser of declared tables, whose :class:`ColumnType`
+values say how its connector writes them, and a function that writes such declarations from a live database.
 """
 
 from slackwater_sql.postgres.catalogue import (

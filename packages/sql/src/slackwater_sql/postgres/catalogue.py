@@ -10,7 +10,7 @@ from slackwater_sql.errors import MissingTablesError
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
 _HEADER = """\
--- Tables as PostgreSQL's catalogue has them, written by `slackwater schema pull`.
+-- Tables from PostgreSQL's catalogue, written by `slackwater schema pull`.
 -- Debezium must write schemaless JSON with decimal.handling.mode=string and time.precision.mode=adaptive.
 """
 
@@ -92,9 +92,9 @@ ORDER BY 1
 
 
 PARTITIONS_APART = (
-    "its changes are published under the names of its partitions, so that views find it empty; "
-    "publish them under its own name (publish_via_partition_root = true of the publication, or the "
-    "connector's publish.via.partition.root if the connector makes it)"
+    "its changes are published under the names of its partitions, so views would find it empty; publish "
+    "them under its own name (publish_via_partition_root = true in the publication, or the connector's "
+    "publish.via.partition.root if the connector creates the publication)"
 )
 
 
@@ -134,7 +134,7 @@ def pull_schema(
     Args:
         connection: An open connection.
         tables: Names as `schema.table`.
-        keeps_generated: Columns that the database computes are declared as such, not left out.
+        keeps_generated: Declare columns that the database computes as such, instead of omitting them.
 
     Raises:
         MissingTablesError: Some table does not exist.
@@ -149,13 +149,13 @@ def pull_schema(
 
 
 def find_tables(connection: CatalogueConnection, schemas: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Names the tables of a database as `schema.table`, in order; a partitioned one counts as one.
+    """Returns the tables of a database as `schema.table`, in order; a partitioned table counts as one.
 
-    Reads only; blocks. Temporary and unlogged tables are left out: their changes are not in the log.
+    Reads only; blocks. Temporary and unlogged tables are omitted: their changes are not in the log.
 
     Args:
         connection: An open connection.
-        schemas: Only the tables of these; None: all but the database's own.
+        schemas: Only tables in these schemas; None means all schemas except the database's own.
     """
     rows = connection.execute(_FIND, [schemas is None, list(schemas or ())]).fetchall()
     return tuple(name for (name,) in rows)
@@ -164,9 +164,9 @@ def find_tables(connection: CatalogueConnection, schemas: Sequence[str] | None =
 def table_statement(
     schema: str, name: str, columns: Iterable[tuple[str, str]], primary_key: Iterable[str]
 ) -> str:
-    """Returns DDL, as :func:`pull_schema` writes it, of a table that no database has.
+    """Returns DDL, as :func:`pull_schema` writes it, of a table that exists in no database.
 
-    Its columns may be NULL, and its changes carry the whole old row.
+    Its columns may be NULL, and its changes contain the whole old row.
 
     Args:
         schema: Name of its schema.
@@ -180,7 +180,7 @@ def table_statement(
 
 
 def published_apart(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:
-    """Names the tables that are partitioned, and that no publication publishes under their own names.
+    """Returns the partitioned tables that no publication publishes under their own names.
 
     Reads only; blocks.
     """

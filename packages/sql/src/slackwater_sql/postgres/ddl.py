@@ -1,9 +1,9 @@
 """Declared tables from PostgreSQL DDL: the schema files of a pipeline folder.
 
-Read are CREATE TABLE, CREATE TYPE … AS ENUM, CREATE DOMAIN, ALTER TABLE … ADD PRIMARY KEY and
-ALTER TABLE … REPLICA IDENTITY; statements that do not change what a row looks like (indexes, comments,
-grants, other constraints) are passed over, as `pg_dump --schema-only` writes them; everything else is
-refused with its place.
+The supported statements are CREATE TABLE, CREATE TYPE … AS ENUM, CREATE DOMAIN, ALTER TABLE … ADD PRIMARY KEY
+and ALTER TABLE … REPLICA IDENTITY. Statements that `pg_dump --schema-only` writes and that do not
+change what a row looks like (indexes, comments, grants, other constraints) are ignored. Any other statement
+is refused, and the error names its place.
 """
 
 import re
@@ -69,7 +69,7 @@ def parse_catalog(files: Mapping[str, str]) -> Catalog:
     """Returns the tables declared in these texts (file name → text), in order.
 
     Raises:
-        SqlTextError: A statement is not understood; with its place and what is supported.
+        SqlTextError: A statement is not supported; names its place and what is supported.
     """
     reader = _Reader()
     found = [each for path, text in files.items() for each in _statements(SourceText(path, text))]
@@ -133,7 +133,7 @@ class _Statement:
         return tuple(parts)
 
     def take_parenthesised(self) -> tuple[_Word, ...]:
-        """Consumes `( … )` and return what is inside."""
+        """Consumes `( … )` and returns what is inside."""
         if not self.skip("("):
             raise self.error("expected (")
         start, depth = self.position, 1
@@ -179,7 +179,7 @@ class _Reader:
         elif statement.skip("ALTER", "TABLE"):
             self._read_alteration(statement)
         else:
-            raise statement.error("this statement is not understood")
+            raise statement.error("this statement is not supported")
 
     def _add_type(self, name: tuple[str, ...], column_type: ColumnType) -> None:
         self.types[".".join(name)] = column_type
@@ -260,7 +260,7 @@ class _Reader:
             self._read_column_alteration(statement, key)
         elif not any(statement.starts_with(*start) for start in _ALTERATIONS_PASSED_OVER):
             raise statement.error(
-                "this alteration is not understood", "Write the table as it is now; " + _SUPPORTED
+                "this ALTER TABLE is not supported", "Declare the table as it is now. " + _SUPPORTED
             )
 
     def _read_column_alteration(self, statement: _Statement, key: tuple[str, str]) -> None:
@@ -269,7 +269,7 @@ class _Reader:
             self.tables[key] = _with_not_null(self.tables[key], (name,))
         elif not any(statement.starts_with(*start) for start in _ALTERATIONS_PASSED_OVER):
             raise statement.error(
-                "this alteration is not understood", "Write the table as it is now; " + _SUPPORTED
+                "this ALTER TABLE is not supported", "Declare the table as it is now. " + _SUPPORTED
             )
 
 
@@ -366,7 +366,7 @@ def _words(source: SourceText) -> Iterator[_Word]:
         tokens = Postgres.Tokenizer().tokenize(source.text)
     except TokenError as error:
         end = len(source.text)
-        raise source.error(end, end, "a string, quoted name or comment does not end", "Close it.") from error
+        raise source.error(end, end, "a string, quoted name or comment is not closed", "Close it.") from error
     for token in tokens:
         yield from _split(token)
 

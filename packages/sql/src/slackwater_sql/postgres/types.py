@@ -1,7 +1,7 @@
-"""PostgreSQL's types: their names as people, `pg_dump` and `format_type` write them, and their habits.
+"""PostgreSQL's types: their names as people, `pg_dump` and `format_type` write them, and their peculiarities.
 
-Its habits are what its connector does with values: texts that are equal although they differ, infinities
-that stand for no number, and large values that updates leave out.
+The peculiarities are in the values that the connector writes: texts that are equal although they differ,
+numbers that represent infinity, and large values that updates omit.
 """
 
 import re
@@ -73,7 +73,7 @@ _TIMES = {
     "time without time zone": (TypeKind.TIME, "time", "without time zone"),
 }
 _TOASTABLE = frozenset({TypeKind.TEXT, TypeKind.JSON, TypeKind.BYTEA, TypeKind.ARRAY})
-"""Values that PostgreSQL may store out of line (TOAST); its connector leaves them out of updates."""
+"""Values that PostgreSQL may store out of line (TOAST); its connector omits them from updates."""
 
 # What Debezium 3.7 writes for -infinity and infinity, as observed.
 _INFINITIES = {
@@ -84,7 +84,7 @@ _INFINITE_MILLISECONDS = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)
 
 _REASONS = {
     "name": "Debezium writes null for its values",
-    "interval": "its months have no exact length in Debezium's microseconds",
+    "interval": "Debezium writes it in microseconds, but a month has no exact length",
     "timetz": "time with time zone is not supported",
     "time with time zone": "time with time zone is not supported",
 }
@@ -96,7 +96,7 @@ _FLOAT_DIGITS = 24  # float(1..24) is real, float(25..53) is double precision
 
 
 def parse_type(text: str) -> ColumnType:
-    """Returns the type that `text` names; an unknown one has the kind `UNSUPPORTED` and is no error.
+    """Returns the type that `text` names; an unknown type is not an error, but has the kind `UNSUPPORTED`.
 
     Args:
         text: The type as written after the column's name; case and spacing do not matter.
@@ -104,7 +104,7 @@ def parse_type(text: str) -> ColumnType:
     written = " ".join(text.split())
     match = _SHAPE.match(written.lower().replace('"', ""))
     if match is None:
-        return _unsupported(written, "its name cannot be read")
+        return _unsupported(written, "its name cannot be parsed")
     name = " ".join(f"{match['name']} {match['rest']}".split())
     arguments = tuple(part.strip() for part in (match["arguments"] or "").split(",") if part.strip())
     element = _scalar_type(name, arguments)
@@ -117,9 +117,9 @@ def enum_type(name: str) -> ColumnType:
 
 
 def unreadable_type(of: ColumnType) -> ColumnType:
-    """Returns the type of a column whose name stands in no record as it is."""
+    """Returns the type of a column whose name records contain only in escaped form."""
     return _unsupported(
-        of.name, "a column whose name has a quote, backslash or control character cannot be read"
+        of.name, "a column whose name contains a quote, backslash or control character cannot be read"
     )
 
 
@@ -130,7 +130,7 @@ GENERATED: Final = " GENERATED"
 def generated_type(of: ColumnType) -> ColumnType:
     """Returns the type of a column that the database computes: connectors do not see its values."""
     reason = (
-        "it is a generated column, and connectors do not send those: PostgreSQL leaves them out of its log. "
+        "it is a generated column, which PostgreSQL does not write to its log, so connectors do not send it. "
         "Compute it in the view"
     )
     return _unsupported(f"{of.name}{GENERATED}", reason)
@@ -201,7 +201,7 @@ def _type(
     scale: int | None = None,
     element: ColumnType | None = None,
 ) -> ColumnType:
-    """Returns a supported type with PostgreSQL's habits."""
+    """Returns a supported type with PostgreSQL's peculiarities."""
     infinities = _INFINITIES.get(kind)
     if kind is TypeKind.TIMESTAMP and precision is not None and precision <= MILLISECOND_DIGITS:
         infinities = _INFINITE_MILLISECONDS
