@@ -133,6 +133,14 @@ ALERTS: Final = (
         runbook="views-late",
     ),
     Alert(
+        name="SlackwaterRunSilent",
+        expression="min by (source, pipeline) (slackwater_run_last_turn_age_seconds) > 300",
+        wait="0m",
+        severity="page",
+        summary="Pipeline {{ $labels.pipeline }} has stood still for {{ $value | humanizeDuration }}.",
+        runbook="run-silent",
+    ),
+    Alert(
         name="SlackwaterRunRestarts",
         expression="max by (pipeline) (changes(slackwater_run_start_time_seconds[15m])) > 2",
         wait="0m",

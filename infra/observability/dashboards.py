@@ -194,6 +194,12 @@ PIPELINE: Final = Dashboard(
                 queries=(Query(f"slackwater_run_newest_commit_age_seconds{_RUN}", "{{pipeline}}"),),
                 unit="s",
             ),
+            Panel(
+                title="Time since the last step",
+                description="Rises while a batch runs in Spark, and while the run stands still.",
+                queries=(Query(f"slackwater_run_last_turn_age_seconds{_RUN}", "{{pipeline}}"),),
+                unit="s",
+            ),
         ),
         (
             Panel(

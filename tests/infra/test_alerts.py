@@ -120,6 +120,16 @@ CASES = {
         {**INV, **ORDERS},
         "Pipeline orders is 1m 30s behind its source.",
     ),
+    "SlackwaterRunSilent": Case(
+        {
+            'slackwater_run_last_turn_age_seconds{source="inv",pipeline="orders"}': "0 240 300 360",
+            'slackwater_run_last_turn_age_seconds{source="inv",pipeline="other"}': "0 0 0 0",
+        },
+        "2m",
+        "3m",
+        {**INV, **ORDERS},
+        "Pipeline orders has stood still for 6m 0s.",
+    ),
     "SlackwaterRunRestarts": Case(
         {'slackwater_run_start_time_seconds{source="inv",pipeline="orders"}': "1 1 2 3 4"},
         "3m",

@@ -245,10 +245,18 @@ def test_a_driver_is_asked_whether_it_is_well_where_it_answers(resources: list[R
     driver = of_kind(resources, "SparkApplication", "sw-revenue")["spec"]["driver"]
     environment = {each["name"]: each.get("value") for each in driver["env"]}
     [container] = driver["template"]["spec"]["containers"]
-    for name in ("startupProbe", "livenessProbe"):
+    paths = {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+    for name, path in paths.items():
         asked = container[name]["httpGet"]
         assert environment["SLACKWATER_RUN_HTTP"] == f"0.0.0.0:{asked['port']}"
-        assert asked["path"] == "/healthz"
+        assert asked["path"] == path
+
+
+def test_executors_and_prometheus_find_a_driver_that_is_not_ready_yet(resources: list[Resource]) -> None:
+    """It is ready after its first batch, which takes executors, which take the driver's address."""
+    spec = of_kind(resources, "SparkApplication", "sw-revenue")["spec"]
+    assert spec["sparkConf"]["spark.kubernetes.driver.service.publishNotReadyAddresses"] == "true"
+    assert of_kind(resources, "Service", "sw-revenue")["spec"]["publishNotReadyAddresses"] is True
 
 
 def _spark_versions() -> list[str]:
@@ -295,7 +303,7 @@ def test_pages_with_a_certificate_are_asked_for_over_tls_and_with_the_monitor_s_
     driver = of_kind(found, "SparkApplication", "sw-revenue")["spec"]["driver"]["template"]["spec"]
     containers = [*deployment["containers"], *driver["containers"]]
     probes = [part for each in containers for name, part in each.items() if name.endswith("Probe")]
-    assert [probe["httpGet"]["scheme"] for probe in probes] == ["HTTPS"] * 5
+    assert [probe["httpGet"]["scheme"] for probe in probes] == ["HTTPS"] * 6
     for name in ("sw-shop-sidecar", "sw-revenue"):
         [scraped] = of_kind(found, "ServiceMonitor", name)["spec"]["endpoints"]
         assert scraped["scheme"] == "https"

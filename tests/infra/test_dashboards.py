@@ -6,7 +6,7 @@ What is exposed is read from a sidecar's, a run's and a control plane's own answ
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import promql_parser
 import pytest
@@ -73,7 +73,7 @@ def sidecar_answer() -> str:
 def run_answer() -> str:
     monitor = RunMonitor("orders", "inv")
     monitor.record_batch(BATCH)
-    return RunPages(monitor).answer("/metrics")[2].decode()
+    return RunPages(monitor, timedelta(minutes=15)).answer("/metrics")[2].decode()
 
 
 def control_answer() -> str:

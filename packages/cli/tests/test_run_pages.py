@@ -1,6 +1,10 @@
 """What a run answers over HTTP."""
 
+import json
 import logging
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -8,13 +12,61 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater.run_pages import answering
+from slackwater.run_pages import RunPages, answering
 from slackwater_protocol.metrics import RUN_METRICS
 from slackwater_sidecar import HttpSettings
 from slackwater_sidecar.errors import SidecarConfigError
 from slackwater_spark.pipeline import RunMonitor
 
 ANYWHERE = HttpSettings(address="127.0.0.1:0")
+LIMIT = timedelta(seconds=30)
+
+
+class MovableClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def page(pages: RunPages, path: str) -> tuple[HTTPStatus, dict[str, Any]]:
+    status, _, body = pages.answer(path)
+    return status, json.loads(body)
+
+
+def test_a_run_whose_loop_does_not_turn_is_not_healthy() -> None:
+    clock = MovableClock()
+    monitor = RunMonitor("orders", "inv", clock)
+    pages = RunPages(monitor, LIMIT)
+    clock.seconds += 30
+    assert page(pages, "/healthz") == (HTTPStatus.OK, {"healthy": True, "why_not": {}})
+    clock.seconds += 1
+    assert page(pages, "/healthz") == (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        {"healthy": False, "why_not": {"orders": "its loop has been blocked for 31 s"}},
+    )
+    monitor.record_turn()
+    assert page(pages, "/healthz")[0] == HTTPStatus.OK
+
+
+def test_a_run_is_ready_when_it_has_found_that_its_views_are_current_and_stays_so() -> None:
+    monitor = RunMonitor("orders", "inv")
+    pages = RunPages(monitor, LIMIT)
+    status, said = page(pages, "/readyz")
+    assert (status, said["ready"], list(said["why_not"])) == (
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        False,
+        ["orders"],
+    )
+    monitor.record_turn(True)
+    monitor.record_turn(False)
+    assert page(pages, "/readyz") == (HTTPStatus.OK, {"ready": True, "why_not": {}})
 
 
 def asked(address: str | None, path: str) -> str:
@@ -24,7 +76,7 @@ def asked(address: str | None, path: str) -> str:
 
 def test_metrics_are_answered_while_the_run_lasts() -> None:
     monitor = RunMonitor("orders", "inv")
-    with answering(ANYWHERE, monitor) as address:
+    with answering(ANYWHERE, monitor, LIMIT) as address:
         logging.getLogger("anybody").error("something failed")
         text = asked(address, "/metrics")
         assert "true" in asked(address, "/healthz")
@@ -40,15 +92,15 @@ def test_metrics_are_answered_while_the_run_lasts() -> None:
 
 
 def test_without_an_address_nobody_is_answered() -> None:
-    with answering(None, RunMonitor("orders", "inv")) as address:
+    with answering(None, RunMonitor("orders", "inv"), LIMIT) as address:
         assert address is None
 
 
 def test_an_address_that_is_taken_is_refused() -> None:
     monitor = RunMonitor("orders", "inv")
     with (
-        answering(ANYWHERE, monitor) as address,
+        answering(ANYWHERE, monitor, LIMIT) as address,
         pytest.raises(SidecarConfigError),
-        answering(HttpSettings(address=urlsplit(address or "").netloc), monitor),
+        answering(HttpSettings(address=urlsplit(address or "").netloc), monitor, LIMIT),
     ):
         pass

@@ -77,15 +77,12 @@ class SidecarPages:
         return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
 
     def _healthz(self) -> Answer:
-        limit = SILENT_AFTER.total_seconds()
-        silent = {m.source: m.silent_seconds for m in self._monitors if not m.has_ended}
-        why = {s: f"its loop has been blocked for {t:.0f} s" for s, t in silent.items() if t > limit}
-        return json_answer(_ok(not why), {"healthy": not why, "why_not": why})
+        return health_answer(
+            {m.source: m.silent_seconds for m in self._monitors if not m.has_ended}, SILENT_AFTER
+        )
 
     def _readyz(self) -> Answer:
-        reasons = {m.source: m.not_ready() for m in self._monitors}
-        why = {source: reason for source, reason in reasons.items() if reason is not None}
-        return json_answer(_ok(not why), {"ready": not why, "why_not": why})
+        return readiness_answer({m.source: m.not_ready() for m in self._monitors})
 
     def _status(self) -> Answer:
         return json_answer(HTTPStatus.OK, {"sources": [_source(m) for m in self._monitors]})
@@ -125,8 +122,32 @@ def _open(transaction: OpenTransaction) -> dict[str, object]:
     }
 
 
-def _ok(is_ok: bool) -> HTTPStatus:
-    return HTTPStatus.OK if is_ok else HTTPStatus.SERVICE_UNAVAILABLE
+def health_answer(silent: Mapping[str, float], limit: timedelta) -> Answer:
+    """Returns the page /healthz.
+
+    Args:
+        silent: For each loop of the process the seconds since it last turned.
+        limit: A loop that has been silent for longer is not healthy.
+    """
+    longest = limit.total_seconds()
+    blocked = {name: seconds for name, seconds in silent.items() if seconds > longest}
+    return _probe_answer(
+        "healthy", {name: f"its loop has been blocked for {t:.0f} s" for name, t in blocked.items()}
+    )
+
+
+def readiness_answer(reasons: Mapping[str, str | None]) -> Answer:
+    """Returns the page /readyz.
+
+    Args:
+        reasons: For each loop of the process why it is not ready; None if it is.
+    """
+    return _probe_answer("ready", {name: reason for name, reason in reasons.items() if reason is not None})
+
+
+def _probe_answer(word: str, why_not: Mapping[str, str]) -> Answer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK
+    return json_answer(status, {word: not why_not, "why_not": why_not})
 
 
 def json_answer(status: HTTPStatus, content: Mapping[str, object]) -> Answer:

@@ -432,7 +432,10 @@ class RunSection(_Section):
     allow_missing_tables: bool = False
     """Treat tables without a topic as empty. Otherwise the run is refused, since a name may be wrong."""
     http: str | None = None
-    """host:port for /metrics and /healthz of the run; port 0: any free port; default: none."""
+    """host:port for /metrics, /healthz and /readyz of the run; port 0: any free port; default: none."""
+    silent_after: Duration = timedelta(minutes=15)
+    """/healthz fails when the run has not taken a step for this long, in seconds. Running a batch in Spark is
+    one step: set more than your longest transaction takes."""
     accept_changed_output: bool = False
     """Continue with output topics that were changed since the last run; missing documents stay missing."""
     index_root: Path | None = None

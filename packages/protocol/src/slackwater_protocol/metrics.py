@@ -152,6 +152,11 @@ RUN_STARTED = _run(
     MetricKind.GAUGE,
     "When the run began, since the epoch; it changes with each restart.",
 )
+RUN_LAST_TURN_AGE = _run(
+    "slackwater_run_last_turn_age_seconds",
+    MetricKind.GAUGE,
+    "Time since the run last took a step; running a batch in Spark is one step.",
+)
 RUN_COMMIT_LSN = _run(
     "slackwater_run_commit_lsn", MetricKind.GAUGE, "The views show all commits up to this LSN; 0: none yet."
 )
@@ -222,6 +227,7 @@ LOG_LEVELS = ("warning", "error")
 
 RUN_METRICS: tuple[Metric, ...] = (
     RUN_STARTED,
+    RUN_LAST_TURN_AGE,
     RUN_COMMIT_LSN,
     RUN_COMMIT_AGE,
     RUN_BATCHES,

@@ -17,7 +17,7 @@ from slackwater_engine.state.manifest import read_state, segment_name, segment_p
 from slackwater_engine.state.store import MemoryStore
 from slackwater_protocol import BatchHeader, SystemClock
 from slackwater_spark.errors import PipelineUnavailableError, RunOvertakenError
-from slackwater_spark.pipeline import BatchProgress
+from slackwater_spark.pipeline import BatchProgress, RunMonitor
 from slackwater_spark.pipeline.batch_job import BatchResult
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import KnownState
@@ -39,6 +39,19 @@ class Place:
         return {"lsn": self.lsn}
 
 
+class MovableClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
 class World:
     """A source, jobs, a store and an output; remembers in which order they were used."""
 
@@ -58,6 +71,8 @@ class World:
         self.known: list[KnownState] = []
         self.visible: list[DocumentBatch] = []
         self.told: list[BatchProgress] = []
+        self.clock = MovableClock()
+        self.monitor = RunMonitor("orders", "inv", self.clock)
 
     def did(self, what: str) -> None:
         self.happened.append(what)
@@ -157,6 +172,7 @@ class World:
         parts: Any = self
         BatchLoop(
             between_batches=lambda: None,
+            on_turn=self.monitor.record_turn,
             on_computed=lambda _: None,
             pipeline="orders",
             query_id="q",
@@ -188,6 +204,7 @@ class World:
         return CopiedBatch(header, (), end)
 
     def _tell(self, batch: BatchProgress) -> None:
+        self.monitor.record_batch(batch)
         self.told.append(batch)
         self.did(f"tell {batch.batch_id}")
 
@@ -417,3 +434,50 @@ def test_files_of_attempts_that_were_lost_are_removed_some_time_later(world: Wor
     world.newest = 40
     world.go()
     assert not lost & set(world.store.files)
+
+
+@pytest.mark.parametrize("step", ["plan 2", "run 1", "prepare 1", "write 1"])
+def test_a_step_that_does_not_end_makes_the_run_silent_and_the_next_one_ends_that(
+    world: World, step: str
+) -> None:
+    seen: list[float] = []
+
+    def block() -> None:
+        world.clock.seconds += 40
+        seen.append(world.monitor.silent_seconds)
+
+    world.hooks[step] = block
+    following = {"plan 2": "run 1", "run 1": "prepare 1", "prepare 1": "write 1", "write 1": "adopt 1"}[step]
+    if following != "adopt 1":
+        world.hooks[following] = lambda: seen.append(world.monitor.silent_seconds)
+    world.go()
+    assert seen[0] == 40
+    assert seen[1:] in ([], [0])
+    assert world.monitor.silent_seconds == 0
+
+
+def test_a_run_is_ready_once_a_batch_is_visible(world: World) -> None:
+    before: list[str | None] = []
+    world.hooks["adopt 0"] = lambda: before.append(world.monitor.not_ready())
+    world.hooks["plan 2"] = lambda: before.append(world.monitor.not_ready())
+    world.go()
+    assert before == [
+        "it has made no batch visible since it started, and has not found that none is missing",
+        None,
+    ]
+
+
+def test_a_run_is_ready_once_it_finds_that_nothing_is_missing(world: World) -> None:
+    world.go()
+    world.monitor = RunMonitor("orders", "inv", world.clock)
+    world.hooks["idle"] = world.stop.set
+    world.go(available_now=False)
+    assert world.monitor.not_ready() is None
+
+
+def test_a_run_without_any_cut_is_not_ready(world: World) -> None:
+    world.newest = 0
+    world.hooks["idle"] = world.stop.set
+    world.go(available_now=False)
+    assert world.monitor.not_ready() is not None
+    assert world.monitor.silent_seconds == 0

@@ -59,7 +59,7 @@ SHOWN_SECONDS = 0.001
     is_flag=True,
     help="Treat declared tables without a topic as empty, instead of refusing to run.",
 )
-@setting("run.http", "--http", metavar="HOST:PORT", help="Serve /metrics and /healthz.")
+@setting("run.http", "--http", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz.")
 @click.option(
     "--copy-state-of",
     metavar="DIR",
@@ -112,7 +112,7 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
 
     with (
         stop_on_signals(f"the run of {folder}") as stop,
-        answering(http_settings(given.run.http, given.http), monitor),
+        answering(http_settings(given.run.http, given.http), monitor, given.run.silent_after),
         sending_telemetry(given.telemetry, "run") as telemetry,
     ):
         if telemetry is not None:
@@ -125,8 +125,12 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
                     telemetry.send(span)
             output.progress(batch_line(batch))
 
+        def announce(step: str) -> None:
+            monitor.record_turn()
+            output.progress(step)
+
         try:
-            run_folder(folder, settings, tell, stop=stop.event, on_step=output.progress)
+            run_folder(folder, settings, tell, stop=stop.event, on_step=announce, on_turn=monitor.record_turn)
         finally:
             output.end_progress()
     ctx.exit(stop.exit_code)

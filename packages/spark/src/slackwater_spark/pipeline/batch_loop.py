@@ -55,6 +55,8 @@ class BatchLoop:
     """Is told of each batch that is visible."""
     between_batches: Callable[[], None]
     """Called before each look for a batch."""
+    on_turn: Callable[[bool], None]
+    """Is told before each step that the loop lives, and whether the views show all cuts there are."""
     max_events: int
     """Change events at which a batch is closed."""
     beginning: CopiedBatch | None = None
@@ -85,6 +87,7 @@ class BatchLoop:
             position = planner.start() if stored is None else planner.offset(dict(stored))
         prepared = self.keeper.prepared_position() if self.repeats else None
         while not self.stop.is_set():
+            self.on_turn(False)
             self.between_batches()
             began = self.clock.monotonic()
             with collector_paused():
@@ -98,6 +101,7 @@ class BatchLoop:
             elif end is position:
                 if available_now:
                     return
+                self.on_turn(end.lsn > 0)  # else there is no cut yet
                 self.jobs.check()
                 self.stop.wait(POLL_SECONDS)
             position = end
@@ -108,14 +112,17 @@ class BatchLoop:
         batch_id = keeper.state.batch_id + 1
         cuts = tuple(self.planner.cuts(planned.header))
         planned_at = now()
+        self.on_turn(False)
         result = self.jobs.run(batch_id, planned, self._known_state())
         collected_at = now()
+        self.on_turn(False)
         self.on_computed(planned.header.to_lsn)
         if self.stop.is_set():
             return
         state = keeper.prepare(end.to_json(), result.writes, result.updates)
         documents = documents_by_view(batch_id, result.rows)
         prepared_at = now()
+        self.on_turn(False)
         report = self.sink.write(self.query_id, DocumentBatch(batch_id, planned.header, documents, state))
         keeper.adopt(state)
         if keeper.newest_manifest is not None:

@@ -20,6 +20,7 @@ def run_folder(
     *,
     stop: threading.Event,
     on_step: Callable[[str], None],
+    on_turn: Callable[[bool], None],
 ) -> None:
     """Keeps the views of a folder up to date, as :func:`run_pipeline` does, which says more.
 
@@ -29,6 +30,7 @@ def run_folder(
         on_progress: Called in this thread for each visible batch, in order.
         stop: Ends the run in order.
         on_step: Called in this thread before whatever may take long, with a line that names the pipeline.
+        on_turn: Called in this thread before each step of the loop, with whether the views show all cuts.
 
     Raises:
         PipelineConfigError: file and key of what cannot be used.
@@ -51,4 +53,5 @@ def run_folder(
             stop=stop,
             context=started,
             on_step=lambda step: on_step(f"{name}: {step}"),
+            on_turn=on_turn,
         )

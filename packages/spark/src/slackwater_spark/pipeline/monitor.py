@@ -30,7 +30,8 @@ _COUNTED = (
 class RunMonitor:
     """Counts what a run does, batch by batch; it is told, and asks nobody.
 
-    Told by one thread; any thread may read.
+    Told by one thread; any thread may read. A turn is a step of the run: of its start, or of the loop that
+    looks for a batch, runs it, and makes it visible.
 
     Args:
         pipeline: The pipeline's name.
@@ -43,6 +44,8 @@ class RunMonitor:
         self.source = source
         self._clock = clock or SystemClock()
         self._started = self._clock.now().timestamp()
+        self._turned_at = self._clock.monotonic()
+        self._is_ready = False
         self._newest: BatchProgress | None = None
         self._counts: Counter[Metric] = Counter()
         self._parts: defaultdict[str, float] = defaultdict(float)
@@ -53,6 +56,7 @@ class RunMonitor:
         self._records = dict.fromkeys(LOG_LEVELS, 0)
         self._values: Mapping[Metric, Callable[[], Values]] = {
             metrics.RUN_STARTED: lambda: [((), self._started)],
+            metrics.RUN_LAST_TURN_AGE: lambda: [((), self.silent_seconds)],
             metrics.RUN_COMMIT_LSN: lambda: [((), float(self._newest.commit_lsn if self._newest else 0))],
             metrics.RUN_COMMIT_AGE: self._commit_age,
             **{metric: partial(self._count, metric) for metric in _COUNTED},
@@ -64,6 +68,22 @@ class RunMonitor:
             metrics.RUN_STATE_BYTES: lambda: _by_stage(self._newest.state_bytes if self._newest else {}),
             metrics.RUN_LOG_RECORDS: lambda: [((level,), float(n)) for level, n in self._records.items()],
         }
+
+    def record_turn(self, is_current: bool = False) -> None:
+        """Notes that the run lives, and, `is_current`, that the views show all cuts there are."""
+        self._turned_at = self._clock.monotonic()
+        self._is_ready = self._is_ready or is_current
+
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since the run last took a step."""
+        return self._clock.monotonic() - self._turned_at
+
+    def not_ready(self) -> str | None:
+        """Says why the views may be out of date; None once a batch is visible or none was missing."""
+        if self._is_ready:
+            return None
+        return "it has made no batch visible since it started, and has not found that none is missing"
 
     def record_batch(self, batch: "BatchProgress") -> None:
         """Counts a batch that is visible."""
@@ -86,6 +106,7 @@ class RunMonitor:
         for hop, seconds in hop_seconds(batch).items():
             self._hops[hop].observe(seconds)
         self._newest = batch
+        self.record_turn(True)
 
     def count_log_record(self, record: logging.LogRecord) -> None:
         """Counts a record of the log; called by any thread, under the lock of a handler."""

@@ -49,7 +49,7 @@ _CANCEL_INTERVAL_SECONDS = 0.2
 _log = logging.getLogger(__name__)
 
 
-def run_pipeline(
+def run_pipeline(  # noqa: PLR0913 - as many as its run has
     definition: PipelineDefinition,
     settings: RunSettings,
     on_progress: Callable[[BatchProgress], None] | None = None,
@@ -58,6 +58,7 @@ def run_pipeline(
     context: Callable[[], SparkContext] | None = None,
     probe: SinkProbe | None = None,
     on_step: Callable[[str], None] | None = None,
+    on_turn: Callable[[bool], None] | None = None,
 ) -> None:
     """Keeps the views up to date until ``stop`` is set, or, `available_now`, until they hold what was there.
 
@@ -75,6 +76,8 @@ def run_pipeline(
         probe: For tests: is told of the sink's steps.
         on_step: Called in this thread before whatever may take long, with a sentence that says what is waited
             for.
+        on_turn: Called in this thread before each step of the loop that runs batches, hundreds of times a
+            second while there is nothing to do; with whether the views show all cuts there are.
 
     Raises:
         PipelineConfigError: the state that the pipeline is to begin with lacks what it needs.
@@ -99,6 +102,7 @@ def run_pipeline(
         on_progress=on_progress or (lambda _: None),
         on_step=on_step,
         stop=stop,
+        on_turn=on_turn or (lambda _: None),
     )
     with ExitStack() as ending:
         if context is None:
@@ -125,6 +129,7 @@ class PipelineRun:
         on_progress: Callable[[BatchProgress], None],
         on_step: Callable[[str], None],
         stop: threading.Event,
+        on_turn: Callable[[bool], None] = lambda _: None,
         calls_function: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -134,6 +139,7 @@ class PipelineRun:
         self._on_progress = on_progress
         self.on_step = on_step
         self._stop = stop
+        self._on_turn = on_turn
         self._clock = clock or SystemClock()
         address = revision_checkpoint(settings.checkpoint, definition.revision)
         self._checkpoint = Checkpoint(address, settings.spark_conf)
@@ -261,6 +267,7 @@ class PipelineRun:
                 on_computed=self._reporter.report_computed,
                 on_batch=report,
                 between_batches=leases.hold,
+                on_turn=self._on_turn,
                 max_events=options.max_events_per_batch,
                 beginning=beginning,
                 repeats=self._calls_function,
