@@ -297,8 +297,8 @@ def test_with_tokens_only_probes_are_answered_without_one_and_give_no_reasons(
         for path in ("/metrics", "/status"):
             assert told(server, path)[0] == told(server, path, "slackwater_other")[0] == 401
             assert told(server, path, token)[0] == 200
-        assert told(server, "/healthz") == (200, b'{\n "ok": true\n}\n')
-        assert told(server, "/readyz") == (503, b'{\n "ok": false\n}\n')
+        assert told(server, "/healthz") == (200, b'{\n  "ok": true\n}\n')
+        assert told(server, "/readyz") == (503, b'{\n  "ok": false\n}\n')
         assert b"why_not" in told(server, "/readyz", token)[1]
     finally:
         server.close()

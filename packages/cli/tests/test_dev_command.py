@@ -1,12 +1,13 @@
 """``slackwater dev up``: the settings that it leaves, and the command that it names."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import slackwater_devstack
 from slackwater import main
-from slackwater.dev_settings import FIRST_LINE
+from slackwater.dev_settings import FIRST_LINE, settings_text
 from slackwater_command.loading import load_settings
 from slackwater_devstack import DevStackSettings, RunState, ServerStatus, StackStatus
 
@@ -78,3 +79,9 @@ def test_without_a_connector_the_tables_come_first(capsys: pytest.CaptureFixture
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"next: create the tables (psql {ADDRESSES['postgres']}), then slackwater dev up"
     assert Path("slackwater.toml").read_text().startswith(FIRST_LINE)
+
+
+@pytest.mark.parametrize("value", ['a "quoted" \\ path\n', "größe", "\N{GRINNING FACE}"])
+def test_whatever_a_setting_holds_is_read_as_it_was_written(value: str) -> None:
+    text = settings_text({"prefix": value, "kafka.bootstrap": value})
+    assert tomllib.loads(text) == {"prefix": value, "kafka": {"bootstrap": value}}

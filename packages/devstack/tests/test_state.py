@@ -46,9 +46,12 @@ def test_a_folder_without_a_stack_has_no_status(tmp_path: Path) -> None:
     assert down(tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}', '{"format": 1, "prefix": "x"}'])
-def test_a_damaged_or_newer_state_file_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE_NAME).write_text(text)
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", b"NaN", b'"\xff"', b"[" * 50_000, b'{"format": 99}', b'{"format": 1, "prefix": "x"}'],
+)
+def test_a_damaged_or_newer_state_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
     with pytest.raises(DevStackStateError, match=FILE_NAME):
         read_state(tmp_path)
 

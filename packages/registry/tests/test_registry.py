@@ -112,7 +112,17 @@ def test_a_registry_that_says_nothing_is_waited_for_no_longer_than_the_time_out(
 
 
 @pytest.mark.parametrize(
-    "answer", [b"<html>", b"[]", b'{"schema', b"null", b"{}", b'{"schema":' + b"[" * 50_000]
+    "answer",
+    [
+        b"<html>",
+        b"[]",
+        b'{"schema',
+        b"null",
+        b"{}",
+        b"NaN",
+        b'{"schema":"\xff"}',
+        b'{"schema":' + b"[" * 50_000,
+    ],
 )
 def test_an_answer_that_is_no_schema_shows_its_beginning(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:

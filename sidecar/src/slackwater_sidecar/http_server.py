@@ -1,6 +1,5 @@
 """Answers metrics, health, readiness and status over HTTP. Reads only; runs nobody's code."""
 
-import json
 import logging
 import socket
 import ssl
@@ -14,6 +13,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Protocol
 
+import orjson
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -152,7 +152,7 @@ def _probe_answer(word: str, why_not: Mapping[str, str]) -> Answer:
 
 def json_answer(status: HTTPStatus, content: Mapping[str, object]) -> Answer:
     """Returns an object as a page."""
-    return status, _JSON, json.dumps(content, indent=1).encode() + b"\n"
+    return status, _JSON, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def http_settings(address: str | None, section: HttpSection) -> HttpSettings | None:

@@ -1,12 +1,13 @@
 """Kafka Connect's REST interface, as far as a connector's configuration needs it."""
 
-import json
 from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
+
+import orjson
 
 from slackwater_command.errors import CommandConfigError, CommandInputError, unreachable
 
@@ -63,13 +64,13 @@ class ConnectRest:
     def _ask(
         self, method: str, path: str, body: Mapping[str, str] | None = None, *, may_be_absent: bool = False
     ) -> dict[str, Any] | None:
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else orjson.dumps(body)
         request = Request(  # noqa: S310 - the scheme was checked
             self._url + path, data, {"Content-Type": "application/json"}, method=method
         )
         try:
             with urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - likewise
-                found: dict[str, Any] = json.load(answer)
+                found: dict[str, Any] = orjson.loads(answer.read())
                 return found
         except HTTPError as error:
             if error.code == _NOT_FOUND and may_be_absent:

@@ -1,8 +1,9 @@
 """The settings file that the local stack leaves, so that all commands find its servers."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
+
+import orjson
 
 from slackwater_command.errors import CommandInputError
 
@@ -21,7 +22,7 @@ def settings_text(values: Mapping[str, str]) -> str:
         if own != section:
             lines += ["", f"[{own}]"]
             section = own
-        lines.append(f"{key} = {json.dumps(value)}")
+        lines.append(f"{key} = {orjson.dumps(value).decode()}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,13 +1,14 @@
 """A Kafka Connect worker with one Debezium connector, and the properties of both."""
 
 import http.client
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
+
+import orjson
 
 from slackwater_cdc.connector import reading_properties, topic_properties
 from slackwater_devstack.errors import not_running
@@ -208,11 +209,11 @@ class ConnectWorker(Server):
         """Hand the configuration to a distributed worker; whether its task has it."""
         status, body = self._request("GET", f"{self._path}/tasks")
         if status == http.client.OK:
-            tasks = [task["config"] for task in json.loads(body)]
+            tasks = [task["config"] for task in orjson.loads(body)]
             if tasks and all(self._connector.items() <= task.items() for task in tasks):
                 return True
         status, body = self._request("GET", f"{self._path}/config")
-        if status == http.client.OK and json.loads(body) == self._connector:
+        if status == http.client.OK and orjson.loads(body) == self._connector:
             return False  # taken, the task follows
         if status in (http.client.OK, http.client.NOT_FOUND):
             status, body = self._request("PUT", f"{self._path}/config", self._connector)
@@ -227,7 +228,7 @@ class ConnectWorker(Server):
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2.0)
         try:
             headers = {"Content-Type": "application/json"}
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            connection.request(method, path, None if body is None else orjson.dumps(body), headers)
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException):
@@ -238,7 +239,7 @@ class ConnectWorker(Server):
 
 def parse_state(body: bytes) -> ConnectorState:
     """The worker's status document of a connector."""
-    document = json.loads(body)
+    document = orjson.loads(body)
     parts = [document["connector"], *document["tasks"]]
     trace = next((part["trace"] for part in parts if part.get("trace")), "")
     return ConnectorState(

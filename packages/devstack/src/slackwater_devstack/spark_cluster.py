@@ -2,11 +2,12 @@
 
 import http.client
 import importlib.util
-import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
+
+import orjson
 
 from slackwater_devstack.errors import missing_prerequisite
 from slackwater_devstack.loopback import LOOPBACK
@@ -61,7 +62,7 @@ class _SparkDaemon(Server):
         connection = http.client.HTTPConnection(LOOPBACK, self._port("web"), timeout=1.0)
         try:
             connection.request("GET", "/json/")
-            found: dict[str, Any] = json.loads(connection.getresponse().read())
+            found: dict[str, Any] = orjson.loads(connection.getresponse().read())
         except (OSError, http.client.HTTPException, ValueError):
             return {}
         else:

@@ -3,13 +3,14 @@
 ``devstack.json`` names the processes, so that another process can recognise, judge and end them.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
+
+import orjson
 
 from slackwater_devstack.errors import DevStackStateError
 from slackwater_devstack.processes import ManagedProcess, ProcessIdentity
@@ -103,7 +104,7 @@ def write_state(state: StackState) -> None:
     }
     path = state.folder / FILE_NAME
     incoming = path.with_name(f"{FILE_NAME}.{os.getpid()}")
-    incoming.write_text(json.dumps(document, indent=2) + "\n")
+    incoming.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     incoming.replace(path)
 
 
@@ -115,7 +116,7 @@ def read_state(folder: Path) -> StackState | None:
     """
     path = folder.absolute() / FILE_NAME
     try:
-        document = json.loads(path.read_text())
+        document = orjson.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:

@@ -9,9 +9,10 @@ WRONGVALUE, and no loop is longer because of it.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from slackwater_markers.store import FrontierState, FrontierStatus, RegressionNotice
 from slackwater_protocol import (
@@ -129,7 +130,7 @@ def encode_status(status: FrontierStatus) -> dict[Any, Any]:
         "state": str(status.state),
         "detail": status.detail,
         "on_timeline": "" if status.timeline is None else status.timeline,
-        "regression": json.dumps(dataclasses.asdict(status.regression)) if status.regression else "",
+        "regression": msgspec.json.encode(status.regression) if status.regression else "",
     }
 
 
@@ -148,7 +149,7 @@ def decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
 def _decode_regression(text: bytes) -> RegressionNotice | None:
     if not text:
         return None
-    found = RegressionNotice(**json.loads(text))
+    found = msgspec.json.decode(text, type=RegressionNotice)
     *numbers, has_snapshot = dataclasses.astuple(found)
     if type(has_snapshot) is not bool or not all(type(n) is int and 0 <= n < 2**64 for n in numbers):
         raise ValueError(f"{text!r} does not describe a regression")

@@ -11,12 +11,13 @@ The errors say what can be done about them::
 
 import base64
 import http.client
-import json
 import ssl
 import time
 from collections.abc import Callable
 from typing import ClassVar, Final
 from urllib.parse import urlsplit
+
+import orjson
 
 from slackwater_cdc.avro import AvroToJson, ToJson
 from slackwater_protocol import RegistrySettings, SlackwaterError
@@ -188,7 +189,7 @@ def _body_of(response: http.client.HTTPResponse, deadline: float) -> bytes:
 
 def _schema_in(body: bytes, address: str, schema_id: int) -> str:
     try:
-        answer = json.loads(body)
+        answer = orjson.loads(body)
         schema, kind, references = answer["schema"], answer.get("schemaType"), answer.get("references")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _no_answer(address, schema_id, f"its answer has no schema: {body[:100]!r}") from error

@@ -1,12 +1,13 @@
 """Registers the schemas of what is written, under the names of its topics."""
 
 import http.client
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import quote
+
+import orjson
 
 from slackwater_cdc.avro import HEADER_BYTES, MAGIC
 from slackwater_protocol import RegistrySettings
@@ -90,7 +91,7 @@ class SubjectRegistry:
         fields = {"schema": schema.text}
         if schema.kind is not SchemaKind.AVRO:  # old registries know only Avro, and no name for it
             fields["schemaType"] = str(schema.kind)
-        body = json.dumps(fields).encode()
+        body = orjson.dumps(fields)
         path = f"/subjects/{quote(subject, safe='')}"
         status, answer = self._ask(address, subject, path, body)
         if status == http.HTTPStatus.NOT_FOUND:
@@ -119,7 +120,7 @@ class SubjectRegistry:
             problem = f"subject {subject!r}: registering its schema was refused (HTTP {status})"
             raise RegistryConfigError(address, None, problem)
         try:
-            return status, json.loads(data)
+            return status, orjson.loads(data)
         except (ValueError, RecursionError):
             return status, data[:_SHOWN].decode(errors="replace")
 

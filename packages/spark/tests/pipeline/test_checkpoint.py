@@ -83,7 +83,13 @@ def test_of_two_different_pipelines_that_claim_a_checkpoint_at_once_one_is_refus
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(b'{"version": "3", "na', "Unterminated string"), (b"[]", "expected an object")]
+    ("content", "says"),
+    [
+        (b'{"version": "3", "na', "unexpected end of data"),
+        (b"[]", "expected an object"),
+        (b"NaN", "unexpected"),
+        (b'{"query_id": "\xff"}', "UTF-8"),
+    ],
 )
 def test_a_damaged_note_is_named(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / CHECKPOINT_FILE).write_bytes(content)

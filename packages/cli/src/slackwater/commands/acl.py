@@ -1,11 +1,10 @@
 """``slackwater acl``."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TypeVar
 
 import click
+import orjson
 
 from slackwater_command.conversion import sources_of
 from slackwater_command.invocation import setting, start_command
@@ -183,9 +182,9 @@ def _with_brokers(settings: Settings) -> Settings:
 
 def _print(settings: Settings, user: str, rights: Sequence[Right], form: str) -> None:
     if form == "json":
-        click.echo(json.dumps([asdict(right) for right in rights], indent=2))
+        click.echo(orjson.dumps(rights, option=orjson.OPT_INDENT_2))
     elif form == "strimzi":
-        click.echo(json.dumps(strimzi_user(user, rights), indent=2))
+        click.echo(orjson.dumps(strimzi_user(user, rights), option=orjson.OPT_INDENT_2))
     else:
         for line in acl_commands(user, rights, settings.kafka.bootstrap or _BROKERS):
             click.echo(line)

@@ -1,10 +1,10 @@
 """``slackwater commits``."""
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from slackwater.commit_log import CommitLog, pipeline_name
 from slackwater_command.conversion import kafka_settings
@@ -222,8 +222,8 @@ def _show(output: Output, found: Iterable[PlacedCommit], *, as_json: bool, follo
 
 def _print(output: Output, lines: list[str], answer: Answer, as_json: bool) -> None:
     if as_json:
-        record = None if answer.commit is None else json.loads(encode_commit_record(answer.commit.record))
-        click.echo(json.dumps({"found": answer.found, "commit": record}, ensure_ascii=False))
+        record = None if answer.commit is None else msgspec.Raw(encode_commit_record(answer.commit.record))
+        click.echo(msgspec.json.encode({"found": answer.found, "commit": record}))
         return
     for line in lines:
         output.line(line)

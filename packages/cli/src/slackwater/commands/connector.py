@@ -1,10 +1,10 @@
 """``slackwater connector``."""
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+import orjson
 from psycopg.conninfo import conninfo_to_dict
 
 from slackwater.connect_rest import ConnectRest
@@ -102,7 +102,7 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
         for statement in all_statements(plan):
             click.echo(f"{statement.as_string(connection)};")
     click.echo(f"\n-- For Kafka Connect: PUT /connectors/{plan.source}/config\n")
-    click.echo(json.dumps(plan.properties(HIDDEN), indent=2))
+    click.echo(orjson.dumps(plan.properties(HIDDEN), option=orjson.OPT_INDENT_2))
 
 
 @connector.command()

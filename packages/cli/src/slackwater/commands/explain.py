@@ -1,12 +1,11 @@
 """``slackwater explain``."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 import msgspec
+import orjson
 
 from slackwater.pipeline_folders import pipeline_folder
 from slackwater.pipelines import read_topology
@@ -88,7 +87,7 @@ def explain(
     sizes = None if run.checkpoint is None else _state_bytes(run, definition.revision, folder)
     explanation = explained(definition, with_sql=with_sql or as_json, state_bytes=sizes)
     if as_json:
-        click.echo(json.dumps(asdict(explanation), indent=2))
+        click.echo(orjson.dumps(explanation, option=orjson.OPT_INDENT_2))
         return
     for line in explanation_lines(explanation):
         output.line(line)

@@ -1,9 +1,9 @@
 """``slackwater indoubt``."""
 
-import json
 from collections.abc import Mapping, Sequence
 
 import click
+import orjson
 
 from slackwater.databases import POSTGRES_URL, Database, connected
 from slackwater_command.conversion import kafka_settings
@@ -68,7 +68,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     told = {each.gid: _told(kafka, each) for each in found}
     if as_json:
         for each in found:
-            click.echo(json.dumps(_object(each, told[each.gid]), ensure_ascii=False))
+            click.echo(orjson.dumps(_object(each, told[each.gid])))
     else:
         _show(found, told)
     ctx.exit(1 if found else 0)

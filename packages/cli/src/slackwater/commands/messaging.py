@@ -1,9 +1,9 @@
 """``slackwater messaging``."""
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import click
+import orjson
 
 from slackwater.databases import POSTGRES_URL, connected
 from slackwater_command.conversion import kafka_settings
@@ -132,7 +132,7 @@ def audit(  # noqa: PLR0913 - click hands over each option by its name
         )
     output.end_progress()
     if as_json:
-        click.echo(json.dumps(_object(report), ensure_ascii=False))
+        click.echo(orjson.dumps(_object(report)))
     else:
         _show(output, report, window)
     ctx.exit(0 if report.is_clean else 1)

@@ -1,11 +1,11 @@
 """``slackwater transactions``."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import click
+import orjson
 
 from slackwater.commit_log import pipeline_name, written_topics
 from slackwater.open_transactions import OpenTransaction, find_open_transactions
@@ -62,7 +62,7 @@ def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json
     found = _find(kafka_settings(start_command(ctx), "where the output is"), pipeline_name(folder, pipeline))
     if as_json:
         for each in found:
-            click.echo(json.dumps({**asdict(each), "lag": each.lag}, ensure_ascii=False))
+            click.echo(orjson.dumps({**asdict(each), "lag": each.lag}))
     else:
         _show(found)
     ctx.exit(1 if found else 0)

@@ -1,11 +1,11 @@
 """``slackwater wait``."""
 
-import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
 import click
+import orjson
 
 from slackwater.pipeline_outputs import named_pipelines, open_outputs, pipelines_to_read
 from slackwater.pipelines import of_one_chain
@@ -80,9 +80,9 @@ Shown = Mapping[str, VisibleCommit | None]
 """By pipeline the newest commit that is visible; None: nothing is."""
 
 
-def answer_json(at: CommitPosition, shown: Shown, *, is_visible: bool) -> str:
+def answer_json(at: CommitPosition, shown: Shown, *, is_visible: bool) -> bytes:
     """Writes the answer as one object."""
-    return json.dumps(
+    return orjson.dumps(
         {
             "visible": is_visible,
             "id": commit_id(at.timeline, at.lsn),

@@ -1,10 +1,10 @@
 """The row-level source: changes of database tables for any Spark code."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypedDict, Unpack
 
+import orjson
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater_spark.api.schema import Schema, declared_tables, find_table, undeclared_table
@@ -96,7 +96,7 @@ class Changes:
         narrowed = {"tables": name, "typing": typed.to_json()}
         routed = {table: topic for table, topic in self.options.routed.items() if table == name}
         if self.options.routed:
-            narrowed["topics"] = json.dumps(routed)
+            narrowed["topics"] = orjson.dumps(routed).decode()
         return self._load(narrowed)
 
     def typed(self, rows: "DataFrame", name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
@@ -189,7 +189,7 @@ def _as_text(options: ChangesOptions) -> dict[str, str]:
         if name == "kafka":
             text |= {f"kafka.{setting}": str(each) for setting, each in options["kafka"].items()}
         elif name == "topics":
-            text["topics"] = json.dumps(dict(options["topics"]))
+            text["topics"] = orjson.dumps(dict(options["topics"])).decode()
         elif isinstance(value, bool):
             text[name] = str(value).lower()
         elif value is not None:

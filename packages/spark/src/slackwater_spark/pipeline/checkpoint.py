@@ -5,7 +5,6 @@ The folder is on a disk of this machine, or wherever ``pyarrow.fs`` reaches; the
 """
 
 import fcntl
-import json
 import os
 import shutil
 import uuid
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from slackwater_engine.state.store import DRAFTS, ArrowStore
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
@@ -127,7 +128,7 @@ class Checkpoint:
         """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
         self.check(fingerprint)
         noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
-        self.store.create(CHECKPOINT_FILE, json.dumps(noted, indent=2).encode())
+        self.store.create(CHECKPOINT_FILE, orjson.dumps(noted, option=orjson.OPT_INDENT_2))
         self.check(fingerprint)  # what is there counts: elsewhere two runs may have created it
         identity = self.identity()
         if identity is None:
@@ -192,7 +193,7 @@ class Checkpoint:
         if data is None:
             return None
         try:
-            noted = json.loads(data)
+            noted = orjson.loads(data)
         except ValueError as error:
             raise self._unreadable(str(error)) from error
         if not isinstance(noted, dict):

@@ -1,12 +1,13 @@
 """The options of ``format("slackwater")``, read once."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+import orjson
 
 from slackwater_engine.settings import Scope
 from slackwater_protocol import (
@@ -155,7 +156,7 @@ def _tables(options: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
     try:
-        topics = json.loads(options[name])
+        topics = orjson.loads(options[name])
     except ValueError as error:
         raise _unusable_option(name, f"is no JSON: {error}", _EXAMPLES[name]) from None
     if not isinstance(topics, dict) or not all(isinstance(t, str) and t for t in topics.values()):
