@@ -9,6 +9,7 @@ from slackwater_markers.errors import (
     CutLogUnavailableError,
     MarkersError,
     MarkerStoreContentError,
+    MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
     PipelineLogUnavailableError,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "LoggedRecord",
     "MarkerStore",
     "MarkerStoreContentError",
+    "MarkerStoreRefusedError",
     "MarkerStoreUnavailableError",
     "MarkersError",
     "PipelineLog",

@@ -87,6 +87,17 @@ class MarkerStoreContentError(MarkerStoreUnavailableError):
         self.hint = "make sure that nobody else writes to keys slackwater:*"
 
 
+class MarkerStoreRefusedError(MarkerStoreUnavailableError):
+    """The user of Redis may not do what was asked."""
+
+    def __init__(self, operation: str, address: str, reason: str) -> None:
+        super().__init__(operation, address, reason)
+        self.hint = (
+            "give the user of Redis the commands and keys that docs/redis.md lists under Users. Nothing is "
+            "lost: readers use the cut log in the meantime"
+        )
+
+
 class CutLogError(MarkersError):
     """Root of the cut log's errors."""
 

@@ -12,7 +12,11 @@ from urllib.parse import urlsplit
 import redis
 
 from slackwater_markers import redis_layout as layout
-from slackwater_markers.errors import MarkerStoreContentError, MarkerStoreUnavailableError
+from slackwater_markers.errors import (
+    MarkerStoreContentError,
+    MarkerStoreRefusedError,
+    MarkerStoreUnavailableError,
+)
 from slackwater_markers.store import CutRetention, FrontierStatus, StoredPosition
 from slackwater_protocol import (
     CommitPosition,
@@ -210,9 +214,14 @@ class RedisMarkerStore:
             yield
         except (redis.RedisError, ProtocolError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
-            is_away = isinstance(error, redis.RedisError) and not _CONTENT.search(str(error))
-            kind = MarkerStoreUnavailableError if is_away else MarkerStoreContentError
-            raise kind(operation, self._address, reason) from error
+            raise _kind(error)(operation, self._address, reason) from error
+
+
+def _kind(error: Exception) -> type[MarkerStoreUnavailableError]:
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return MarkerStoreRefusedError
+    is_away = isinstance(error, redis.RedisError) and not _CONTENT.search(str(error))
+    return MarkerStoreUnavailableError if is_away else MarkerStoreContentError
 
 
 class _RetentionWindow:

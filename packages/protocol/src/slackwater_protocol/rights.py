@@ -1,8 +1,9 @@
 """The rights in Kafka that each role needs, and no others; they follow from the names of topics.
 
-Kafka derives Describe from Read and Write, and what idempotent producers need from Write; so neither stands
-here by itself. Topics that a role makes when they are not there need Create. Who reads alone joins no group,
-but the client asks for the coordinator of one, which is Describe.
+Kafka derives Describe from Read and Write, DescribeConfigs from AlterConfigs, and what idempotent producers
+need from Write; so none of them stands here beside what it follows from. Topics that a role makes when they
+are not there need Create. Who reads alone joins no group, but the client asks for the coordinator of one,
+which is Describe.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,10 @@ class Right:
     operation: Operation
     is_prefix: bool = False
     """Whether it holds for all whose names begin so."""
+
+    def __str__(self) -> str:
+        """Returns it in words, such as ``Write on topic orders``."""
+        return f"{self.operation} on {self.resource} {self.name}{'*' if self.is_prefix else ''}"
 
 
 def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
@@ -101,11 +106,9 @@ def pipeline_rights(
         written.append(progress_topic(name))
         found.append(_own_id(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE))
         found.append(_asked(f"slackwater-{name}"))
-    found += [
-        _topics(topic, Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
-        for topic in written
-    ]
-    found += [_topics(output, Operation.ALTER_CONFIGS) for output in outputs]
+    for topic in written:
+        configs = Operation.ALTER_CONFIGS if topic in outputs else Operation.DESCRIBE_CONFIGS
+        found.append(_topics(topic, Operation.CREATE, Operation.READ, Operation.WRITE, configs))
     return _sorted(*found)
 
 

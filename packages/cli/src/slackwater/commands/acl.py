@@ -9,12 +9,10 @@ import orjson
 from slackwater_command.conversion import sources_of
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.settings import Settings
-from slackwater_protocol import SourceTopics
 from slackwater_protocol.rights import (
     Right,
     acl_commands,
     operator_rights,
-    pipeline_rights,
     producer_rights,
     reader_rights,
     sidecar_rights,
@@ -95,16 +93,10 @@ def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
     """
     from slackwater.pipeline_folders import pipeline_folder
     from slackwater_spark.pipeline import load_pipeline
+    from slackwater_spark.pipeline.rights import rights_of
 
     settings = start_command(ctx)
-    definition = load_pipeline(pipeline_folder(folder))
-    outputs = {
-        each.name: each.prefix if each.is_source else ""
-        for each in definition.outputs
-        if each.kind == "kafka"
-    }
-    inputs = SourceTopics(definition.source, definition.topics)
-    _print(settings, user, pipeline_rights(definition.name, inputs, definition.tables, outputs), form)
+    _print(settings, user, rights_of(load_pipeline(pipeline_folder(folder))), form)
 
 
 @acl.command()

@@ -10,8 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined,unused-ignore]
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from slackwater_engine.state.manifest import history
 from slackwater_markers import KafkaCutLog, RedisMarkerStore
@@ -22,7 +22,7 @@ from slackwater_protocol import (
     SystemClock,
     format_position,
 )
-from slackwater_protocol.keys import commit_topic, cut_log_topic, progress_topic
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.copied_state import EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition
@@ -31,10 +31,10 @@ from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.folder import load_pipeline
 from slackwater_spark.pipeline.progress import RunReporter
 from slackwater_spark.pipeline.registration import make_registration
+from slackwater_spark.pipeline.rights import ask_for_rights, rights_of
 from slackwater_spark.pipeline.runner import missing_table, tables_without_topic
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.sink import SinkKind
 from slackwater_spark.sink.waiting import Waiting
 
 ANSWER: Final = timedelta(seconds=5)
@@ -46,9 +46,6 @@ _LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
 
 def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
     """Yields all that a run would find, as it is found; nothing is written. Each server has five seconds.
-
-    Rights are those that the brokers tell of. Whether they allow the pipeline's transactional id is known
-    only to the first transaction.
 
     Args:
         definition: The pipeline.
@@ -83,7 +80,7 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     yield from _tables(definition, topics, is_allowed=settings.allow_missing_tables)
     yield from _outputs(definition, settings, query_id)
     yield from _name(definition, settings, checkpoint, query_id)
-    yield from _rights(admin, definition, topics)
+    yield from _rights(definition, settings)
 
 
 def _checkpoint(
@@ -131,9 +128,9 @@ def _redis(redis: RedisSettings | None, source: str) -> Iterator[Finding]:
     with _found("redis") as found:
         store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWER)
         with closing(store):
-            status = store.status(source)
-        if status is None:
-            text = f"it answers, and knows no sidecar of source {source}"
+            position = store.position(source)  # all that a run asks for
+        if position is None:
+            text = f"it answers, and knows no cut of source {source}"
             hint = f"is it the Redis of `slackwater sidecar --source {source}`?"
             found.append(Finding("redis", Verdict.WARNING, text, hint))
         else:
@@ -205,57 +202,18 @@ def _name(
     yield from found
 
 
-def _rights(admin: AdminClient, definition: PipelineDefinition, known: Collection[str]) -> Iterator[Finding]:
-    """Compares what the brokers allow with what a run does to each topic."""
-    topics = SourceTopics(definition.source, definition.topics)
-    read = (cut_log_topic(definition.source), *map(topics.data, definition.tables))
-    outputs = [output.name for output in definition.outputs if output.kind is SinkKind.KAFKA]
-    written = [name for output in outputs for name in (output, commit_topic(output))]
-    if outputs:
-        written.append(progress_topic(definition.name))
-    needed: dict[str, tuple[AclOperation, ...]] = dict.fromkeys(read, (AclOperation.READ,))
-    needed |= dict.fromkeys(written, (AclOperation.READ, AclOperation.WRITE))
+def _rights(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
+    """Compares what the brokers allow with what a run does."""
     with _found("rights") as found:
-        lacking = _lacking(admin, {name: what for name, what in needed.items() if name in known})
-        absent = [name for name in written if name not in known]
-        if absent and AclOperation.CREATE not in _of_cluster(admin):
-            lacking.append(f"CREATE {', '.join(absent)}")
-        if lacking:
-            text = f"the brokers do not allow: {'; '.join(lacking)}"
-            found.append(Finding("rights", Verdict.PROBLEM, text, "add ACLs for the user of the run"))
+        given = ask_for_rights(settings.servers.kafka, rights_of(definition), ANSWER)
+        if given.lacking:
+            text = f"the brokers do not allow: {'; '.join(map(str, given.lacking))}"
+            hint = "`slackwater acl pipeline` prints the ACLs for the user of the run"
+            found.append(Finding("rights", Verdict.PROBLEM, text, hint))
         else:
-            made = f"; the run makes {', '.join(absent)}" if absent else ""
-            found.append(Finding("rights", Verdict.OK, f"all topics may be read and written{made}"))
+            made = f"; it makes {', '.join(given.absent)}" if given.absent else ""
+            found.append(Finding("rights", Verdict.OK, f"the brokers allow what a run does{made}"))
     yield from found
-
-
-def _lacking(admin: AdminClient, needed: dict[str, tuple[AclOperation, ...]]) -> list[str]:
-    if not needed:
-        return []
-    answers = admin.describe_topics(
-        TopicCollection(list(needed)),
-        include_authorized_operations=True,
-        request_timeout=ANSWER.total_seconds(),
-    )
-    lacking = []
-    for name, answer in answers.items():
-        try:
-            allowed = answer.result().authorized_operations
-        except KafkaException as error:
-            lacking.append(f"DESCRIBE {name} ({_words(error)})")
-            continue
-        if allowed is not None:
-            lacking += [f"{each.name} {name}" for each in needed[name] if each not in allowed]
-    return lacking
-
-
-def _of_cluster(admin: AdminClient) -> Collection[AclOperation]:
-    """Returns what the cluster allows; brokers that do not tell are taken to allow it."""
-    answer = admin.describe_cluster(
-        include_authorized_operations=True, request_timeout=ANSWER.total_seconds()
-    )
-    allowed: Collection[AclOperation] | None = answer.result().authorized_operations
-    return (AclOperation.CREATE,) if allowed is None else allowed
 
 
 @contextmanager

@@ -1,0 +1,202 @@
+"""The rights in Kafka that the runs of a pipeline need, and those of them that brokers do not give."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined,unused-ignore]
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_protocol import KafkaSettings, SourceTopics
+from slackwater_protocol.rights import Operation, Resource, Right, pipeline_rights
+from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.sink import SinkKind
+
+_LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_FOREVER_MS: Final = 2**31 - 1
+"""No broker takes such a long transaction. It says so after it has looked at rights, and has done nothing."""
+
+
+def rights_of(definition: PipelineDefinition) -> list[Right]:
+    """Returns what the runs of a pipeline need."""
+    outputs = {
+        each.name: each.prefix if each.is_source else ""
+        for each in definition.outputs
+        if each.kind is SinkKind.KAFKA
+    }
+    inputs = SourceTopics(definition.source, definition.topics)
+    return pipeline_rights(definition.name, inputs, definition.tables, outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRights:
+    """What brokers say of rights."""
+
+    lacking: tuple[Right, ...]
+    """Those that they do not give."""
+    absent: tuple[str, ...]
+    """Topics that are not there, and that may be made."""
+
+
+def ask_for_rights(kafka: KafkaSettings, rights: Iterable[Right], patience: timedelta) -> GivenRights:
+    """Asks the brokers about rights, and changes nothing; not even a run that is active notices.
+
+    Of a topic that is not there, nobody can tell whether it may be read or written: these two are lacking
+    only if both are.
+
+    Args:
+        kafka: The brokers, and who asks.
+        rights: About names; none about prefixes.
+        patience: For each of a few requests.
+
+    Raises:
+        KafkaException: The brokers do not answer.
+    """
+    admin = AdminClient({**kafka.client_config}, logger=_LOG)
+    by_name: dict[Resource, dict[str, list[Right]]] = {each: {} for each in Resource}
+    for right in rights:
+        by_name[right.resource].setdefault(right.name, []).append(right)
+    topics = _Topics(admin, by_name[Resource.TOPIC], patience)
+    lacking = topics.lacking()
+    lacking += _of_groups(admin, by_name[Resource.GROUP], patience)
+    for name, wanted in by_name[Resource.TRANSACTIONAL_ID].items():
+        if not _may_write_as(kafka, name, patience):
+            lacking += wanted
+    return GivenRights(tuple(sorted(lacking)), tuple(sorted(topics.absent)))
+
+
+class _Topics:
+    """What brokers say of topics. Where one is not shown, each right is asked for by itself."""
+
+    def __init__(self, admin: AdminClient, wanted: Mapping[str, list[Right]], patience: timedelta) -> None:
+        self._admin, self._wanted, self._seconds = admin, wanted, patience.total_seconds()
+        self.absent: list[str] = []
+
+    def lacking(self) -> list[Right]:
+        """Returns the rights that are not given."""
+        if not self._wanted:
+            return []
+        shown = self._admin.describe_topics(
+            TopicCollection(list(self._wanted)),
+            include_authorized_operations=True,
+            request_timeout=self._seconds,
+        )
+        found: list[Right] = []
+        refused: list[Right] = []
+        unseen: set[str] = set()
+        for name, answer in shown.items():
+            try:
+                allowed = answer.result().authorized_operations
+            except KafkaException as error:
+                unseen.add(name)
+                if _is_refusal(error):  # who may read or write a topic is shown it
+                    refused += self._those(name, Operation.READ, Operation.WRITE)
+                elif _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                elif self._those(name, Operation.CREATE):
+                    self.absent.append(name)
+                continue
+            if allowed is not None:
+                found += [
+                    right
+                    for right in self._wanted[name]
+                    if right.operation is not Operation.CREATE
+                    and AclOperation[right.operation.name] not in allowed
+                ]
+        return found + refused + self._of_unseen(sorted(unseen))
+
+    def _those(self, name: str, *operations: Operation) -> list[Right]:
+        return [right for right in self._wanted[name] if right.operation in operations]
+
+    def _of_unseen(self, names: Sequence[str]) -> list[Right]:
+        """Asks for what would be refused; nothing is made and nothing is changed."""
+
+        def make(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
+            topics = [NewTopic(name, 1, -1) for name in wanted]
+            return self._admin.create_topics(topics, validate_only=True, request_timeout=self._seconds)
+
+        def look(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in wanted]
+            return self._admin.describe_configs(resources, request_timeout=self._seconds)
+
+        def change(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
+            entry = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+            resources = [
+                ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in wanted
+            ]
+            return self._admin.incremental_alter_configs(
+                resources, validate_only=True, request_timeout=self._seconds
+            )
+
+        found = []
+        asks: dict[Operation, Callable[[Sequence[str]], Mapping[Any, Future[Any]]]] = {
+            Operation.CREATE: make,
+            Operation.DESCRIBE_CONFIGS: look,
+            Operation.ALTER_CONFIGS: change,
+        }
+        for operation, ask in asks.items():
+            rights = [right for name in names for right in self._those(name, operation)]
+            if rights:
+                answers = ask([right.name for right in rights])
+                refused = {getattr(key, "name", key) for key, answer in answers.items() if _refuses(answer)}
+                found += [right for right in rights if right.name in refused]
+        return found
+
+
+def _of_groups(admin: AdminClient, wanted: Mapping[str, list[Right]], patience: timedelta) -> list[Right]:
+    if not wanted:
+        return []
+    answers = admin.describe_consumer_groups(list(wanted), request_timeout=patience.total_seconds())
+    return [right for name, answer in answers.items() if _refuses(answer) for right in wanted[name]]
+
+
+def _may_write_as(kafka: KafkaSettings, transactional_id: str, patience: timedelta) -> bool:
+    producer = Producer(
+        {
+            **kafka.client_config,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": _FOREVER_MS,
+        },
+        logger=_LOG,
+    )
+    try:
+        producer.init_transactions(patience.total_seconds())
+    except KafkaException as error:
+        if _code(error) == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return True
+        if _is_refusal(error):
+            return False
+        raise
+    return True
+
+
+def _refuses(answer: "Future[Any]") -> bool:
+    """Tells whether a right is missing; whatever else went wrong shows when it is needed."""
+    try:
+        answer.result()
+    except KafkaException as error:
+        return _is_refusal(error)
+    return False
+
+
+def _is_refusal(error: KafkaException) -> bool:
+    return _code(error) in _REFUSED
+
+
+def _code(error: KafkaException) -> int:
+    code: int = error.args[0].code()
+    return code
