@@ -389,6 +389,7 @@ def test_a_settings_file_is_mounted_and_its_change_starts_the_pods_anew(
     ("change", "named"),
     [
         ({"settings": {"kafka.sasl_password": "x"}}, "kafka.sasl_password"),
+        ({"settings": {"telemetry.token": "x"}}, "telemetry.token"),
         ({"settings": {"redis.url": "redis://:secret@redis:6379"}}, "redis.url"),
         ({"settings": {"run.checkpoint": "/var/x"}}, "run.checkpoint"),
         ({"setings": {}}, "setings"),

@@ -78,6 +78,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "redis.url": "redis://h",
         "postgres.url": "postgresql://h/d",
         "postgres.output_url": "postgresql://h/d",
+        "telemetry.otlp": "http://h",
         "telemetry.trace_ratio": "0.5",
     }
     loaded = load_settings({}, {variable: values.get(path, "7"), **needed(path)})
@@ -85,7 +86,10 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
 
 
 def needed(path: str) -> dict[str, str]:
-    """What a setting of Kafka's security is refused without."""
+    """What a setting of TLS or of Kafka's security is refused without."""
+    if path in ("telemetry.ssl_certificate", "telemetry.ssl_key"):
+        other = "SSL_KEY" if path.endswith("certificate") else "SSL_CERTIFICATE"
+        return {f"SLACKWATER_TELEMETRY_{other}": "x"}
     if not path.startswith(("kafka.sasl", "kafka.ssl", "kafka.oauth")):
         return {}
     found = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "OAUTHBEARER"}

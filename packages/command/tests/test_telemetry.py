@@ -1,12 +1,19 @@
 """What a collector gets by OTLP."""
 
-import pytest
+import ssl
+from pathlib import Path
 
+import pytest
+from pydantic import ValidationError
+
+from slackwater_command.errors import CommandConfigError
 from slackwater_command.exposition import Samples, make_registry
+from slackwater_command.loading import load_settings
 from slackwater_command.settings import TelemetrySection
 from slackwater_command.telemetry import sending_telemetry
 from slackwater_protocol.metrics import Distribution, Metric, MetricKind
 from slackwater_protocol.tracing import TracedTransaction, sidecar_spans
+from slackwater_testing.certificates import Certificate, certificate
 from slackwater_testing.otlp import Collector
 
 METRICS = (
@@ -73,3 +80,107 @@ def test_a_collector_that_is_away_costs_nothing_but_the_loss(caplog: pytest.LogC
 def test_without_an_address_nothing_is_sent() -> None:
     with sending_telemetry(TelemetrySection(), "run") as telemetry:
         assert telemetry is None
+
+
+# --- TLS and tokens
+
+TOKEN = "token-of-a-test"
+
+
+def server_tls(folder: Path, authority: Certificate, *, asks_clients: bool = False) -> ssl.SSLContext:
+    """What a collector encrypts with; it may ask clients for a certificate of the authority."""
+    own = certificate(folder, "collector", authority)
+    context = ssl.create_default_context(
+        ssl.Purpose.CLIENT_AUTH, cafile=authority.path if asks_clients else None
+    )
+    context.load_cert_chain(own.path, own.key_path)
+    context.verify_mode = ssl.CERT_REQUIRED if asks_clients else ssl.CERT_NONE
+    return context
+
+
+def send_all(settings: TelemetrySection) -> None:
+    """Sends one export of metrics and one span."""
+    with sending_telemetry(settings, "run") as telemetry:
+        assert telemetry is not None
+        telemetry.send_metrics(make_registry(METRICS, read))
+        telemetry.send(next(sidecar_spans(TRACED, 1_000, (1_100, 1_200, 1_300))))
+
+
+@pytest.mark.parametrize(("header", "value"), [("Authorization", f"Bearer {TOKEN}"), ("api-key", TOKEN)])
+def test_a_collector_with_tls_that_asks_for_certificate_and_token_gets_everything(
+    tmp_path: Path, header: str, value: str
+) -> None:
+    authority = certificate(tmp_path, "authority", None)
+    own = certificate(tmp_path, "client", authority)
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    tls = server_tls(tmp_path, authority, asks_clients=True)
+    with Collector(tls, lambda headers: headers.get(header) == value) as collector:
+        file = tmp_path / "slackwater.toml"
+        file.write_text(
+            f'[telemetry]\notlp = "{collector.address}"\ntrace_ratio = 1\ntoken_file = "token"\n'
+            f'token_header = "{header}"\nssl_ca = "{authority.path}"\n'
+            f'ssl_certificate = "{own.path}"\nssl_key = "{own.key_path}"\n'
+        )
+        send_all(load_settings({}, {}, file).settings.telemetry)
+        assert collector.refused == 0
+        assert {metric.name for metric in collector.metrics} == {"a", "b_bytes", "c_seconds"}
+        assert [span.name for span in collector.spans] == ["transaction"]
+
+
+def test_a_collector_whose_certificate_is_not_trusted_gets_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, other = (certificate(tmp_path, name, None) for name in ("authority", "other"))
+    with Collector(server_tls(tmp_path, authority)) as collector:
+        given = {"otlp": collector.address, "trace_ratio": 1, "token": TOKEN, "ssl_ca": other.path}
+        send_all(TelemetrySection.model_validate(given))
+        assert (collector.metrics, collector.spans) == ([], [])
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("given", [{}, {"token": "another"}])
+def test_a_collector_that_asks_for_a_token_refuses_others(
+    given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Collector(admits=lambda headers: headers.get("Authorization") == f"Bearer {TOKEN}") as collector:
+        send_all(TelemetrySection.model_validate({"otlp": collector.address, "trace_ratio": 1, **given}))
+        assert (collector.metrics, collector.spans) == ([], [])
+        assert collector.refused >= 2
+    assert "another" not in caplog.text
+
+
+def test_a_collector_that_asks_for_a_certificate_refuses_who_has_none(tmp_path: Path) -> None:
+    authority = certificate(tmp_path, "authority", None)
+    with Collector(server_tls(tmp_path, authority, asks_clients=True)) as collector:
+        given = {"otlp": collector.address, "trace_ratio": 1, "ssl_ca": authority.path}
+        send_all(TelemetrySection.model_validate(given))
+        assert (collector.metrics, collector.spans) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["ssl_ca", "ssl_certificate"])
+def test_files_that_cannot_be_used_are_refused_before_anything_is_sent(tmp_path: Path, name: str) -> None:
+    own = certificate(tmp_path, "client", None)
+    files = {"ssl_ca": own.path, "ssl_certificate": own.path, "ssl_key": own.key_path}
+    given = {"otlp": "https://127.0.0.1:9", **files, name: tmp_path / "missing.pem"}
+    with (
+        pytest.raises(CommandConfigError, match=r"telemetry\.ssl_ca"),
+        sending_telemetry(TelemetrySection.model_validate(given), "run"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"otlp": "collector:4318"}, "expected http"),
+        ({"otlp": "ftp://collector"}, "expected http"),
+        ({"otlp": "https://ada:word@collector"}, "without user and password"),
+        ({"otlp": "http://collector", "ssl_ca": "ca.pem"}, "begins with https"),
+        ({"otlp": "https://collector", "ssl_key": "key.pem"}, "need each other"),
+        ({"otlp": "https://collector", "token_header": "a b"}, "token_header"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        TelemetrySection.model_validate(given)

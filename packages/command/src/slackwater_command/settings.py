@@ -80,6 +80,19 @@ def _check_database_url(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _check_collector(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    else:
+        is_address = is_address and parts.username is None and parts.password is None
+    if not is_address:
+        raise ValueError("expected http://host[:port] or https://, without user and password")
+    return value
+
+
 Brokers = Annotated[str, AfterValidator(_check_brokers)]
 """``host:port``, comma-separated."""
 RedisUrl = Annotated[SecretStr, AfterValidator(_check_redis_url)]
@@ -88,6 +101,8 @@ DatabaseUrl = Annotated[SecretStr, AfterValidator(_check_database_url)]
 """An address that libpq takes."""
 TopicPrefix = Annotated[str, AfterValidator(_check_topic_prefix)]
 """A name that the names of Kafka's topics may begin with."""
+CollectorUrl = Annotated[str, AfterValidator(_check_collector)]
+"""An address to which OTLP is sent over HTTP."""
 Names = Annotated[frozenset[str], BeforeValidator(_split)]
 """A list in the file, comma-separated text elsewhere."""
 TopicPrefixes = Annotated[tuple[TopicPrefix, ...], BeforeValidator(_ordered)]
@@ -464,12 +479,43 @@ class LogSection(_Section):
 class TelemetrySection(_Section):
     """Says where sidecars and runs send what they measure, beside what they answer."""
 
-    otlp: str | None = None
-    """http://host:port of an OpenTelemetry collector that takes OTLP over HTTP; default: nothing is sent."""
+    otlp: CollectorUrl | None = None
+    """http://host:port of an OpenTelemetry collector that takes OTLP over HTTP, or https:// for TLS; default:
+    nothing is sent."""
+    token: SecretStr | None = None
+    """Token for the collector, if it requires one."""
+    token_header: str = Field(default="Authorization", pattern=r"^[A-Za-z0-9-]+$")
+    """Header in which the token is sent: as a bearer token in Authorization, and as it is in any other."""
+    ssl_ca: Path | None = None
+    """File with the certificates to trust there; default: those that the system trusts."""
+    ssl_certificate: Path | None = None
+    """File with the client certificate, for collectors that ask for one."""
+    ssl_key: Path | None = None
+    """File with the private key of that certificate."""
     interval: Duration = timedelta(seconds=15)
     """Metrics are sent so often; seconds."""
     trace_ratio: float = Field(default=0.0, ge=0, le=1)
     """The share of transactions that is traced from commit to visible; the same for sidecars and runs."""
+
+    @model_validator(mode="after")
+    def _is_used(self) -> "TelemetrySection":
+        """Refuses what would be passed over silently."""
+        files = (self.ssl_ca, self.ssl_certificate, self.ssl_key)
+        if self.otlp and not self.otlp.startswith("https://") and any(files):
+            raise ValueError("telemetry.ssl_* require a telemetry.otlp that begins with https://")
+        if (self.ssl_certificate is None) != (self.ssl_key is None):
+            raise ValueError(
+                "telemetry.ssl_certificate and telemetry.ssl_key need each other, and one is missing"
+            )
+        return self
+
+    def headers(self) -> dict[str, str]:
+        """Returns what every request carries. Holds a secret."""
+        if self.token is None:
+            return {}
+        token = self.token.get_secret_value()
+        is_bearer = self.token_header.lower() == "authorization"
+        return {self.token_header: f"Bearer {token}" if is_bearer else token}
 
 
 class DevSection(_Section):

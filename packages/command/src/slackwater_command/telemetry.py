@@ -5,12 +5,14 @@ imported only when something is to be sent.
 """
 
 import logging
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from slackwater_command.errors import CommandConfigError
 from slackwater_command.settings import TelemetrySection
 from slackwater_protocol import SystemClock
 from slackwater_protocol.tracing import TransactionSpan
@@ -37,6 +39,9 @@ def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Tel
     Args:
         settings: Where to, and how much.
         service: What sends: ``sidecar`` or ``run``.
+
+    Raises:
+        CommandConfigError: a certificate or key of the settings cannot be used.
     """
     if settings.otlp is None:
         yield None
@@ -54,6 +59,9 @@ class Telemetry:
     Args:
         settings: Where to, and how much; with an address.
         service: What sends.
+
+    Raises:
+        CommandConfigError: a certificate or key of the settings cannot be used.
     """
 
     def __init__(self, settings: TelemetrySection, service: str) -> None:
@@ -67,8 +75,10 @@ class Telemetry:
         """The share of transactions that is traced, from 0 to 1."""
         self._interval = settings.interval.total_seconds()
         self._resource = Resource.create({"service.namespace": _SCOPE, "service.name": service})
-        self._metrics = OTLPMetricExporter(f"{address}/v1/metrics", timeout=_TIMEOUT_SECONDS)
-        self._spans = BatchSpanProcessor(OTLPSpanExporter(f"{address}/v1/traces", timeout=_TIMEOUT_SECONDS))
+        self._metrics = OTLPMetricExporter(f"{address}/v1/metrics", **_exporter_options(settings))
+        self._spans = BatchSpanProcessor(
+            OTLPSpanExporter(f"{address}/v1/traces", **_exporter_options(settings))
+        )
         self._over = threading.Event()
         self._pushing: threading.Thread | None = None
 
@@ -97,6 +107,37 @@ class Telemetry:
         while not is_over:
             is_over = self._over.wait(self._interval)
             self._metrics.export(metrics_data(registry, self._resource, began_ns, _now_ns()))
+
+
+def _exporter_options(settings: TelemetrySection) -> dict[str, Any]:
+    """Returns what an exporter takes besides its address. Holds a secret."""
+    import requests
+    from requests.utils import get_environ_proxies
+
+    _check_files(settings)
+    session = requests.Session()
+    # Variables of the environment would win over the certificates of the settings, and .netrc over the token.
+    session.trust_env = False
+    session.proxies.update(get_environ_proxies(settings.otlp or ""))
+    trusted = ssl.get_default_verify_paths()
+    files = {
+        "certificate_file": settings.ssl_ca or trusted.cafile or trusted.capath,
+        "client_certificate_file": settings.ssl_certificate,
+        "client_key_file": settings.ssl_key,
+    }
+    given = {name: str(path) for name, path in files.items() if path is not None}
+    return {"session": session, "headers": settings.headers(), "timeout": _TIMEOUT_SECONDS, **given}
+
+
+def _check_files(settings: TelemetrySection) -> None:
+    """Tries files before anything is sent: the exporter would find them wrong with each request."""
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca)
+        if settings.ssl_certificate is not None:
+            context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)
+    except OSError as error:  # SSLError is one
+        problem = "telemetry.ssl_ca, telemetry.ssl_certificate or its key cannot be used"
+        raise CommandConfigError(problem, str(error)) from error
 
 
 def _now_ns() -> int:

@@ -1,9 +1,11 @@
 """An OpenTelemetry collector that keeps what it is sent, for tests: OTLP over HTTP, in protobuf."""
 
 import gzip
+import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -26,20 +28,38 @@ class ReceivedSpan:
 
 
 class Collector:
-    """Listens on a free port of this machine while the block lasts; its lists grow meanwhile."""
+    """Listens on a free port of this machine while the block lasts; its lists grow meanwhile.
 
-    def __init__(self) -> None:
+    Args:
+        tls: What encrypts connections; None: nothing does.
+        admits: Whether a request with these headers is taken; others get 401.
+    """
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext | None = None,
+        admits: Callable[[Message], bool] = lambda _: True,
+    ) -> None:
+        self.admits = admits
+        self.refused = 0
+        """Requests that were not taken."""
         self.spans: list[ReceivedSpan] = []
         self.metrics: list[Any] = []
         """Every metric of every export, as protobuf has it."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
+        if tls is not None:
+            # The handshake is for the thread of the connection, where it may fail.
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._scheme = "http" if tls is None else "https"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def address(self) -> str:
         """Where it listens, as the setting ``telemetry.otlp`` has it."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -84,8 +104,12 @@ def _handler(collector: Collector) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            collector.take(self.path, body)
-            self.send_response(200)
+            is_admitted = collector.admits(self.headers)
+            if is_admitted:
+                collector.take(self.path, body)
+            else:
+                collector.refused += 1
+            self.send_response(200 if is_admitted else 401)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
