@@ -268,7 +268,7 @@ def test_a_schema_that_contains_itself_is_read() -> None:
         (b"\0\0\0\0\x09", "EOFError|IndexError|StopIteration"),
         (b"\0\0\0\0\x09\x06ab", "EOFError|IndexError"),
         (b"\0\0\0\0\x09\x04\xff\xff", "UnicodeDecodeError"),
-        (b"\0\0\0\0\x09\x02aXY", "2 bytes are left over"),
+        (b"\0\0\0\0\x09\x02aXY", "2 bytes follow its end"),
     ],
 )
 def test_bytes_that_do_not_fit_their_schema_are_refused(data: bytes, problem: str) -> None:

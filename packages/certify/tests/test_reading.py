@@ -81,8 +81,8 @@ DOCUMENT, GONE = {"id": 1}, None
         ({"op": "d", "before": {"id": 1}, "after": None}, GONE, None),
         ({"op": "d", "after": {"id": 1}}, GONE, "a change event whose 'after' does not fit 'op' 'd'"),
         ({"op": "u", "after": None}, GONE, "a change event whose 'after' does not fit 'op' 'u'"),
-        ({"id": 1}, GONE, "no change event: 'op' is None"),
-        ([1], GONE, "no change event: 'op' is None"),
+        ({"id": 1}, GONE, "not a change event: 'op' is None"),
+        ([1], GONE, "not a change event: 'op' is None"),
     ],
 )
 def test_of_a_change_event_the_document_is_what_it_leaves(
@@ -96,5 +96,5 @@ def test_of_a_change_event_the_document_is_what_it_leaves(
 
 
 def test_silence_is_limited_whatever_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CertifyUnavailableError, match="nothing comes below offset 2"):
+    with pytest.raises(CertifyUnavailableError, match="no records arrive below offset 2"):
         read(monkeypatch, *["NOT_LEADER_FOR_PARTITION"] * 1_000)

@@ -58,7 +58,7 @@ def test_an_error_names_file_and_key(tmp_path: Path, old: str, new: str, key: st
 
 @pytest.mark.parametrize("text", ["[output", "\x00"])
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: str) -> None:
-    with pytest.raises(CertifyConfigError, match="no TOML"):
+    with pytest.raises(CertifyConfigError, match="not TOML"):
         load_specification(write_specification(tmp_path, text))
 
 

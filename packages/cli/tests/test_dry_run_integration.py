@@ -76,12 +76,12 @@ def test_all_that_is_missing_is_listed_at_once(world: World, findings: Findings)
     assert main.run(world.arguments) == 1
     found = findings()
     assert found["brokers"] == "ok 1 broker answers"
-    assert found["redis"] == f"warning it answers, and knows no cut of source {world.source}"
+    assert found["redis"] == f"warning it answers, but has no cut of source {world.source}"
     assert found[f"source {world.source}"] == "problem no sidecar has published a cut"
     assert found["table public.invoice"] == f"problem there is no topic {world.source}.public.invoice"
     assert found["checkpoint"].startswith("ok ")
     assert found["outputs"].startswith(f"ok {world.source}.revenue in Kafka at ")
-    assert found["rights"].startswith("ok the brokers allow what a run does; it makes ")
+    assert found["rights"].startswith("ok the brokers allow what a run does; it creates ")
     assert world.topics() == before
     assert not (world.folder.parent / "checkpoint").exists()
 

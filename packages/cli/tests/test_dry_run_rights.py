@@ -199,7 +199,7 @@ def test_all_that_is_missing_in_kafka_and_redis_is_named_together(
 
     try:
         allowed = lines_for(f"~{frontier_key(source)}", "+hmget")
-        assert f"warning  redis: it answers, and knows no cut of source {source}" in allowed
+        assert f"warning  redis: it answers, but has no cut of source {source}" in allowed
         text = "; ".join(map(str, sorted(missing)))
         assert f"problem  rights: the brokers do not allow: {text}" in allowed
         for rules, lacks in (

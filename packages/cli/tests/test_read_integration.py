@@ -149,7 +149,7 @@ def test_a_lease_is_taken_listed_read_renewed_and_ended(
         renewed = asked(world, capsys, "lease", "renew", lease, "--for", 7200)[0]
         assert renewed.startswith(f"lease {lease} ends at ")
         _, told = asked(world, capsys, "lease", "renew", lease, "--for", 100_000, code=1)
-        assert "it holds states for 86400 s at most (run.longest_lease)" in told
+        assert "it holds states for at most 86400 s (run.longest_lease)" in told
         assert asked(world, capsys, "lease", "end", lease)[0] == f"ended: {lease}\n"
     _, told = asked(world, capsys, "read", lake.folder, "--lease", lease, code=1)
     assert f"there is no lease '{lease}'" in told

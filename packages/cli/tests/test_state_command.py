@@ -129,7 +129,7 @@ def test_names_of_other_views_are_not_given_to_it(
     (pipeline / "views" / "orders.sql").write_text(OTHER_SQL)
     arguments = [str(pipeline), "--checkpoint", str(checkpoint)]
     assert "keyed by" not in told(capsys, *arguments)
-    assert "of other views" in told(capsys, *arguments, "--key", '{"customer_id": 5}', code=1)
+    assert "belongs to other views" in told(capsys, *arguments, "--key", '{"customer_id": 5}', code=1)
 
 
 def test_tools_get_the_same_in_bytes(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,4 +237,4 @@ def test_a_checkpoint_is_named_by_its_address_as_well(
 def test_a_folder_that_is_neither_pipeline_nor_checkpoint_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "a pipeline is a folder with it" in told(capsys, str(tmp_path), code=1)
+    assert "a pipeline is a folder that contains this file" in told(capsys, str(tmp_path), code=1)

@@ -391,7 +391,7 @@ class TestWhileTheOtherGoesOn:
         assert new.state.batch_id == -1, "nothing has become true"
 
     def test_state_of_other_stages_is_refused(self, plan: EnginePlan, old: LocalEngine) -> None:
-        with pytest.raises(EngineStateError, match="of other stages"):
+        with pytest.raises(EngineStateError, match="belongs to other stages"):
             copied(old, compiled({"v": TOTALS}), LocalEngine(plan, buckets=BUCKETS))
 
     def test_it_ends_when_it_is_no_longer_wanted(self, plan: EnginePlan, old: LocalEngine) -> None:

@@ -194,7 +194,9 @@ def test_rows_of_a_key_are_found_by_its_columns(plan: EnginePlan, engine: LocalE
 def test_a_key_that_no_stage_has_is_an_error_that_says_which_there_are(
     plan: EnginePlan, engine: LocalEngine
 ) -> None:
-    with pytest.raises(EngineConfigError, match=r'key {"nr":1}: no stage .*; there are stage 1: id'):
+    with pytest.raises(
+        EngineConfigError, match=r'key {"nr":1}: no stage .*; the key columns are stage 1: id'
+    ):
         key(plan, engine, nr=1)
     with pytest.raises(EngineConfigError, match="id is bigint"):
         key(plan, engine, id="x")
@@ -203,7 +205,7 @@ def test_a_key_that_no_stage_has_is_an_error_that_says_which_there_are(
 def test_rows_of_other_views_are_not_read_as_if_they_were_of_these(engine: LocalEngine) -> None:
     other = compile_pipeline([("v.sql", OTHER)], parse_catalog({"t.sql": TABLES}))
     assert not find_state(engine.store).is_of(other)
-    with pytest.raises(EngineConfigError, match="of other views"):
+    with pytest.raises(EngineConfigError, match="belongs to other views"):
         key(other, engine, id=1)
 
 

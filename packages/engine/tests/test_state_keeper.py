@@ -132,11 +132,11 @@ def test_a_batch_may_be_prepared_again_otherwise_while_none_is_true(store: Memor
     batch(keeper, write("a"))
     lost = keeper.prepare({"at": 1}, [write("lost")])
     name = keeper.prepare({"at": 2}, [write("b")])
-    with pytest.raises(EngineStateError, match=f"{lost} of the state was not prepared last"):
+    with pytest.raises(EngineStateError, match=f"{lost} of the state is not the one that was prepared last"):
         keeper.adopt(lost)
     keeper.adopt(name)
     assert (texts(store, keeper.state.name), keeper.state.batch_id) == ({"a", "b"}, 1)
-    with pytest.raises(EngineStateError, match="not prepared last"):
+    with pytest.raises(EngineStateError, match="not the one that was prepared last"):
         keeper.adopt(name)
     assert keeper.state.batch_id == 1
 
@@ -145,7 +145,7 @@ def test_what_was_prepared_before_a_run_opens_again_cannot_be_adopted(store: Mem
     keeper = keeper_of(store)
     name = keeper.prepare({}, [write("a")])
     keeper.open("")
-    with pytest.raises(EngineStateError, match="not prepared last"):
+    with pytest.raises(EngineStateError, match="not the one that was prepared last"):
         keeper.adopt(name)
 
 
@@ -163,7 +163,7 @@ def test_the_newest_manifest_is_known_if_this_run_has_written_it(store: MemorySt
 
 def test_state_of_other_stages_is_refused(store: MemoryStore) -> None:
     state = batch(keeper_of(store))
-    with pytest.raises(EngineStateError, match="of other stages"):
+    with pytest.raises(EngineStateError, match="belongs to other stages"):
         StateKeeper(store, "another view").open(state.name)
 
 
@@ -194,7 +194,7 @@ class TestLostProgress:
         keeper = keeper_of(store)
         for _ in range(3):
             batch(keeper)
-            with pytest.raises(EngineStateError, match="the output's progress has lost its records"):
+            with pytest.raises(EngineStateError, match="the output's progress records are gone"):
                 StateKeeper(store, FINGERPRINT).open("")
 
     def test_is_none_when_no_batch_ever_became_true(self, store: MemoryStore) -> None:
@@ -210,14 +210,14 @@ class TestLostProgress:
         keeper = keeper_of(store)
         name = keeper.prepare({}, [write("a")])
         keeper_of(store, name).prepare({}, [write("b")])
-        with pytest.raises(EngineStateError, match="lost its records"):
+        with pytest.raises(EngineStateError, match="progress records are gone"):
             StateKeeper(store, FINGERPRINT).open("")
 
     def test_is_an_error_however_many_batches_were_swept(self, store: MemoryStore) -> None:
         keeper = keeper_of(store)
         for _ in range(40):
             batch(keeper)
-        with pytest.raises(EngineStateError, match="lost its records"):
+        with pytest.raises(EngineStateError, match="progress records are gone"):
             StateKeeper(store, FINGERPRINT).open("")
 
 

@@ -179,7 +179,7 @@ def test_any_bit_that_differs_is_an_error_that_names_the_manifest(store: Countin
     for place in range(len(data)):
         store.files[manifest_path(state.name)] = data[:place] + bytes((data[place] ^ 1,)) + data[place + 1 :]
         with pytest.raises(
-            EngineStateError, match=f"manifest {state.name} .*not what its name says.*Restore"
+            EngineStateError, match=f"manifest {state.name} .*does not match its name.*Restore"
         ):
             read_state(store, state.name, FINGERPRINT)
 
@@ -204,7 +204,7 @@ def test_a_missing_manifest_of_the_chain_is_an_error_that_names_it(
 @pytest.mark.parametrize("length", [1, 3])
 def test_the_state_of_other_stages_is_refused(store: CountingStore, length: int) -> None:
     *_, state = chain_of(store, length)
-    with pytest.raises(EngineStateError, match="of other stages"):
+    with pytest.raises(EngineStateError, match="belongs to other stages"):
         read_state(store, state.name, "another view")
     assert decode_manifest(state.name, store.files[manifest_path(state.name)]).fingerprint == FINGERPRINT
 

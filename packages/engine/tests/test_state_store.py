@@ -219,7 +219,7 @@ def test_a_relative_path_is_one_of_the_folder_in_which_the_process_runs(
 
 @pytest.mark.parametrize("address", ["nowhere://host/x", "s3://bucket/x?unheard=of", "file://host/x"])
 def test_an_address_of_no_known_file_system_is_an_error_that_says_which_there_are(address: str) -> None:
-    with pytest.raises(EngineConfigError, match="expected a folder of this machine, or an address"):
+    with pytest.raises(EngineConfigError, match="expected a local folder, or an address"):
         ArrowStore(address)
 
 

@@ -203,7 +203,7 @@ def test_what_is_not_ours_is_passed_over_and_said_once(
         assert log.newest() == second
     said = [line for line in caplog.messages if line.startswith("skipping the record")]
     assert [int(line.split()[5]) for line in said] == [*offsets, last]
-    assert "it is of source 'another'" in caplog.text
+    assert "it belongs to source 'another'" in caplog.text
 
 
 @pytest.mark.parametrize(

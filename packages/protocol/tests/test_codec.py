@@ -413,7 +413,7 @@ def test_nanoseconds_that_nobody_can_show_are_refused() -> None:
         )
     )
     decode_commit_record(data)
-    with pytest.raises(MalformedRecordError, match="commit_ts_ns is another time than commit_ts"):
+    with pytest.raises(MalformedRecordError, match="commit_ts_ns does not match commit_ts"):
         decode_commit_record(
             data.replace(b"%d" % (END_OF_TIME_MS * 10**6 - 1), b"%d" % (END_OF_TIME_MS * 10**6))
         )

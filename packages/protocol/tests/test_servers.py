@@ -31,7 +31,7 @@ def test_an_error_about_an_address_travels_between_processes() -> None:
         ("registry:8081", "is 'registry:8081'"),
         ("", "is ''"),
         ("http://", "is 'http:'"),
-        ("http://u:geheim@registry", "holds credentials"),
+        ("http://u:geheim@registry", "contains credentials"),
         ("http://a,ftp://b", "is 'ftp://b'"),
     ],
 )

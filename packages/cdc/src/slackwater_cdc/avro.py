@@ -88,7 +88,7 @@ class AvroToJson:
         except _UNREADABLE as error:
             raise WireFormatError(schema_id, f"{type(error).__name__}: {error}", data) from None
         if stream.tell() != len(data):
-            reason = f"{len(data) - stream.tell()} bytes are left over behind it"
+            reason = f"{len(data) - stream.tell()} bytes follow its end"
             raise WireFormatError(schema_id, reason, data)
         return result
 
@@ -213,7 +213,7 @@ class _Fixes:
             return lambda value: None if value is None else only(value)
         if any(fixes):
             raise ValueError(
-                "a union of several types with numbers or maps inside has no counterpart in Connect"
+                "a union of several types that contain numbers or maps has no counterpart in Connect"
             )
         return None
 
@@ -234,7 +234,7 @@ class _Fixes:
     def _array(self, items: Any) -> _Fix | None:
         each = self.find(items)
         if self._takes_nothing(items):
-            raise ValueError("an array of what takes no bytes: its length could be anything")
+            raise ValueError("an array whose elements take no bytes: nothing limits its length")
         if isinstance(items, dict) and _INTERNAL_TYPE in items:
             return _entries(items, each)
         if each is None:

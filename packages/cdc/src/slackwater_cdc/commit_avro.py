@@ -59,7 +59,7 @@ def decode_commit_avro(data: bytes) -> CommitRecord:
     except _UNREADABLE as error:
         raise MalformedRecordError("commit record in Avro", f"{type(error).__name__}: {error}") from error
     if stream.tell() != len(data):
-        reason = f"{len(data) - stream.tell()} bytes are left over behind it"
+        reason = f"{len(data) - stream.tell()} bytes follow its end"
         raise MalformedRecordError("commit record in Avro", reason)
     fields["offsets"] = {
         topic: {partition: [each[name] for name in _RANGE] for partition, each in partitions.items()}

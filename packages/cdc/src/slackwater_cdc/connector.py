@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from slackwater_protocol import SourceTopics
 
 REASONS: Mapping[str, str] = {
-    "provide.transaction.metadata": "BEGIN and END say which change events make up a transaction",
-    "decimal.handling.mode": "numbers with a point stay exact as text",
-    "time.precision.mode": "the declared types of dates and times take this form",
-    "binary.handling.mode": "the declared type bytea takes this form",
-    "skipped.operations": "else TRUNCATE is left out, and views keep rows that the database has not",
-    "notification.enabled.channels": "notifications say when an initial snapshot is complete",
-    "notification.sink.topic.name": "the sidecar reads them there",
-    "heartbeat.interval.ms": "a slot that nothing is read from keeps the database's log from being removed",
-    "publication.autocreate.mode": "a publication that is made beforehand has publish_via_partition_root",
+    "provide.transaction.metadata": "BEGIN and END tell which change events belong to a transaction",
+    "decimal.handling.mode": "decimal numbers stay exact as text",
+    "time.precision.mode": "the declared types of dates and times expect this form",
+    "binary.handling.mode": "the declared type bytea expects this form",
+    "skipped.operations": "otherwise TRUNCATE is omitted, and views keep rows that the database has removed",
+    "notification.enabled.channels": "notifications tell when an initial snapshot is complete",
+    "notification.sink.topic.name": "the sidecar reads the notifications there",
+    "heartbeat.interval.ms": "a slot that does not advance keeps the database from removing its log",
+    "publication.autocreate.mode": "a publication created beforehand can have publish_via_partition_root",
 }
 """Why a property has to have its value, by name."""
 
@@ -93,7 +93,7 @@ def faults_of(properties: Mapping[str, str]) -> list[tuple[str, str, str]]:
                 found.append((name, has, "more than 0"))
         elif name == "publication.autocreate.mode":
             if has != "disabled" and properties.get("publish.via.partition.root") != "true":
-                found.append((name, has, "disabled, or publish.via.partition.root=true beside it"))
+                found.append((name, has, "disabled, or publish.via.partition.root=true as well"))
         elif has != needed[name] and not (name == "notification.sink.topic.name" and has != "nothing"):
             found.append((name, has, needed[name]))
     return found

@@ -32,9 +32,9 @@ class UndecodableRecordError(CdcError):
         """The first 200 bytes."""
 
     def __str__(self) -> str:
-        cause = "check value.converter and the transforms of the connector, or who else writes to this topic"
+        cause = "check value.converter and the transforms of the connector, and who else writes to this topic"
         if self.value[:1] == b"\0":
-            cause = "it looks like Avro with a schema registry: say where that is with schema_registry"
+            cause = "it looks like Avro with a schema registry: set schema_registry"
         return f"not a Debezium {self.kind}: {self.reason}; expected JSON, got {self.value!r}; {cause}"
 
 
@@ -54,8 +54,8 @@ class WireFormatError(CdcError):
         schema = "" if self.schema_id is None else f" of schema {self.schema_id}"
         return (
             f"not an Avro record{schema}: {self.reason}; expected Confluent's wire format (a zero byte, 4 "
-            f"bytes with the schema's id, Avro), got {self.value!r}; is this the registry that the "
-            "connector's converter writes to?"
+            f"bytes with the schema's id, Avro), got {self.value!r}; check that this is the registry "
+            "that the connector's converter uses"
         )
 
 
@@ -74,8 +74,8 @@ class BadInputError(CdcError):
     def __str__(self) -> str:
         return (
             f"bad input at topic {self.topic}, partition {self.partition}, offset {self.offset}: "
-            f"{self.problem}; the value starts with {self.value!r}. Reading stops here and loses nothing: "
-            "it goes on from here when the cause is gone"
+            f"{self.problem}; the value starts with {self.value!r}. Reading stops here, and nothing is "
+            "lost: it continues here once the cause is removed"
         )
 
 
@@ -102,9 +102,9 @@ class KeylessEvidenceError(CdcError):
 
     def __str__(self) -> str:
         return (
-            f"a record of {self.table} has no key, but its evidence is 'overtaken': without a key a repeated "
-            "row may come in any partition, however far that one is; choose evidence 'counts' for this "
-            "table, give it a primary key, or leave out TRUNCATE (skipped.operations=t)"
+            f"a record of {self.table} has no key, but its evidence is 'overtaken': without a key, a "
+            "repeated row can be in any partition, however far it was read; choose evidence 'counts' for "
+            "this table, give it a primary key, or omit TRUNCATE (skipped.operations=t)"
         )
 
 

@@ -105,7 +105,7 @@ class DocumentReader:
         else:
             parts = list(value) if isinstance(value, (list, tuple)) else [value]
         if len(parts) != len(self.key) or any(part is None for part in parts):
-            raise UnreadableValueError(f"no key: {value!r}")
+            raise UnreadableValueError(f"not a key: {value!r}")
         return tuple(column.shape.read(part) for column, part in zip(self.key, parts, strict=True))
 
     def numbers(self, document: tuple[Canonical, ...]) -> dict[str, Decimal]:
@@ -199,9 +199,9 @@ def _number(value: Any) -> Decimal:
     try:
         number = Decimal(str(value))
     except InvalidOperation:
-        raise UnreadableValueError(f"no number: {value!r}") from None
+        raise UnreadableValueError(f"not a number: {value!r}") from None
     if not number.is_finite():
-        raise UnreadableValueError(f"no finite number: {value!r}")
+        raise UnreadableValueError(f"not a finite number: {value!r}")
     return number
 
 
@@ -230,7 +230,7 @@ def _float_reader(digits: int) -> Read:
         try:
             return float(f"{float(value):.{digits}g}") + 0.0
         except (TypeError, ValueError):
-            raise UnreadableValueError(f"no number: {value!r}") from None
+            raise UnreadableValueError(f"not a number: {value!r}") from None
 
     return read
 
@@ -246,7 +246,7 @@ def _read_boolean(value: Any) -> Canonical:
     try:
         return _BOOLEANS[str(value).lower()]
     except KeyError:
-        raise UnreadableValueError(f"no boolean: {value!r}") from None
+        raise UnreadableValueError(f"not a boolean: {value!r}") from None
 
 
 def _read_date(value: Any) -> Canonical:
@@ -255,7 +255,7 @@ def _read_date(value: Any) -> Canonical:
     try:
         day = value if isinstance(value, date) else date.fromisoformat(str(value)[:10])
     except ValueError:
-        raise UnreadableValueError(f"no date: {value!r}") from None
+        raise UnreadableValueError(f"not a date: {value!r}") from None
     return day.toordinal() - _EPOCH.toordinal()
 
 
@@ -267,7 +267,7 @@ def _read_time(value: Any) -> Canonical:
     try:
         found = value if isinstance(value, time) else time.fromisoformat(str(value))
     except ValueError:
-        raise UnreadableValueError(f"no time: {value!r}") from None
+        raise UnreadableValueError(f"not a time: {value!r}") from None
     return ((found.hour * 60 + found.minute) * 60 + found.second) * 1_000_000 + found.microsecond
 
 
@@ -279,7 +279,7 @@ def _read_timestamp(value: Any) -> Canonical:
     try:
         found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
-        raise UnreadableValueError(f"no timestamp: {value!r}") from None
+        raise UnreadableValueError(f"not a timestamp: {value!r}") from None
     found = found if found.tzinfo else found.replace(tzinfo=UTC)
     return (found - _EPOCH) // _MICROSECOND
 
@@ -316,7 +316,7 @@ def _nested(value: Any) -> Any:
         try:
             return json.loads(value)
         except (ValueError, RecursionError):
-            raise UnreadableValueError(f"neither list nor struct: {value!r}") from None
+            raise UnreadableValueError(f"neither a list nor a struct: {value!r}") from None
     return value
 
 
@@ -326,7 +326,7 @@ def _list_reader(read: Read, is_unordered: bool) -> Read:
             return None
         value = _nested(value)
         if not isinstance(value, (list, tuple)):
-            raise UnreadableValueError(f"no list: {value!r}")
+            raise UnreadableValueError(f"not a list: {value!r}")
         found = [read(each) for each in value]
         return tuple(sorted(found, key=repr) if is_unordered else found)
 
@@ -340,7 +340,7 @@ def _struct_reader(members: Sequence[tuple[str, Read]]) -> Read:
         if type(value) is not dict:
             value = _nested(value)
             if not isinstance(value, Mapping):
-                raise UnreadableValueError(f"no struct: {value!r}")
+                raise UnreadableValueError(f"not a struct: {value!r}")
         return tuple([read(value.get(name)) for name, read in members])
 
     return read_struct
@@ -354,7 +354,7 @@ def _map_reader(read_key: Read, read_value: Read) -> Read:
         try:
             pairs = value.items() if isinstance(value, Mapping) else [_pair(each) for each in value]
         except (TypeError, KeyError, ValueError):
-            raise UnreadableValueError(f"no map: {value!r}") from None
+            raise UnreadableValueError(f"not a map: {value!r}") from None
         return tuple(sorted(((read_key(k), read_value(v)) for k, v in pairs), key=repr))
 
     return read_map

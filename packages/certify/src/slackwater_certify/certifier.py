@@ -209,20 +209,22 @@ def _compare_final(
         topics = {key: value for key, value in finals if value is not None}
     if database is not None and topics is not None:
         for key in _different(topics, database):
-            observed.findings.add(Kind.HISTORY, f"document {key}: the topics lead to another state of it")
+            observed.findings.add(
+                Kind.HISTORY, f"document {key}: the topics and the database lead to different states"
+            )
     expected, name = (topics, "the topics") if database is None else (database, "the database")
     if expected is None:
         return
     shown = {key: value for key, value in observed.shown.items() if value is not None}
     for key in _different(shown, expected):
         got = (
-            "another value"
+            "has another value"
             if key in shown and key in expected
-            else "is there"
+            else "should not exist"
             if key in shown
             else "is missing"
         )
-        observed.findings.add(Kind.FINAL, f"document {key} {got}, by {name}")
+        observed.findings.add(Kind.FINAL, f"document {key} {got}, according to {name}")
 
 
 def _different(one: Mapping[DocumentKey, bytes], other: Mapping[DocumentKey, bytes]) -> Iterator[DocumentKey]:

@@ -250,13 +250,13 @@ def _read_history(
             if history.events % REPORT_EVERY == 0:
                 on_progress(f"reading the change topics, {history.events:,} change events")
     missing = sorted(set(wanted) - set(topics))
-    return history, [f"topic {topic} does not exist: taken as empty" for topic in missing]
+    return history, [f"topic {topic} does not exist: treated as empty" for topic in missing]
 
 
 def _notes(history: History, short: int) -> Iterator[str]:
     unfinished = history.unfinished()
     if unfinished:
-        yield f"{len(unfinished):,} transactions have changes but no END: taken as not committed"
+        yield f"{len(unfinished):,} transactions have changes but no END: treated as not committed"
     if short:
         yield f"{short:,} transactions have fewer changes in the topics than their END announces"
     if history.void_snapshot_rows:

@@ -47,7 +47,7 @@ def wrong_key(file: str, key: str, problem: str) -> CertifyConfigError:
 def malformed(place: str, problem: str, value: str) -> CertifyInputError:
     """Returns the error for a record at ``topic/partition/offset``, given the beginning of its value."""
     return CertifyInputError(
-        f"record {place} is no Debezium record in JSON ({problem}): {value}",
+        f"record {place} is not a Debezium record in JSON ({problem}): {value}",
         "the connector needs the JSON converter and provide.transaction.metadata=true",
     )
 

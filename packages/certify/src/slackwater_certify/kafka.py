@@ -169,7 +169,9 @@ def _check_idle(idle: int, ends: Ends) -> int:
     if idle > MAX_IDLE_POLLS:
         topic, partition = next(iter(ends))
         what = f"partition {partition} of topic {topic}"
-        raise unreadable(what, f"nothing comes below offset {ends[topic, partition]}: an open transaction?")
+        raise unreadable(
+            what, f"no records arrive below offset {ends[topic, partition]}; perhaps a transaction is open"
+        )
     return idle + 1
 
 

@@ -148,7 +148,7 @@ class _ClaimJudge:
         if lsn is not None:
             self._published.setdefault(read.key, []).append(lsn)
         if read.digest not in digests:
-            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is no committed state of it")
+            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is not a committed state of it")
             return
         number = versions.at(lsn) if versions and lsn is not None else 0
         if lsn is not None and digests[number] != read.digest and versions is not None:
@@ -175,7 +175,7 @@ class _ClaimJudge:
                 continue
             before = value
             if boundary == len(boundaries):
-                text = f"changed by commit {lsn}, after the last that was published"
+                text = f"changed by commit {lsn}, after the last published commit"
                 self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
             elif published[boundaries[boundary]]:
                 published[boundaries[boundary]] -= 1
@@ -186,7 +186,7 @@ class _ClaimJudge:
 
     def _repeated(self, key: DocumentKey, published: Mapping[int, int]) -> None:
         for lsn, count in published.items():
-            text = f"{count} more than commit {lsn} changed"
+            text = f"{count} more documents than commit {lsn} changed"
             self._observed.findings.add(Kind.REPEATED, f"document {key}: {text}", count)
 
 
@@ -275,7 +275,7 @@ class _SequenceJudge:
     def _judge_unexpected(self, read: ReadOutput, versions: DocumentVersions) -> None:
         older = _index(versions.digests, read.digest, 0)
         if older is None:
-            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is no committed state of it")
+            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is not a committed state of it")
             return
         self._reached[read.key] = older
         text = f"goes back to the state of LSN {versions.lsns[older]}"
@@ -352,8 +352,8 @@ class _SnapshotJudge:
             findings.add(Kind.ORDER, f"{text}, to {lsn}")
             return
         off = wanted - best + len(self._strange)
-        text = f"at no commit are all {wanted:,} documents as snapshot {number} shows them"
-        findings.add(Kind.STATE, f"{text}; at least {off:,} are not, at the best one")
+        text = f"at no commit do all {wanted:,} documents match snapshot {number}"
+        findings.add(Kind.STATE, f"{text}; at the best one, at least {off:,} differ")
 
     def _count(self, versions: DocumentVersions, value: bytes | None, step: int) -> None:
         for number, digest in enumerate(versions.digests):

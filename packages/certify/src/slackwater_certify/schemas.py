@@ -61,7 +61,7 @@ class RecordDecoder:
         except (EOFError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
         if stream.tell() != len(data):
-            raise ValueError(f"{len(data) - stream.tell()} bytes are left over behind it")
+            raise ValueError(f"{len(data) - stream.tell()} bytes follow its end")
         return _plain(schema, value)
 
     def _schema(self, schema_id: int) -> Any:
@@ -75,7 +75,7 @@ class RecordDecoder:
     def _ask(self, schema_id: int) -> Mapping[str, Any]:
         if self.registry is None:
             raise CertifyConfigError(
-                "the output's records name schemas of a registry, and no registry was given",
+                "the output's records refer to schemas in a registry, but no registry is configured",
                 "set sidecar.schema_registry (SLACKWATER_SIDECAR_SCHEMA_REGISTRY)",
             )
         address = self.registry.split(",")[0].strip().rstrip("/")

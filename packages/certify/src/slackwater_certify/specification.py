@@ -172,7 +172,7 @@ def load_specification(path: Path | str) -> Specification:
     except OSError as error:
         raise wrong_key(str(file), "", error.strerror or str(error)) from error
     except ValueError as error:
-        raise wrong_key(str(file), "", f"no TOML: {error}") from error
+        raise wrong_key(str(file), "", f"not TOML: {error}") from error
     return _specification(file, _Section(file, "", content))
 
 
@@ -271,7 +271,7 @@ class _Section:
     def path(self, key: str) -> Path:
         file = self._file.parent / self.text(key)
         if not file.is_file():
-            raise self._error(key, f"no file {file}")
+            raise self._error(key, f"there is no file {file}")
         return file
 
     def names(self, key: str, at_least: int = 0) -> tuple[str, ...]:
@@ -302,7 +302,7 @@ class _Section:
         unknown = sorted(self._content.keys() - self._asked)
         if unknown:
             known = ", ".join(sorted(self._asked))
-            raise self._error(unknown[0], f"unknown key; known here: {known}")
+            raise self._error(unknown[0], f"unknown key; the keys are {known}")
 
     def _names(self, key: str, found: object, at_least: int) -> tuple[str, ...]:
         found = [] if found is None else found

@@ -87,13 +87,16 @@ def decode_output(
         try:
             found = decode(value)
         except UNREADABLE as error:
-            found, problem = None, f"no JSON, nor Avro ({error}): {value[:_SHOWN].decode(errors='replace')}"
+            found, problem = (
+                None,
+                f"neither JSON nor Avro ({error}): {value[:_SHOWN].decode(errors='replace')}",
+            )
         if problem is None and output.format is Format.DEBEZIUM:
             found, problem = _image(found)
         if isinstance(found, dict):
             document = found
         elif problem is None and not (found is None and output.format is Format.DEBEZIUM):
-            problem = f"no JSON object: {value[:_SHOWN].decode(errors='replace')}"
+            problem = f"not a JSON object: {value[:_SHOWN].decode(errors='replace')}"
     return Output(place, visible_ms, _key(key, decode), document, lsn, problem)
 
 
@@ -121,7 +124,7 @@ def _image(event: Any) -> tuple[Any, str | None]:
     event = event.get("payload", event) if isinstance(event, dict) else {}
     operation = event.get("op")
     if operation not in _OPERATIONS:
-        return None, f"no change event: 'op' is {operation!r}"
+        return None, f"not a change event: 'op' is {operation!r}"
     if (event.get("after") is None) != (operation == "d"):
         return None, f"a change event whose 'after' does not fit 'op' {operation!r}"
     return event.get("after"), None

@@ -81,7 +81,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
         except duckdb.Error as error:
             raise CertifyConfigError(f"{file}: DuckDB refuses the tables: {error}") from error
     if not names:
-        raise CertifyConfigError(f"{file}: no CREATE TABLE statement in it")
+        raise CertifyConfigError(f"{file}: it contains no CREATE TABLE statement")
     return {name: Table(name, types[name], tuple(keys.get(name, ()))) for name in names}
 
 

@@ -156,7 +156,7 @@ def copy_state(
         try:
             found = find_state(source)
             if found.fingerprint != fingerprint:
-                msg = "the state is of other stages than the pipeline has that was named"
+                msg = "the state belongs to other stages than those of the named pipeline"
                 raise EngineStateError(msg)
             logs = [(*place, head) for place, head in sorted(found.state.heads.items()) if place[0] in stages]
             segments = {blob.segment for _, _, head in logs for blob in head.blobs}

@@ -129,7 +129,7 @@ def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
 def malformed_batch(batch_id: int, reason: str) -> EngineStateError:
     """Makes the error for a batch that cannot be written as it was handed over."""
     return EngineStateError(
-        f"batch {batch_id} cannot be written: {reason}; source, stage and sink must be of one version"
+        f"batch {batch_id} cannot be written: {reason}; source, stage and sink must have the same version"
     )
 
 
@@ -142,7 +142,7 @@ def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int,
     documents: dict[int, list[bytes]] = {}
     for stage, _, _, payload in rows:
         if stage >= 0:
-            raise malformed_batch(batch_id, f"events for stage {stage} have reached the sink")
+            raise malformed_batch(batch_id, f"the sink received events for stage {stage}")
         documents.setdefault(-stage - 1, []).append(payload)
     return {view: tuple(packed) for view, packed in documents.items()}
 

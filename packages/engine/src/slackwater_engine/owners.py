@@ -104,7 +104,8 @@ class KeyOwners:
         return EngineInputError(
             f"{self._table(owner.event)}, key {self._spec.key_json(key).decode()}, commit LSN {lsn}: a row "
             f"in partition {owner.partition}, but rows of this key came from partition {other_partition}. "
-            "Scope 'aggregate' needs all inputs partitioned alike by the view's key: set the connector's "
+            "In scope 'aggregate' all inputs must be partitioned in the same way by the view's key: set "
+            "the connector's "
             "message.key.columns to the columns of that key for every table, or add the transform "
             "PartitionRouting with them; then take a new snapshot into new topics and start with a new "
             "checkpoint. Or use scope 'strict'"
@@ -112,9 +113,9 @@ class KeyOwners:
 
     def _truncated(self, event: Event, partition: int) -> EngineInputError:
         return EngineInputError(
-            f"TRUNCATE of {self._table(event)}, commit LSN {event[0]}, in partition {partition}: it concerns "
-            "the rows of all partitions, which in scope 'aggregate' are at other commits. Use DELETE, or "
-            "scope 'strict'; to go on, take a new snapshot and start with a new checkpoint"
+            f"TRUNCATE of {self._table(event)}, commit LSN {event[0]}, in partition {partition}: it affects "
+            "the rows of all partitions, which are at different commits in scope 'aggregate'. Use DELETE, or "
+            "scope 'strict'; to continue, take a new snapshot and start with a new checkpoint"
         )
 
     def _table(self, event: Event) -> str:
@@ -142,6 +143,6 @@ def check_aggregate(plan: EnginePlan) -> None:
 
 def _unsupported(problem: str) -> EngineConfigError:
     return EngineConfigError(
-        f"scope 'aggregate': the pipeline {problem}; its partitions are at different commits, so only views "
-        "that one key joins and groups are possible. Use scope 'strict'"
+        f"scope 'aggregate': the pipeline {problem}; its partitions are at different commits, so all joins "
+        "and groups of its views must use the same key. Use scope 'strict'"
     )

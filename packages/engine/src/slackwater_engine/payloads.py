@@ -112,8 +112,8 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
         return _EVENTS.decode(_zstd.decompress(payload))
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
         raise EngineStateError(
-            f"bucket {bucket}: payload is not what this version packs: {error}; do driver and executors run "
-            "the same version?"
+            f"bucket {bucket}: the payload has an unknown form: {error}; check that driver and executors run "
+            "the same version"
         ) from error
 
 

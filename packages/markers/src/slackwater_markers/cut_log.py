@@ -173,7 +173,7 @@ class RecordDecoder:
                 return None
             raise CutLogDamagedError(self._topic, log_offset, error.reason) from error
         if record.source != self._source:
-            self._log_passed(log_offset, f"it is of source {record.source!r}")
+            self._log_passed(log_offset, f"it belongs to source {record.source!r}")
             return None
         return LoggedRecord(record, log_offset, written_ms)
 

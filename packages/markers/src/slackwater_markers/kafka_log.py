@@ -129,7 +129,7 @@ class KafkaCutLog:
             raise CutLogTruncatedError(self._topic, from_offset, low)
         if high == 0:  # a broker that has just started may not know the topic yet
             raise CutLogUnavailableError(
-                "read", self._topic, f"it is empty or does not exist, wanted {to_offset}"
+                "read", self._topic, f"it is empty or does not exist, but {to_offset} offsets are expected"
             )
         if to_offset > high:
             raise beyond_end(self._topic, high, to_offset)

@@ -1,4 +1,4 @@
-"""The language between Slackwater's processes: records about sources and pipelines, names, one codec.
+"""The protocol between Slackwater's processes: records about sources and pipelines, names, and their codec.
 
 Standard library only; imported by every other member, imports none.
 """

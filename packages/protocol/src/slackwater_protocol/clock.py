@@ -1,11 +1,11 @@
-"""Time as an argument: whoever needs a clock takes one of these."""
+"""Clocks, which are passed as arguments to everything that needs the time."""
 
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 END_OF_TIME_MS = 253_402_300_800_000
-"""The year 10000: moments in milliseconds since the epoch are below, or nobody could show them."""
+"""The year 10000. Times in milliseconds since the epoch are less than this, so that they can be shown."""
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -13,18 +13,18 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def epoch_ms(moment: datetime) -> int:
-    """Returns the milliseconds since the epoch that are over at a moment; without a zone it is local time.
+    """Returns a time as whole milliseconds since the epoch; a time without a zone is local time.
 
-    Exact: a float of seconds, times a thousand, may be just below the millisecond.
+    Exact, unlike the multiplication of a float of seconds, which may be just below the millisecond.
     """
     return (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
 
 
 def from_epoch_ms(milliseconds: int) -> datetime:
-    """Returns a moment in UTC.
+    """Returns a time in UTC.
 
     Raises:
-        OverflowError: It is beyond the year 9999, see :data:`END_OF_TIME_MS`, or before the year 1.
+        OverflowError: It is after the year 9999 (see :data:`END_OF_TIME_MS`) or before the year 1.
     """
     return _EPOCH + milliseconds * _MILLISECOND
 
@@ -33,11 +33,11 @@ class Clock(Protocol):
     """Two kinds of time that must not be mixed."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, UTC. For people and for comparison with commit times."""
+        """Wall clock time, aware, in UTC. For display and for comparison with commit times."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back. For elapsed time and deadlines."""
+        """Seconds that never decrease. For elapsed time and deadlines."""
         ...
 
 

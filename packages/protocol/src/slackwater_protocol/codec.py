@@ -1,4 +1,4 @@
-"""The one codec of everything Slackwater publishes: compact JSON, versioned.
+"""The codec of everything that Slackwater publishes: compact JSON with a version.
 
 Golden vectors are in ``tests/vectors``. Transaction tables are coded as three columns of differences, so
 that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses versions it does not know.
@@ -31,7 +31,7 @@ from slackwater_protocol.records import (
 )
 
 PROTOCOL_VERSION = 2
-"""2 added ``skipped``, ``places``, and the records of the cut log that are no cuts."""
+"""Version 2 added ``skipped``, ``places``, and the records of the cut log that are not cuts."""
 
 _TOO_LARGE = 2**64
 
@@ -70,8 +70,8 @@ def decode_cut(data: bytes) -> Cut:
     """Decodes a cut.
 
     Raises:
-        MalformedRecordError: The bytes are no cut.
-        UnsupportedVersionError: A newer version has written it.
+        MalformedRecordError: The bytes are not a cut.
+        UnsupportedVersionError: A newer version wrote it.
     """
     return load("cut", data, _cut)
 
@@ -205,10 +205,10 @@ def decode_open_transaction(data: bytes) -> OpenTransaction:
 
 
 class Fields:
-    """The fields of a JSON object, each of the type that is asked for.
+    """The fields of a JSON object, each of the requested type.
 
-    All methods raise ``ValueError`` or ``KeyError``: what was written by something else, or damaged, must not
-    come out as a record that breaks whoever uses it.
+    All methods raise ``ValueError`` or ``KeyError`` if a field is missing or has another type: damaged or
+    foreign data must never become a record.
     """
 
     def __init__(self, fields: Any) -> None:
@@ -217,7 +217,7 @@ class Fields:
         self._fields: dict[str, Any] = fields
 
     def has(self, name: str) -> bool:
-        """Returns whether the field is there: older versions leave some out."""
+        """Returns whether the field exists: older versions omit some."""
         return name in self._fields
 
     def number(self, name: str, least: int = 0) -> int:
@@ -475,12 +475,12 @@ def _commit_record(d: _CommitFields) -> CommitRecord:
 def _check_described(d: _CommitFields, record: CommitRecord) -> None:
     """Refuses a record that contradicts itself: what follows from other fields is never guessed."""
     if record.commit_ts_ns is not None and record.commit_ts_ns // 1_000_000 != record.commit_ts_ms:
-        raise ValueError("commit_ts_ns is another time than commit_ts")
+        raise ValueError("commit_ts_ns does not match commit_ts")
     if d.id != record.commit_id:
         raise ValueError(f"id is not {record.commit_id}")
     counts = record.record_counts
     if d.record_counts != counts or d.record_count != sum(counts.values()):
-        raise ValueError("the record counts are not those of the offsets")
+        raise ValueError("the record counts do not match the offsets")
 
 
 def _pair(values: Any) -> tuple[int, int]:
@@ -495,7 +495,7 @@ def _topic_state(values: Any) -> TopicState:
     )
     state.topic_id.encode()
     if len(state.start) != len(state.end):
-        raise ValueError("topics names other partitions at the start than at the end")
+        raise ValueError("topics has different partitions at the start and at the end")
     return state
 
 

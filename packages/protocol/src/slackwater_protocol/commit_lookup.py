@@ -1,8 +1,8 @@
-"""The rules by which commit records answer: which commit holds a document, where does a commit begin.
+"""Searches in commit records: which commit contains a document, and where does a commit begin?
 
-Pure: records are asked for by a function, so the same rules serve the command, a consumer and tests. They
-rest on the order of a commit topic: positions rise from record to record, and so do the offsets of each
-output partition.
+Pure: a function reads the records, so the command, consumers and tests use the same rules. They rely on the
+order of a commit topic: positions increase from record to record, and so do the offsets of each output
+partition.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,25 +29,27 @@ class PlacedCommit:
 
 
 RecordFrom = Callable[[int, int], PlacedCommit | None]
-"""Returns the first visible record at or behind an offset and below an end; None when there is none."""
+"""Returns the first visible record at or after an offset and below an end; None if there is none."""
 Reached = Callable[[CommitRecord], bool | None]
-"""Says whether what is searched for is at or before this record; None if the record does not tell.
 
-Once true it stays true, or untold, in all later records.
+
+"""Returns whether the target is at or before this record; None if the record does not tell.
+
+Once it is true, it is true, or None, for all later records.
 """
 
 
 class Found(StrEnum):
-    """What commit records say of a place or a commit."""
+    """What commit records say about an offset or a commit."""
 
     HELD = "held"
-    """The record holds it."""
+    """The record contains it."""
     NO_DOCUMENT = "no document"
     """The offset lies between the documents of commits: a transaction marker, or an aborted record."""
     NO_COMMIT = "no commit"
-    """No record stands for the commit, though earlier ones are there: its timeline had ended."""
+    """No record covers the commit, although there are earlier ones: its timeline had ended."""
     SWEPT = "swept"
-    """Older than the oldest commit record that tells of it, where retention removed older ones."""
+    """Older than the oldest commit record, and retention removed older records."""
     BEFORE_FIRST = "before the first"
     """Older than everything that the pipeline has written."""
     NOT_YET = "not yet"
@@ -56,7 +58,7 @@ class Found(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, with the record that it rests on."""
+    """An answer, with the record that it is based on."""
 
     found: Found
     commit: PlacedCommit | None = None
@@ -65,15 +67,16 @@ class Answer:
 
 
 def first_reached(low: int, end: int, record_from: RecordFrom, reached: Reached) -> PlacedCommit | None:
-    """Finds the first record of a commit topic that has reached something, by bisection of its offsets.
+    """Finds the first record of a commit topic for which a condition holds, by bisection of the offsets.
 
-    Reads a logarithm of the records where all of them tell; records that do not are passed one by one.
+    Reads a logarithmic number of records if the condition can be decided for all of them; records for which
+    it cannot are skipped one by one.
 
     Args:
         low: The first offset.
-        end: The offset behind the last one.
-        record_from: Reads.
-        reached: Judges.
+        end: The offset after the last one.
+        record_from: Reads records.
+        reached: The condition.
     """
     best = None
     while low < end:
@@ -100,12 +103,12 @@ def _first_that_tells(
 
 
 def has_reached_lsn(position: CommitPosition) -> Reached:
-    """Says of records whether a commit lies at or before them."""
+    """Returns the condition that a commit is at or before a record."""
     return lambda record: CommitPosition(record.timeline, record.commit_lsn) >= position
 
 
 def has_reached_offset(topic: str, partition: int, offset: int) -> Reached:
-    """Says of records whether an output offset lies at or before their last document of that partition."""
+    """Returns the condition that an output offset is at or before a record's last document there."""
 
     def reached(record: CommitRecord) -> bool | None:
         held = record.offsets.get(topic, {}).get(partition)
@@ -115,7 +118,7 @@ def has_reached_offset(topic: str, partition: int, offset: int) -> Reached:
 
 
 def find_commit(low: int, end: int, record_from: RecordFrom, position: CommitPosition) -> Answer:
-    """Finds the record of a commit: it stands for all commits in ``(previous_lsn, commit_lsn]``.
+    """Finds the record of a commit. A record covers all commits in ``(previous_lsn, commit_lsn]``.
 
     Args:
         low: The first offset of the commit topic.
@@ -137,10 +140,9 @@ def find_commit(low: int, end: int, record_from: RecordFrom, position: CommitPos
 def find_document(
     low: int, end: int, record_from: RecordFrom, topic: str, partition: int, offset: int
 ) -> Answer:
-    """Finds the commit that holds the record at an offset of an output partition.
+    """Finds the commit that contains the record at an offset of an output partition.
 
-    Of an offset inside a commit's range the commit is named without a look at the output: a range is written
-    by one Kafka transaction, whose marker follows it.
+    The output is not read: one Kafka transaction writes the whole range of a commit, and its marker follows.
 
     Args:
         low: The first offset of the commit topic.
@@ -162,7 +164,7 @@ def find_document(
 
 
 def beginnings(record: CommitRecord) -> Mapping[str, Mapping[int, int]]:
-    """Returns by topic and partition the offset of a commit's first document."""
+    """Returns the offset of a commit's first document by topic and partition."""
     return {
         topic: {partition: held.first_offset for partition, held in ranges.items()}
         for topic, ranges in record.offsets.items()

@@ -1,13 +1,12 @@
-"""Commit positions: the only thing that all of Slackwater knows about the log of a database.
+"""Commit positions: all that most of Slackwater knows about the log of a database.
 
-A commit position is an ``int`` of 64 bits that rises in the order of commits; 0 means "none". For PostgreSQL
+A commit position is an ``int`` of 64 bits that increases in commit order; 0 means "none". For PostgreSQL
 it is the LSN in the connector's END records, and users know it as the *commit LSN*: hence the names
-``commit_lsn`` and ``lsn``. Everything outside of ``slackwater_cdc.postgres`` compares positions, keeps them
-and prints them, and computes nothing else with them: which numbers lie between two commits, only the
-database's dialect knows.
+``commit_lsn`` and ``lsn``. Code outside ``slackwater_cdc.postgres`` only compares, stores and prints
+positions: only the database's dialect knows which numbers lie between two commits.
 
-The text form is the one that PostgreSQL prints, for positions of any database: it follows from the number
-alone, so that every process can show a position without knowing where it comes from.
+The text form is PostgreSQL's for the positions of all databases. It is derived from the number alone, so
+every process can print a position without knowing its database.
 """
 
 from dataclasses import dataclass

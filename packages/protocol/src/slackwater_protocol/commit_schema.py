@@ -8,7 +8,7 @@ class SchemaLanguage(StrEnum):
     """The languages in which a schema is shipped."""
 
     JSON = "json"
-    """JSON Schema, draft 2020-12, of what stands in commit topics."""
+    """JSON Schema, draft 2020-12, of the values in commit topics."""
     AVRO = "avro"
     """Avro, record ``commit``, for readers that pass commit records on."""
 

@@ -5,7 +5,7 @@
     SlackwaterError
     ├── ExplainedError                 a problem and a hint: the base of most packages' roots
     └── ProtocolError
-        ├── MalformedRecordError       bytes that are no record of this protocol
+        ├── MalformedRecordError       bytes that are not a record of this protocol
         ├── ServersConfigError         an address of a server that cannot be used
         └── UnsupportedVersionError    written by a newer Slackwater than this one
 """
@@ -16,14 +16,14 @@ class SlackwaterError(Exception):
 
 
 class ExplainedError(SlackwaterError):
-    """An error that is a problem and what to do about it."""
+    """An error with a problem and a hint that says what to do about it."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(problem, hint)
         self.problem = problem
-        """It says what was expected, what was found, and where."""
+        """What was expected, what was found, and where."""
         self.hint = hint
-        """It says what helps; empty where the problem says it."""
+        """What to do; empty if the problem already says it."""
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.hint}" if self.hint else self.problem
@@ -44,11 +44,11 @@ class MalformedRecordError(ProtocolError):
         """The fault in the bytes."""
 
     def __str__(self) -> str:
-        return f"not a readable {self.kind}: {self.reason}; was this topic or key written by something else?"
+        return f"not a readable {self.kind}: {self.reason}; check what else writes to this topic or key"
 
 
 class UnsupportedVersionError(ProtocolError):
-    """A record of a newer protocol version: never guessed at."""
+    """A record of a newer protocol version, which must not be interpreted."""
 
     def __init__(self, kind: str, found: int, supported: int) -> None:
         super().__init__(kind, found, supported)
@@ -58,7 +58,7 @@ class UnsupportedVersionError(ProtocolError):
 
     def __str__(self) -> str:
         return (
-            f"{self.kind} has protocol version {self.found}, this Slackwater reads up to {self.supported}; "
+            f"{self.kind} has protocol version {self.found}, but this version reads up to {self.supported}; "
             "upgrade the readers before the sidecar"
         )
 
@@ -69,11 +69,11 @@ class ServersConfigError(ProtocolError):
     def __init__(self, what: str, problem: str, hint: str) -> None:
         super().__init__(what, problem, hint)
         self.what = what
-        """The setting, and whose it is."""
+        """The setting, and the server that it belongs to."""
         self.problem = problem
-        """The fault in it; never shows a password."""
+        """The fault in the address; never contains a password."""
         self.hint = hint
-        """The advice what to write instead."""
+        """What to write instead."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.problem}; {self.hint}"

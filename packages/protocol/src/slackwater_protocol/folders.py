@@ -5,9 +5,9 @@ from pathlib import Path
 
 
 def user_cache(environment: Mapping[str, str]) -> Path | None:
-    """Returns the folder for what can be made again: jars, archives of classes, indexes.
+    """Returns the folder for files that can be recreated: jars, archives of classes, indexes.
 
-    It is ``SLACKWATER_CACHE``, else ``slackwater`` in the user's cache folder; None if the account has no
+    It is ``SLACKWATER_CACHE``, or else ``slackwater`` in the user's cache folder; None if the account has no
     home folder.
     """
     if chosen := environment.get("SLACKWATER_CACHE"):

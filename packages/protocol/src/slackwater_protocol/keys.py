@@ -13,9 +13,9 @@ HEADER_PIPELINE = "slackwater-pipeline"
 PIPELINES_TOPIC = "slackwater.pipelines"
 """Kafka topic with the registrations and reports of a cluster's pipelines; compacted, one partition."""
 LEASES_TOPIC = "slackwater.leases"
-"""Kafka topic with readers' leases and what pipelines say to them; compacted, one partition."""
+"""Kafka topic with readers' leases and the holds of pipelines; compacted, one partition."""
 LEDGER_SCHEMA = "slackwater"
-"""The schema of ledgers in lakes; views have none of their tables in it."""
+"""The schema of ledgers in lakes; the tables of views must not be in it."""
 
 
 def registration_key(pipeline: str, run: str) -> str:
@@ -29,7 +29,7 @@ def report_key(pipeline: str, run: str) -> str:
 
 
 def hold_key(lease: str, pipeline: str) -> str:
-    """Key of what a pipeline says to a lease in :data:`LEASES_TOPIC`; the lease's own key is its id."""
+    """Key of a pipeline's hold in :data:`LEASES_TOPIC`; the key of the lease is its id."""
     return f"{lease}/{pipeline}"
 
 
@@ -79,22 +79,22 @@ def progress_topic(pipeline: str) -> str:
 
 
 def readers_topic(pipeline: str) -> str:
-    """Kafka topic that says which revision of a pipeline, named without one, readers read; one partition."""
+    """Kafka topic with the revision that a pipeline's readers read; the name has none; one partition."""
     return f"{pipeline}.slackwater.readers"
 
 
 def lake_ledger(pipeline: str) -> str:
-    """The table of a lake that says which snapshots of a pipeline's tables show one commit."""
+    """The table of a lake that lists which snapshots of a pipeline's tables belong to one commit."""
     return f"{LEDGER_SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"
 
 
 def lake_readers(pipeline: str) -> str:
-    """The table of a lake that says which revision of a pipeline, named without one, readers read."""
+    """The table of a lake with the revision of a pipeline that readers read; the name has no revision."""
     return f"{lake_ledger(pipeline)}__readers"
 
 
 def data_topic(source: str, table: str) -> str:
-    """Debezium's topic for ``schema.table``: characters Kafka does not allow become ``_``."""
+    """Debezium's topic for ``schema.table``: characters that Kafka does not allow become ``_``."""
     return re.sub(r"[^a-zA-Z0-9._\-]", "_", f"{source}.{table}")
 
 

@@ -1,6 +1,6 @@
-"""Leases: a reader needs views to stay readable at one commit, and pipelines say whether they see to it.
+"""Leases: a reader requests that views stay readable at one commit, and pipelines answer with holds.
 
-Both stand in one compacted topic (:data:`~slackwater_protocol.keys.LEASES_TOPIC`). A lease is written by a
+Both are in one compacted topic (:data:`~slackwater_protocol.keys.LEASES_TOPIC`). A lease is written by a
 reader. Each pipeline that it names answers with a hold: from then on it keeps the views readable at that
 commit, until the lease is over. A lease is over at its time, or when its record is removed.
 """
@@ -25,11 +25,11 @@ class Lease:
     pipelines: tuple[str, ...]
     """Names with the revision, as in outputs."""
     holder: str
-    """Who needs it, for people: free text."""
+    """Who needs it: free text."""
     taken_ms: int
     """When it was taken, milliseconds since the epoch, by the reader's clock, as the next one."""
     expires_ms: int
-    """When it ends by itself."""
+    """When it expires."""
 
     @property
     def position(self) -> CommitPosition:
@@ -39,15 +39,15 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A pipeline keeps what a lease needs, or says why it does not."""
+    """A pipeline's answer to a lease: it keeps the state, or says why it does not."""
 
     lease: str
     """The id."""
     pipeline: str
     until_ms: int
-    """It does so until then, milliseconds since the epoch: the end of the lease as the pipeline knows it."""
+    """The end of the lease as the pipeline knows it, milliseconds since the epoch."""
     refusal: str = ""
-    """Why it does not; empty: it does."""
+    """Why the pipeline does not keep the state; empty if it does."""
 
 
 LeaseRecord = Lease | Hold

@@ -1,7 +1,7 @@
-"""What every record of a log says, whoever writes it: commands, sidecars, runs, and the workers of Spark.
+"""The fields of all log records of commands, sidecars, runs, and the workers of Spark.
 
-A process says once what it is; threads that serve one source of several say which. Records may have fields of
-their own, for the values of the event.
+A process sets its fields once; a thread that serves one of several sources sets that source. Records may have
+further fields for the values of the event.
 """
 
 import json
@@ -15,17 +15,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 FIELDS: Final[Mapping[str, str]] = {
-    "time": "When it was written: ISO 8601, UTC, milliseconds.",
+    "time": "Time of the record: ISO 8601, UTC, milliseconds.",
     "level": "debug, info, warning, error or critical.",
-    "logger": "The module that has written it.",
-    "event": "The text without its values, hence the same for every event of a kind.",
-    "text": "The text as a person reads it.",
-    "service": "What writes: a command, such as `run` or `sidecar`, or `worker`: a Python worker of Spark.",
-    "host": "The machine.",
-    "pid": "The process.",
-    "source": "The source that it is about, if there is one.",
-    "pipeline": "The pipeline that it is about, if there is one.",
-    "error": "The traceback, if there is one.",
+    "logger": "The module that wrote the record.",
+    "event": "The message without its values: the same for all events of a kind.",
+    "text": "The message with its values.",
+    "service": "The command, such as `run` or `sidecar`; `worker` is a Python worker of Spark.",
+    "host": "Name of the machine.",
+    "pid": "Number of the process.",
+    "source": "The source that the record is about, if any.",
+    "pipeline": "The pipeline that the record is about, if any.",
+    "error": "The traceback, if any.",
 }
 """The fields and their meanings, in their order; further ones are values of the event."""
 
@@ -41,13 +41,13 @@ _thread: ContextVar[Mapping[str, str]] = ContextVar("log_fields", default=Mappin
 
 
 def set_log_fields(**fields: str) -> None:
-    """Says what all records of this process are about; to be called by its main thread."""
+    """Sets fields of all records of this process. To be called by its main thread."""
     _process.update(fields)
 
 
 @contextmanager
 def log_fields(**fields: str) -> Iterator[None]:
-    """Says what the records of this thread are about while the block lasts."""
+    """Sets fields of the records of this thread within the block."""
     token = _thread.set({**_thread.get(), **fields})
     try:
         yield
@@ -75,7 +75,7 @@ def log_line(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def remember_format(name: str) -> None:
-    """Notes how this process logs, ``text`` or ``json``, so that its workers do likewise."""
+    """Stores the log format of this process, ``text`` or ``json``, so that its workers use it, too."""
     global _format
     _format = name
 

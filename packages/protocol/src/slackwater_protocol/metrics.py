@@ -1,4 +1,4 @@
-"""The closed lists of metrics: what a sidecar, a run and a control plane expose at ``/metrics``, no more.
+"""The complete lists of the metrics that a sidecar, a run and a control plane expose at ``/metrics``.
 
 Names carry their unit, in base units. Labels are bounded: sources, pipelines, views, states, kinds; never a
 transaction, an offset or a text.
@@ -15,7 +15,7 @@ class MetricKind(StrEnum):
     """The behaviour of a metric over time."""
 
     COUNTER = "counter"
-    """Only rises while a process lives."""
+    """Only increases while a process runs."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -49,36 +49,39 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 _BYTES = tuple(float(4**exponent * 64) for exponent in range(9))
 
 FRONTIER_LSN = _gauge("slackwater_frontier_lsn", "Commit LSN of the newest cut; 0 before the first.")
-TIMELINE = _gauge("slackwater_timeline", "The timeline that is followed.")
+TIMELINE = _gauge("slackwater_timeline", "The current timeline of the source.")
 COMMIT_AGE = _gauge(
     "slackwater_newest_commit_age_seconds", "Wall clock minus commit time of the newest cut's last commit."
 )
-STATE = _gauge("slackwater_state", "1 for the state the source is in, 0 for the others.", "state")
-LAST_TURN_AGE = _gauge("slackwater_last_turn_age_seconds", "Time since the source's loop last turned.")
+STATE = _gauge("slackwater_state", "1 for the current state of the source, 0 for the other states.", "state")
+LAST_TURN_AGE = _gauge(
+    "slackwater_last_turn_age_seconds", "Time since the last iteration of the source's main loop."
+)
 OPEN_TRANSACTIONS = _gauge(
-    "slackwater_open_transactions", "Transactions incomplete for longer than the threshold; 100 at most."
+    "slackwater_open_transactions",
+    "Transactions that have been incomplete for longer than the threshold; at most 100.",
 )
 OLDEST_OPEN_AGE = _gauge(
-    "slackwater_oldest_open_transaction_age_seconds", "How long the oldest of them has been waited for."
+    "slackwater_oldest_open_transaction_age_seconds",
+    "How long the oldest open transaction has been incomplete.",
 )
-OBSTACLES = _gauge("slackwater_obstacles", "Records that no cut can pass; 100 at most.")
+OBSTACLES = _gauge("slackwater_obstacles", "Records that no cut can pass; at most 100.")
 STALE_ENDS = _gauge(
-    "slackwater_stale_ends", "ENDs at or below the newest one since the last that was above it: repeats."
+    "slackwater_stale_ends", "ENDs read since the newest one that are not above it: repetitions."
 )
 TROUBLE = _gauge(
     "slackwater_dependency_trouble", "1 while a dependency (kafka, redis) does not answer.", "dependency"
 )
-PARTITIONS_READ = _gauge("slackwater_partitions_read", "Partitions of data topics that are read.")
+PARTITIONS_READ = _gauge("slackwater_partitions_read", "Partitions of data topics that this process reads.")
 PARTITIONS_PAUSED = _gauge(
-    "slackwater_partitions_paused", "Partitions whose reading is paused, since they are far ahead."
+    "slackwater_partitions_paused",
+    "Partitions in which reading is paused because they are far ahead of others.",
 )
 HELD_BACK_OFFSETS = _gauge(
     "slackwater_held_back_offsets",
-    "Offsets of the source's topics that cannot be read: their Kafka transaction is open.",
+    "Offsets of the source's topics that cannot be read yet because their Kafka transaction is open.",
 )
-QUEUE_LENGTH = _gauge(
-    "slackwater_queued_transactions", "Transactions of which END was read and that are above the frontier."
-)
+QUEUE_LENGTH = _gauge("slackwater_queued_transactions", "Transactions above the frontier whose END was read.")
 RECORDS_READ = _counter("slackwater_records_read_total", "Records read from Kafka by this process.")
 EVENTS = _counter("slackwater_events_total", "Change events in cuts that this process published.")
 TRANSACTIONS = _counter(
@@ -86,27 +89,31 @@ TRANSACTIONS = _counter(
 )
 CUTS = _counter("slackwater_cuts_total", "Cuts that this process published.")
 SKIPPED_TRANSACTIONS = _counter(
-    "slackwater_skipped_transactions_total", "Incomplete transactions that an operator let pass."
+    "slackwater_skipped_transactions_total",
+    "Incomplete transactions that were released by an operator's decision.",
 )
 AHEAD_MARKERS = _counter(
-    "slackwater_ahead_publications_total", "Publications of markers of partitions beyond the frontier."
+    "slackwater_ahead_publications_total",
+    "Publications of markers of partitions that are ahead of the frontier.",
 )
 DECISIONS = _counter(
-    "slackwater_decisions_total", "Operators' decisions (skip, timeline) that were obeyed.", "kind"
+    "slackwater_decisions_total", "Operators' decisions (skip, timeline) that were carried out.", "kind"
 )
 REDIS_CORRECTIONS = _counter(
     "slackwater_redis_corrections_total",
-    "Times that Redis held what the cut log does not, and was filled anew.",
+    "How often Redis contradicted the cut log and was refilled.",
 )
 PUBLICATION_SECONDS = _histogram(
     "slackwater_publication_duration_seconds", "Time to write cuts to the cut log and Redis.", _SECONDS
 )
 PUBLICATION_DELAY_SECONDS = _histogram(
     "slackwater_publication_delay_seconds",
-    "From reading an END record to publishing its commit; one sample per poll.",
+    "Time from reading an END record to publishing its commit; one sample per poll.",
     _SECONDS,
 )
-CUT_BYTES = _histogram("slackwater_cut_bytes", "Encoded size of cuts; sampled, ten a second at most.", _BYTES)
+CUT_BYTES = _histogram(
+    "slackwater_cut_bytes", "Encoded size of cuts; at most ten samples per second.", _BYTES
+)
 
 DEPENDENCIES = ("kafka", "redis")
 """Values of the label ``dependency``."""
@@ -150,7 +157,7 @@ def _run(name: str, kind: MetricKind, text: str, *labels: str, buckets: tuple[fl
 RUN_STARTED = _run(
     "slackwater_run_start_time_seconds",
     MetricKind.GAUGE,
-    "When the run began, since the epoch; it changes with each restart.",
+    "Start time of the run, since the epoch; it changes with each restart.",
 )
 RUN_LAST_TURN_AGE = _run(
     "slackwater_run_last_turn_age_seconds",
@@ -158,7 +165,9 @@ RUN_LAST_TURN_AGE = _run(
     "Time since the run last took a step; running a batch in Spark is one step.",
 )
 RUN_COMMIT_LSN = _run(
-    "slackwater_run_commit_lsn", MetricKind.GAUGE, "The views show all commits up to this LSN; 0: none yet."
+    "slackwater_run_commit_lsn",
+    MetricKind.GAUGE,
+    "The views show all commits up to this LSN; 0 before the first batch.",
 )
 RUN_COMMIT_AGE = _run(
     "slackwater_run_newest_commit_age_seconds",
@@ -169,26 +178,28 @@ RUN_BATCHES = _run("slackwater_run_batches_total", MetricKind.COUNTER, "Batches 
 RUN_COVERED_BATCHES = _run(
     "slackwater_run_covered_batches_total",
     MetricKind.COUNTER,
-    "Batches that the output held already: the answer to their commit was lost.",
+    "Batches that were already in the output because the answer to their commit had been lost.",
 )
 RUN_EVENTS = _run("slackwater_run_events_total", MetricKind.COUNTER, "Change events in visible batches.")
 RUN_TRANSACTIONS = _run(
-    "slackwater_run_transactions_total", MetricKind.COUNTER, "Transactions with change events in them."
+    "slackwater_run_transactions_total",
+    MetricKind.COUNTER,
+    "Transactions with change events in visible batches.",
 )
 RUN_DOCUMENTS = _run(
-    "slackwater_run_documents_total", MetricKind.COUNTER, "Documents that were written, deletes included."
+    "slackwater_run_documents_total", MetricKind.COUNTER, "Documents that were written, including deletes."
 )
-RUN_DELETES = _run("slackwater_run_deletes_total", MetricKind.COUNTER, "Deletes among them.")
+RUN_DELETES = _run("slackwater_run_deletes_total", MetricKind.COUNTER, "Deletes among the written documents.")
 RUN_DELAY = _run(
     "slackwater_run_delay_seconds",
     MetricKind.HISTOGRAM,
-    "From the commit in the database to its visibility, of the newest transaction of each batch.",
+    "Time from the commit of the newest transaction of each batch to its visibility.",
     buckets=_SECONDS,
 )
 RUN_HOP_DELAY = _run(
     "slackwater_run_hop_delay_seconds",
     MetricKind.HISTOGRAM,
-    "What connector, sidecar and pipeline have added to it; their sum, but for clocks that differ.",
+    "Delay that connector, sidecar and pipeline each added; accurate up to clock differences.",
     "hop",
     buckets=_SECONDS,
 )
@@ -201,17 +212,20 @@ RUN_BATCH_SECONDS = _run(
 RUN_PART_SECONDS = _run(
     "slackwater_run_part_seconds_total",
     MetricKind.COUNTER,
-    "Time that each part of batches has taken.",
+    "Time that each part of processing batches has taken.",
     "part",
 )
 RUN_STAGE_SECONDS = _run(
     "slackwater_run_stage_seconds_total",
     MetricKind.COUNTER,
-    "Time of all tasks that evaluated a stage, added up.",
+    "Total time of all tasks that evaluated a stage.",
     "stage",
 )
 RUN_STATE_BYTES = _run(
-    "slackwater_run_state_bytes", MetricKind.GAUGE, "What a stage keeps, before compression.", "stage"
+    "slackwater_run_state_bytes",
+    MetricKind.GAUGE,
+    "Size of the state of a stage, before compression.",
+    "stage",
 )
 RUN_LOG_RECORDS = _run(
     "slackwater_run_log_records_total",
@@ -256,13 +270,13 @@ PIPELINES = Metric(
 VIEW_DELAY = Metric(
     name="slackwater_view_delay_seconds",
     kind=MetricKind.GAUGE,
-    help="Newest cut of the database minus newest commit of the view, commit times; absent if not known.",
+    help="Commit time of the database's newest cut minus that of the view; absent if unknown.",
     labels=("source", "pipeline", "view"),
 )
 HOP_DELAY = Metric(
     name="slackwater_hop_delay_seconds",
     kind=MetricKind.GAUGE,
-    help="What one pipeline, sidecar or connector adds to the delay; absent if not known.",
+    help="Delay that one pipeline, sidecar or connector adds; absent if unknown.",
     labels=("kind", "name"),
 )
 CULPRITS = Metric(
@@ -280,13 +294,13 @@ PIPELINE_EVENTS = Metric(
 PIPELINE_DOCUMENTS = Metric(
     name="slackwater_pipeline_documents_total",
     kind=MetricKind.COUNTER,
-    help="Documents that the pipeline's newest run has written, deletes included.",
+    help="Documents that the pipeline's newest run has written, including deletes.",
     labels=("pipeline",),
 )
 STATE_BYTES = Metric(
     name="slackwater_state_bytes",
     kind=MetricKind.GAUGE,
-    help="What the stages of a pipeline keep, before compression; absent if not known.",
+    help="Size of the state of a pipeline, before compression; absent if unknown.",
     labels=("pipeline",),
 )
 LEASES = Metric(

@@ -1,4 +1,4 @@
-"""The codec of what runs of pipelines tell the cluster, beside :mod:`slackwater_protocol.codec`."""
+"""The codec of registrations and reports of pipelines; see also :mod:`slackwater_protocol.codec`."""
 
 from dataclasses import asdict
 from typing import Any

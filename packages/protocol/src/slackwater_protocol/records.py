@@ -1,9 +1,9 @@
 """The records of the protocol: about a source, and about a pipeline.
 
-A source has cuts, markers and decisions in its cut log, and open transactions. Cuts and markers are written
-by the sidecar, decisions by operators; every sidecar obeys these, since the cut log keeps them. By what a
-transaction counts as complete is said for each table (:class:`Evidence`). A pipeline has its progress, the
-commits in its output, and the header of a batch.
+A source has cuts, markers and decisions in its cut log, and open transactions. Sidecars write cuts and
+markers, operators write decisions, which all sidecars follow because they are in the cut log.
+:class:`Evidence` is chosen per table and determines when a transaction is complete. A pipeline has progress
+records, commit records, and the headers of batches.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from slackwater_protocol.commit_position import SNAPSHOT_XID, CommitPosition, co
 
 
 class Evidence(StrEnum):
-    """The proof that all records of a transaction are in the topic of a table and read."""
+    """How the sidecar knows that all records of a transaction in the topic of a table have been read."""
 
     COUNTS = "counts"
-    """All of 1 … n were read, n from END. Needs that no record is dropped on the way."""
+    """All numbers 1 … n were read, with n from END. Requires that no record is dropped on the way."""
     OVERTAKEN = "overtaken"
     """A record of a later transaction was read in every partition. For topics where records are dropped (by a
     transform, by compaction); needs traffic in all partitions and a key in every record."""
@@ -44,10 +44,10 @@ class CommittedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A commit LSN on the frontier, with all that a reader needs to take everything up to it, no more.
+    """A commit LSN on the frontier, with everything that a reader needs to read exactly up to it.
 
-    All records of commits at or below ``lsn`` lie below the end offsets; first occurrences of all later ones
-    lie at or above them. Records of an earlier commit may be *repeated* above them (connector restarts).
+    All records of commits at or below ``lsn`` are below the end offsets; the first occurrences of all later
+    ones are at or above them. Records of an earlier commit may be *repeated* above them (connector restarts).
     """
 
     source: str
@@ -72,9 +72,9 @@ class Cut:
     """``source.lsn`` of snapshots with rows in its range that are newer than that LSN: ad hoc ones that block
     the stream, and initial ones that were repeated after a crash."""
     has_incremental_rows: bool = False
-    """Whether rows of an incremental snapshot stand in its range."""
+    """Whether its range contains rows of an incremental snapshot."""
     skipped: tuple[int, ...] = ()
-    """Top-level xids that an operator let pass though rows were missing, with this cut; in commit order."""
+    """Top-level xids of skipped transactions that this cut releases, in commit order."""
     barrier_lsn: int = 0
     """The newest barrier that is known with this cut, at most ``lsn``; a cut ends at each. 0: none is known,
     as in records of older versions."""
@@ -82,7 +82,7 @@ class Cut:
     """The record timestamp of its newest transaction's END, milliseconds since the epoch: when the connector
     has written it. 0: not known, as in records of older versions. It says nothing of what the cut holds."""
     ends_ms: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    """The same of each of ``transactions``. Known to the sidecar that has found the cut; never written."""
+    """The same for each of ``transactions``. Known only to the sidecar that found the cut; never written."""
 
     @property
     def position(self) -> CommitPosition:
@@ -135,12 +135,12 @@ class AheadMarkers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipDecision:
-    """An operator lets everything up to a commit LSN pass, complete or not."""
+    """An operator releases everything up to a commit LSN, complete or not."""
 
     source: str
     timeline: int
     to_lsn: int
-    """Incomplete transactions with a commit LSN at or below this are passed and named in ``Cut.skipped``."""
+    """Incomplete transactions up to this commit LSN are released and listed in ``Cut.skipped``."""
     wall_ms: int
     """The time of the decision, milliseconds since the epoch."""
     decided_by: str
@@ -166,7 +166,7 @@ class TimelineDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassDecision:
-    """An operator has readers pass a damaged record of the cut log: its contents are lost."""
+    """An operator instructs readers to skip a damaged record of the cut log: its content is lost."""
 
     source: str
     log_offset: int
@@ -179,12 +179,12 @@ class PassDecision:
 
 
 LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision
-"""Everything that may stand in a cut log."""
+"""All kinds of records in a cut log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
-    """A transaction the frontier waits for, as an operator sees it."""
+    """A transaction that the frontier waits for, as an operator sees it."""
 
     xid: int
     commit_lsn: int | None
@@ -214,10 +214,10 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord:
-    """Says which source transactions an output holds and where.
+    """Lists which source transactions an output contains, and where.
 
-    With ``emit = transactions`` there is one per source transaction; with ``emit = latest`` one per batch,
-    standing for all transactions in ``(previous_lsn, commit_lsn]``.
+    With ``emit = transactions`` there is one per source transaction; with ``emit = latest`` there is one per
+    batch, which covers all transactions in ``(previous_lsn, commit_lsn]``.
     """
 
     pipeline: str
@@ -226,7 +226,7 @@ class CommitRecord:
     commit_lsn: int
     previous_lsn: int
     xid: int | None
-    """None when the record stands for a batch."""
+    """None if the record covers a batch."""
     commit_ts_ms: int
     """Commit time of the (newest) transaction, milliseconds since the epoch."""
     offsets: Mapping[str, Mapping[int, OffsetRange]]
@@ -258,7 +258,7 @@ class CommitRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """One of a pipeline's topics, as the pipeline left it; by this it sees whether others have changed it."""
+    """The state in which a pipeline left one of its topics, to detect changes by others."""
 
     topic_id: str
     """Kafka's; empty where the broker gives none."""
@@ -277,14 +277,14 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressRecord:
-    """The newest batch a pipeline has made visible; written in the same Kafka transaction as the output.
+    """The newest batch that a pipeline has made visible; written in the same Kafka transaction as the output.
 
-    Each run begins by writing it again in its own name: who wrote the newest one is the run that may write.
+    Each run begins by writing it again with its own id: only the run that wrote the newest one may write.
     """
 
     pipeline: str
     query_id: str
-    """The id that is kept in the checkpoint: tells two pipelines of one name apart."""
+    """The id in the checkpoint, which distinguishes pipelines with the same name."""
     batch_id: int
     """-1: nothing is visible yet; the fields that speak of the batch then mean nothing."""
     source: str

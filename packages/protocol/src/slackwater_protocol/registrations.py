@@ -1,7 +1,8 @@
-"""What runs of pipelines tell the whole cluster: a registration at their start, reports while they run.
+"""What runs of pipelines publish to the cluster: a registration at their start, and reports while they run.
 
-Both stand in one compacted topic (:data:`~slackwater_protocol.keys.PIPELINES_TOPIC`), one record of each kind
-per run. A registration says what the pipeline is; a report how far the run is, and at last how it ended.
+Both are in one compacted topic (:data:`~slackwater_protocol.keys.PIPELINES_TOPIC`), one record of each kind
+per run. A registration describes the pipeline; a report contains the progress of the run, and finally how it
+ended.
 """
 
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ class PipelineRegistration:
     checkpoint: str
     """The address of the checkpoint, without credentials."""
     run: str
-    """Random: tells this run from all others."""
+    """A random id of this run."""
     host: str
     pid: int
     """The process of the run."""
@@ -105,7 +106,7 @@ class RunEnd:
     ended_ms: int
     """The time of the end, milliseconds since the epoch."""
     failure: str
-    """The error that ended it; empty: it left in order."""
+    """The error that ended it; empty if it was stopped properly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,7 @@ class PipelineReport:
 
 
 PipelineRecord = PipelineRegistration | PipelineReport
-"""Everything that may stand in the topic of pipelines."""
+"""All kinds of records in the topic of pipelines."""
 
 
 @dataclass(frozen=True, slots=True)

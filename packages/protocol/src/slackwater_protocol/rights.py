@@ -1,9 +1,9 @@
 """The rights in Kafka that each role needs, and no others; they follow from the names of topics.
 
-Kafka derives Describe from Read and Write, DescribeConfigs from AlterConfigs, and what idempotent producers
-need from Write; so none of them stands here beside what it follows from. Topics that a role makes when they
-are not there need Create. Who reads alone joins no group, but the client asks for the coordinator of one,
-which is Describe.
+Kafka derives Describe from Read and Write, DescribeConfigs from AlterConfigs, and the rights of idempotent
+producers from Write, so these are not listed in addition. Topics that a role creates if they do not exist
+need Create. A single reader joins no group, but its client asks for the coordinator of one, which needs
+Describe.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from slackwater_protocol.keys import (
 
 
 class Resource(StrEnum):
-    """The kinds of what rights are about."""
+    """The kinds of resources that rights apply to."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -32,7 +32,7 @@ class Resource(StrEnum):
 
 
 class Operation(StrEnum):
-    """What somebody may do, as Kafka's tools spell it."""
+    """The operations that rights permit, as Kafka's tools spell them."""
 
     READ = "Read"
     WRITE = "Write"
@@ -51,7 +51,7 @@ class Right:
     name: str
     operation: Operation
     is_prefix: bool = False
-    """Whether it holds for all whose names begin so."""
+    """Whether it applies to all resources whose names begin with this name."""
 
     def __str__(self) -> str:
         """Returns it in words, such as ``Write on topic orders``."""
@@ -59,7 +59,7 @@ class Right:
 
 
 def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
-    """Returns what a sidecar needs for one source.
+    """Returns the rights of a sidecar for one source.
 
     Args:
         topics: Of the source.
@@ -81,7 +81,7 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
 def pipeline_rights(
     name: str, inputs: SourceTopics, tables: Iterable[str], outputs: Mapping[str, str]
 ) -> list[Right]:
-    """Returns what the runs of a pipeline need.
+    """Returns the rights of the runs of a pipeline.
 
     Args:
         name: Of the pipeline, with its revision.
@@ -113,7 +113,7 @@ def pipeline_rights(
 
 
 def reader_rights(topics: Iterable[str], group: str | None, pipeline: str | None = None) -> list[Right]:
-    """Returns what a service needs that reads outputs, as members of a group or without one.
+    """Returns the rights of a service that reads outputs, with or without a consumer group.
 
     Args:
         topics: The outputs; their commit records are read, too.
@@ -135,7 +135,7 @@ def reader_rights(topics: Iterable[str], group: str | None, pipeline: str | None
 
 
 def producer_rights(source: str, group: str | None = None) -> list[Right]:
-    """Returns what a service needs that writes transactions of its own (``TransactionalProducer``).
+    """Returns the rights of a service that writes its own transactions (``TransactionalProducer``).
 
     Args:
         source: Its name: topics whose names begin with it are its own.
@@ -153,7 +153,7 @@ def producer_rights(source: str, group: str | None = None) -> list[Right]:
 
 
 def viewer_rights(sources: Sequence[str]) -> list[Right]:
-    """Returns what the control plane needs, and an operator who looks: topology, status, delay, doctor.
+    """Returns the rights of the control plane, and of operators who only look (status, delay, doctor).
 
     Args:
         sources: Those that are looked at.
@@ -166,7 +166,7 @@ def viewer_rights(sources: Sequence[str]) -> list[Right]:
 
 
 def operator_rights(sources: Sequence[str]) -> list[Right]:
-    """Returns what an operator needs, who also decides: about sources, leases, pipelines that are gone."""
+    """Returns the rights of an operator who also decides about sources, leases and removed pipelines."""
     found = [_topics(name, Operation.WRITE) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]
     found += [_topics(cut_log_topic(source), Operation.WRITE) for source in sources]
     return _sorted(viewer_rights(sources), *found)

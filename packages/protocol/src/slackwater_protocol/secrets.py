@@ -1,4 +1,4 @@
-"""Secrets within texts: found by the names of options, and hidden wherever a text leaves a process."""
+"""Secrets in texts: recognised by the names of options, and hidden wherever a text leaves a process."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 HIDDEN: Final = "********"
 _SHORTEST: Final = 4
-"""Shorter ones are left: hiding every ``x`` says more about a secret than it hides."""
+"""Shorter secrets are not hidden: hiding every ``x`` would reveal more about a secret than it conceals."""
 _NAMES: Final = re.compile(
     r"secret|password|passwd|credential|access[._-]?key|account[._-]?key|jaas|[.]pem$|oauthbearer[.]config"
     r"|(?<!public)[._-]key$|[._-]token$|^token$",
@@ -17,16 +17,16 @@ _NAMES: Final = re.compile(
 
 
 def secret_options(options: Mapping[str, str]) -> frozenset[str]:
-    """Returns what is secret in options of Kafka, Spark and lakes.
+    """Returns the secrets in options of Kafka, Spark and lakes.
 
-    These are the values of those that are secrets by their names, and the passwords in addresses.
+    These are the values of options whose names denote secrets, and the passwords in addresses.
     """
     named = {value for name, value in options.items() if _NAMES.search(name) and "://" not in value}
     return frozenset(named).union(*map(address_secrets, options.values()))
 
 
 def address_secrets(address: str) -> frozenset[str]:
-    """Returns the passwords in an address, as they are written and as they are meant."""
+    """Returns the passwords in an address, as written and decoded."""
     if "://" not in address:
         return frozenset()
     try:
@@ -38,11 +38,11 @@ def address_secrets(address: str) -> frozenset[str]:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """Returns a text without secrets, also as they stand in JSON, in an address and in a Python literal.
+    """Returns a text without secrets, including their forms in JSON, in addresses and in Python literals.
 
     Args:
-        text: For people or programs, such as the message of an error.
-        secrets: What must not be in it; those of fewer than four characters are left.
+        text: A text such as the message of an error.
+        secrets: What it must not contain; secrets of fewer than four characters are not removed.
     """
     forms = {form for secret in secrets if len(secret) >= _SHORTEST for form in _forms(secret)}
     for form in sorted(forms, key=len, reverse=True):

@@ -1,6 +1,6 @@
-"""The addresses of servers, and all that clients need to reach them.
+"""The addresses of servers, and everything that clients need to reach them.
 
-Plain values that are carried whole from the settings to the clients. No password shows in their text.
+Plain values that are passed from the settings to the clients. Their text contains no passwords.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class KafkaSettings:
 
     @property
     def client_config(self) -> dict[str, str]:
-        """The configuration that every client begins with. Holds secrets."""
+        """The configuration that every client starts with. Contains secrets."""
         return {"bootstrap.servers": self.bootstrap, **self.options}
 
 
@@ -35,7 +35,7 @@ class RedisSettings:
     url: str
     """``redis://host:port/db`` without a password."""
     password: str | None = field(default=None, repr=False)
-    """Takes the place of a password in the URL."""
+    """The password, which the URL must not contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PostgresSettings:
     url: str
     """``postgresql://user@host:port/database`` without a password."""
     password: str | None = field(default=None, repr=False)
-    """None: what libpq finds by itself, as in ``PGPASSFILE``."""
+    """None: the password that libpq finds, for example in ``PGPASSFILE``."""
 
     @property
     def place(self) -> str:
@@ -56,14 +56,14 @@ class PostgresSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSettings:
-    """The place of the tables of a lake, and how long their past is kept."""
+    """The location of the tables of a lake, and how long their history is kept."""
 
     place: str
     """The address of a folder, of Delta tables; the name of a catalogue, of Iceberg's."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What the lake's library needs to get there, by its own names; may hold secrets."""
+    """Options of the lake's library for access; may contain secrets."""
     keep: timedelta = timedelta(days=1)
-    """So long, at least, the states of the tables that belong together stay readable."""
+    """How long, at least, the states of the tables that belong together stay readable."""
     maintain_every: int = 100
     """Batches from one compaction, and one removal of what is older, to the next."""
 
@@ -94,7 +94,7 @@ class RegistrySettings:
         for address in self.addresses:
             parts = urlsplit(address)
             if parts.username or parts.password:
-                problem = "holds credentials, which would be logged; give them apart"
+                problem = "contains credentials, which would be logged; pass them separately"
                 raise ServersConfigError(_REGISTRY_ADDRESS, problem, _REGISTRY_EXAMPLE)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ServersConfigError(_REGISTRY_ADDRESS, f"is {address!r}", _REGISTRY_EXAMPLE)
@@ -123,14 +123,14 @@ class Servers:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """All that :func:`~slackwater_protocol.hide` has to keep out of texts."""
+        """Everything that :func:`~slackwater_protocol.hide` has to remove from texts."""
         passwords = [each.password for each in (self.redis, self.registry, self.postgres) if each]
         options = [self.kafka.options, *(each.options for each in (self.delta, self.iceberg) if each)]
         return frozenset(filter(None, passwords)).union(*map(secret_options, options))
 
 
 NO_SERVERS = Servers(KafkaSettings(""))
-"""Stands for servers where Spark is started to look into files only."""
+"""Used instead of servers if Spark is started only to read files."""
 
 _REGISTRY_ADDRESS = "schema registry: its address"
 _REGISTRY_EXAMPLE = "expected e.g. http://registry:8081"

@@ -11,7 +11,7 @@ _TEXTS = ("base_name", "pipeline", "source")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSwitch:
-    """Readers of a pipeline read this revision from a commit on. The newest such record counts."""
+    """Readers of a pipeline read this revision from a commit on. The newest such record is valid."""
 
     base_name: str
     """The pipeline's name without the revision."""
@@ -21,7 +21,7 @@ class ReaderSwitch:
     source: str
     timeline: int
     commit_lsn: int
-    """Readers finish up to here what they read before. Both revisions end a batch here."""
+    """Readers read the previous revision up to this commit, where both revisions end a batch."""
     views: Mapping[str, str]
     """By view the name of its topic or table."""
     switched_ms: int

@@ -1,7 +1,7 @@
-"""Which transactions are traced, and what their traces are made of. Pure.
+"""Which transactions are traced, and the spans of their traces. Pure.
 
-Whether a transaction is traced, and the id of its trace, follow from its commit position alone. So a sidecar
-and all pipelines choose the same transactions, and write into the same traces, without talking to each other.
+Whether a transaction is traced, and the id of its trace, depend only on its commit position. Therefore a
+sidecar and all pipelines choose the same transactions, and write to the same traces, without communication.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ class TracedTransaction:
 
     @property
     def trace_id(self) -> int:
-        """128 bits, the same for whoever asks."""
+        """128 bits, the same in all processes."""
         return _number(16, self.source, self.timeline, self.commit_lsn)
 
     def is_sampled(self, ratio: float) -> bool:
@@ -60,7 +60,7 @@ class TracedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSpan:
-    """A part of the way of a transaction."""
+    """A part of the path of a transaction."""
 
     transaction: TracedTransaction
     name: str
@@ -75,7 +75,7 @@ class TransactionSpan:
 
     @property
     def span_id(self) -> int:
-        """64 bits, the same for whoever asks."""
+        """64 bits, the same in all processes."""
         return self._id(self.name, self.pipeline)
 
     @property

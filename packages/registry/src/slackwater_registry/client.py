@@ -1,12 +1,12 @@
-"""Reads schemas from a registry over HTTP, and with them Avro; the errors of all that asks a registry.
+"""Reads schemas from a registry over HTTP, and Avro with them; the errors of all clients of a registry.
 
-The errors say what can be done about them::
+The errors differ in what can be done about them::
 
     RegistryError
     ├── RegistryConfigError        it refuses our credentials, or is not at this path
-    ├── RegistryInputError         it does not have the schema that a record names, or one that cannot be used
-    ├── RegistryRefusedError       it does not take a schema that is to be registered
-    └── RegistryUnavailableError   it does not answer; asking again later is right
+    ├── RegistryInputError         it does not have the schema that a record names, or the schema is unusable
+    ├── RegistryRefusedError       it does not accept a schema that should be registered
+    └── RegistryUnavailableError   it does not answer; try again later
 """
 
 import base64
@@ -26,7 +26,7 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _REFUSALS = (401, 403)
 _CHUNK_BYTES = 1 << 16
 MAX_ANSWER_BYTES: Final = 8 << 20
-"""No schema is nearly as long; whatever answers with more is no schema registry."""
+"""Schemas are much shorter than this; a server that answers with more is not a schema registry."""
 
 Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
 """Asks an address for a path; returns HTTP status and body. Raises like :func:`over_http`."""
@@ -42,7 +42,7 @@ class RegistryError(SlackwaterError):
         super().__init__(address, schema_id, problem)
         self.address = address
         self.schema_id = schema_id
-        """None: it was about a schema without an id."""
+        """None if the error is about a schema without an id."""
         self.problem = problem
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class RegistryError(SlackwaterError):
 
 
 class RegistryConfigError(RegistryError):
-    """The registry wants other credentials, or is not at this path."""
+    """The registry requires other credentials, or is not at this path."""
 
     hint = (
         "check the address with its path, user and password, and that the user may read schemas and register "
@@ -59,17 +59,17 @@ class RegistryConfigError(RegistryError):
 
 
 class RegistryInputError(RegistryError):
-    """The registry has no schema with this id, or one that is no self-contained Avro."""
+    """The registry has no schema with this id, or the schema is not self-contained Avro."""
 
     hint = (
         "check whether this is the registry of the connector's converter, whether the schema was "
         "deleted, and whether it is "
-        "Avro without references, as Connect's AvroConverter registers it?"
+        "Avro without references, as Connect's AvroConverter registers it"
     )
 
 
 class RegistryRefusedError(RegistryError):
-    """The registry does not take a schema."""
+    """The registry does not accept a schema."""
 
     hint = (
         "write to another topic with a new subject, or change the subject's compatibility if its readers "
@@ -78,7 +78,7 @@ class RegistryRefusedError(RegistryError):
 
 
 class RegistryUnavailableError(RegistryError):
-    """The registry does not answer. What is read already is not lost: ask again."""
+    """The registry does not answer. Nothing that was already read is lost: try again."""
 
     hint = "check that the registry is running and that the address is correct"
 
@@ -95,7 +95,7 @@ def send_over_http(
 
     Raises:
         OSError: There is no answer, or none within the time-out, or one that is too long.
-        http.client.HTTPException: Whoever answers speaks another protocol.
+        http.client.HTTPException: The server uses another protocol.
     """
     parts = urlsplit(address)
     seconds = settings.timeout.total_seconds()
@@ -125,7 +125,7 @@ def _headers(settings: RegistrySettings) -> dict[str, str]:
 
 
 class SchemaRegistry:
-    """Schemas by id. What an id means never changes, so each is asked for once; for one thread.
+    """Schemas by id. The schema of an id never changes, so each is requested once. For one thread.
 
     Args:
         settings: Its address and credentials.
@@ -143,7 +143,7 @@ class SchemaRegistry:
         Raises:
             RegistryUnavailableError: No address gives an answer.
             RegistryConfigError: It refuses our credentials.
-            RegistryInputError: There is no such schema, or it is no self-contained Avro.
+            RegistryInputError: There is no such schema, or it is not self-contained Avro.
         """
         known = self._schemas.get(schema_id)
         if known is not None:
@@ -201,12 +201,12 @@ def _schema_in(body: bytes, address: str, schema_id: int) -> str:
 
 
 def _no_answer(address: str, schema_id: int, reason: str) -> RegistryUnavailableError:
-    problem = f"schema {schema_id} cannot be asked for: {reason}"
+    problem = f"schema {schema_id} cannot be requested: {reason}"
     return RegistryUnavailableError(address, schema_id, problem)
 
 
 def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
-    """Returns a function that makes JSON of a source's keys and values, be they Avro or JSON; for one thread.
+    """Returns a function that converts a source's keys and values, in Avro or JSON, to JSON. For one thread.
 
     Asks the registry once per schema. Calls raise:
 

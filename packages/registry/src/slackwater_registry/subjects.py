@@ -1,4 +1,4 @@
-"""Registers the schemas of what is written, under the names of its topics."""
+"""Registers the schemas of written records, under the names of their topics."""
 
 import http.client
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def wire_header(schema_id: int) -> bytes:
 
 
 class SubjectRegistry:
-    """Registers schemas; for one thread. Keeps nothing: who needs an id again, keeps it.
+    """Registers schemas. For one thread. It caches nothing: callers keep the ids that they need again.
 
     Args:
         settings: Its address and credentials.
@@ -69,15 +69,15 @@ class SubjectRegistry:
         self._send = send
 
     def register(self, subject: str, schema: Schema) -> int:
-        """Returns the id of a schema under a subject, of which it becomes the newest version if it is new.
+        """Returns the id of a schema under a subject; a new schema becomes the subject's newest version.
 
-        Asks first whether it is there: where schemas are registered by others, the right to read is enough.
+        It first looks for the schema, so the right to read is enough if others register the schemas.
         Idempotent; blocks for at most the time-out per request and address.
 
         Raises:
             RegistryUnavailableError: No address gives an answer.
             RegistryConfigError: It refuses our credentials, or there is no registry at the address.
-            RegistryRefusedError: The schema is not compatible with earlier versions, or not taken at all.
+            RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
         """
         *others, last = self._settings.addresses
         for address in others:

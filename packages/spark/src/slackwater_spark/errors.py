@@ -53,9 +53,9 @@ class RunOvertakenError(PipelineStateError):
 
     def __init__(self, pipeline: str, found: str) -> None:
         super().__init__(
-            f"another run of pipeline {pipeline!r} took over; this run stops, nothing of its unfinished "
+            f"another run of pipeline {pipeline!r} took over; this run stops, and nothing of its unfinished "
             "batch is visible",
-            f"run a pipeline once, or give the other one its own name (found: {found})",
+            f"run each pipeline only once, or give the other one a different name (found: {found})",
         )
         self.args = pipeline, found
         self.found = found

@@ -356,7 +356,7 @@ def test_documents_of_some_of_the_changes_are_refused(spark: SparkSession, shop:
 
     with pytest.raises(PipelineError, match="made of all rows there are"):
         made(starting="latest")
-    with pytest.raises(PipelineError, match=r"without min_task_events; leave it out of changes"):
+    with pytest.raises(PipelineError, match=r"with min_task_events; remove it from changes"):
         made(min_task_events=7)
     with pytest.raises(PipelineError, match="one topic is given for 2 views"):
         write_view(views_of(shop, spark), topic="t", checkpoint=tmp_path)

@@ -153,7 +153,7 @@ def test_a_batch_that_does_not_continue_the_progress_is_refused() -> None:
     made = sink(output)
     made.open()
     made.write(QUERY, batch(0))
-    with pytest.raises(PipelineStateError, match="does not continue"):
+    with pytest.raises(PipelineStateError, match="does not follow"):
         made.write(QUERY, batch(2))
     assert len(output.calls) == 1
 

@@ -374,7 +374,7 @@ def test_a_segment_that_is_missing_or_damaged_is_named(
 
 @pytest.mark.parametrize(
     ("poison", "says"),
-    [(Path.unlink, "has no file manifests/0000"), (truncate, "it is not what its name says")],
+    [(Path.unlink, "has no file manifests/0000"), (truncate, "its content does not match its name")],
 )
 def test_a_manifest_that_is_missing_or_damaged_is_named(
     pipeline: Pipeline, poison: Callable[[Path], object], says: str
@@ -396,7 +396,7 @@ def test_a_worker_of_another_plan_refuses_the_state(pipeline: Pipeline) -> None:
     )
     context: Any = Context()
     pipeline.jobs = BatchJobs(context, program, 2)
-    with pytest.raises(EngineError, match="it is of other stages"):
+    with pytest.raises(EngineError, match="it belongs to other stages"):
         pipeline.compute(1)
 
 

@@ -164,7 +164,7 @@ def other_view(**changes: Any) -> dict[str, object]:
         ({"pipeline": "p"}, "name was orders, is p"),
         ({"timeline": 2}, "timeline was 1, is 2"),
         ({"scope": "aggregate"}, "scope was strict, is aggregate"),
-        ({"stages": "s2"}, "the stages are planned otherwise by this version"),
+        ({"stages": "s2"}, "the stages are planned differently by this version"),
         (other_view(topic="other"), "output topic of view orders was out, is other"),
         (other_view(fingerprint="abd"), "view orders has another SQL"),
         ({"views": {"orders": VIEW, "totals": VIEW}}, "view totals is new"),
@@ -190,7 +190,7 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_ou
     with pytest.raises(PipelineStateError) as caught:
         checkpoint.check(replace(FINGERPRINT, **change))  # type: ignore[arg-type]
     assert says in str(caught.value)
-    assert "write `revision = 2` into pipeline.toml" in str(caught.value)
+    assert "set `revision = 2` in pipeline.toml" in str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - made here
 
 
@@ -209,7 +209,7 @@ def test_a_checkpoint_of_an_earlier_form_is_refused_with_the_way_out(tmp_path: P
     for refused in (checkpoint.check, checkpoint.claim):
         with pytest.raises(PipelineStateError, match=f"the form of the state was {version}, is 3") as caught:
             refused(FINGERPRINT)
-        assert "write `revision = 2` into pipeline.toml" in str(caught.value)
+        assert "set `revision = 2` in pipeline.toml" in str(caught.value)
 
 
 def test_the_fingerprint_of_a_pipeline_names_the_columns_its_views_use() -> None:

@@ -177,7 +177,7 @@ def test_the_java_on_path_counts_unless_another_is_named(
 def test_a_cache_that_cannot_be_written_is_an_error_of_who_makes_it(archives: Path) -> None:
     archives.parent.mkdir()
     archives.write_text("a file")
-    with pytest.raises(PipelineUnavailableError, match="no archive of Spark's classes could be made"):
+    with pytest.raises(PipelineUnavailableError, match="the archive of Spark's classes could not be created"):
         make_class_archive(archives)
     assert archived_home(archives) is None
 
@@ -204,7 +204,7 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
     monkeypatch.setattr("slackwater_spark.pipeline.class_archive.starting_spark", started)
     monkeypatch.setattr("slackwater_spark.pipeline.class_archive.run_small_batches", lambda _: 1)
     monkeypatch.setattr("slackwater_spark.pipeline.class_archive.end_jvm", lambda: code)
-    with pytest.raises(PipelineUnavailableError, match=rf"Java wrote none \(exit code {code}"):
+    with pytest.raises(PipelineUnavailableError, match=rf"Java did not write it \(exit code {code}"):
         make_class_archive(tmp_path / "spark")
     assert archived_home(tmp_path / "spark") is None
     assert list((tmp_path / "spark").glob("*/making-*")) == []

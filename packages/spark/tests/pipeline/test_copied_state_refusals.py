@@ -115,7 +115,7 @@ def test_rows_and_columns_that_are_kept_nowhere_are_named(revisions: Revisions, 
     refused = revisions.refusal(write(tmp_path, 2, more), old)
     assert isinstance(refused, PipelineConfigError)
     assert refused.problem == (
-        "p.v2 cannot begin with the state of p: table s.lines: no stage keeps its rows; "
+        "p.v2 cannot start with the state of p: table s.lines: no stage keeps its rows; "
         "table s.orders: column total is not kept"
     )
 
@@ -123,8 +123,8 @@ def test_rows_and_columns_that_are_kept_nowhere_are_named(revisions: Revisions, 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ('scope = "aggregate"', 'with scope "aggregate" its rows are not of one commit'),
-        ('[topics]\n"s.orders" = "all"', "table s.orders was topic inv.s.orders, is all"),
+        ('scope = "aggregate"', 'with scope "aggregate" the rows are not as of one commit'),
+        ('[topics]\n"s.orders" = "all"', "the topic of table s.orders was inv.s.orders, and is all"),
     ],
 )
 def test_pipelines_that_do_not_read_the_same_are_refused(
@@ -141,7 +141,7 @@ def test_another_source_or_timeline_is_refused(revisions: Revisions, tmp_path: P
     revisions.ran(old)
     toml = new / "pipeline.toml"
     toml.write_text(toml.read_text().replace('"inv"', '"again"'))
-    assert "it reads source inv, this one again" in str(revisions.refusal(new, old))
+    assert "it reads source inv, but this one reads again" in str(revisions.refusal(new, old))
     revisions.settings = replace(revisions.settings, timeline=2)
     refused = revisions.refusal(write(tmp_path, 2, NEWER), old)
     assert isinstance(refused, PipelineStateError)
@@ -150,7 +150,7 @@ def test_another_source_or_timeline_is_refused(revisions: Revisions, tmp_path: P
 
 def test_a_folder_that_is_not_that_of_the_state_is_refused(revisions: Revisions, tmp_path: Path) -> None:
     old, new = write(tmp_path, 1), write(tmp_path, 2, NEWER)
-    assert "cannot be copied: there is none" in str(revisions.refusal(new, old))
+    assert "cannot be copied: the checkpoint has no state" in str(revisions.refusal(new, old))
     revisions.ran(old, batches=0)
     assert "cannot be copied: the checkpoint has no state yet" in str(revisions.refusal(new, old))
     revisions.ran(old)
@@ -167,7 +167,7 @@ def test_a_damaged_manifest_is_refused(revisions: Revisions, tmp_path: Path) -> 
     revisions.ran(old)
     for path in (tmp_path / "checkpoint" / "manifests").iterdir():
         path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert "it is not what its name says" in str(revisions.refusal(new, old))
+    assert "its content does not match its name" in str(revisions.refusal(new, old))
 
 
 def test_a_dry_run_tells_what_the_run_would_find(revisions: Revisions, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_dry_run_tells_what_the_run_would_find(revisions: Revisions, tmp_path:
     assert [f"{each.verdict} {each.subject}" for each in found()] == ["ok checkpoint", "problem copied state"]
     revisions.ran(old)
     checkpoint, state = found()
-    assert checkpoint.text.endswith("checkpoint.v2 is new: the run begins with a copied state")
+    assert checkpoint.text.endswith("checkpoint.v2 is new: the run starts with a copied state")
     assert (state.verdict, state.subject) == ("ok", "copied state")
-    assert state.text.endswith("has all rows that the pipeline needs; it is at 0/2BC")
+    assert state.text.endswith("has all rows that the pipeline needs, up to 0/2BC")
     assert not (tmp_path / "checkpoint.v2" / CHECKPOINT_FILE).exists()

@@ -63,7 +63,7 @@ def test_documents_of_an_output_that_is_a_source_come_with_those_before_them(fol
 @pytest.mark.parametrize(
     ("old", "new", "key", "says"),
     [
-        ('"transactions"', '"latest"', "emit", 'needs every transaction; write emit = "transactions"'),
+        ('"transactions"', '"latest"', "emit", 'needs every transaction; set emit = "transactions"'),
         ("emit", 'scope = "aggregate"\nemit', "scope", "needs whole transactions"),
         ('"o"', '"inv"', "source", "'inv' is the prefix of the source that is read"),
     ],
@@ -81,7 +81,7 @@ def test_what_no_source_can_be_made_of_is_refused(
 @pytest.mark.parametrize(
     ("view", "says"),
     [
-        ("SELECT TRANSACTIONALLY o.customer FROM inventory.orders o", "has the column 'o.id', which it does"),
+        ("SELECT TRANSACTIONALLY o.customer FROM inventory.orders o", "has column 'o.id', which it does"),
         ("SELECT TRANSACTIONALLY count(*) AS n FROM inventory.orders o", "it has no key"),
     ],
 )
@@ -96,7 +96,9 @@ def test_tables_of_a_source_have_one_prefix(folder: Path) -> None:
     (folder / "views" / "other.sql").write_text("SELECT TRANSACTIONALLY o.id FROM inventory.orders o")
     first, table = SOURCE.split("[output]")
     write(folder, f'{first}[outputs.other]{table}topic = "a.b.c"\n[outputs.orders_with_lines]{table}')
-    with pytest.raises(PipelineConfigError, match="begin with 'a' and with 'o'; a source has one prefix"):
+    with pytest.raises(
+        PipelineConfigError, match="have different prefixes: 'a' and 'o'; a source has one prefix"
+    ):
         load_pipeline(folder)
 
 
@@ -138,7 +140,7 @@ def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
         ('name = "o"\nsource = "inv"\n[output]\ntopics = "x"', "output.topics", "did you mean 'topic'?"),
         ('source = "inv"', "name", "expected a text, got nothing"),
         ("name = 7", "name", "expected a text, got 7"),
-        ('name = "a b"\nsource = "inv"', "name", "names Kafka topics"),
+        ('name = "a b"\nsource = "inv"', "name", "is part of Kafka topic names"),
         (
             'name = "o"\nsource = "inv"\nemit = "all"',
             "emit",
@@ -196,7 +198,7 @@ def test_a_pipeline_without_a_view_is_refused(folder: Path) -> None:
 
 def test_an_output_has_to_say_which_of_two_views_it_is_of(folder: Path) -> None:
     shutil.copy(folder / "views" / "orders_with_lines.sql", folder / "views" / "other.sql")
-    with pytest.raises(PipelineConfigError, match=r"with several views \(orders_with_lines, other\)"):
+    with pytest.raises(PipelineConfigError, match=r"there are several views \(orders_with_lines, other\)"):
         load_pipeline(folder)
 
 
@@ -285,12 +287,16 @@ def test_outputs_without_a_folder_have_the_same_forms() -> None:
     ("output", "emit", "says"),
     [
         (ViewOutput("a", "p.public.a", format=Format.DEBEZIUM), Emit.LATEST, "emit: .* every transaction"),
-        (ViewOutput("a", "a", format=Format.AVRO, cloudevents=True), Emit.LATEST, "cloudevents stands"),
+        (
+            ViewOutput("a", "a", format=Format.AVRO, cloudevents=True),
+            Emit.LATEST,
+            "cloudevents cannot be combined",
+        ),
         (ViewOutput("a", "a", format=Format.DEBEZIUM), Emit.TRANSACTIONS, "expected prefix.schema.table"),
         (
             ViewOutput("a", "p.public.a", format=Format.DEBEZIUM, key_format=KeyFormat.AVRO),
             Emit.TRANSACTIONS,
-            "key_format 'avro' stands beside",
+            "key_format 'avro' cannot be combined",
         ),
     ],
 )

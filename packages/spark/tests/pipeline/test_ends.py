@@ -207,7 +207,7 @@ def test_a_table_without_a_topic_is_told_before_it_is_waited_for(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         run.go()
-    assert "table inventory.orders counts as empty" in caplog.text
+    assert "table inventory.orders is treated as empty" in caplog.text
 
 
 def test_a_table_without_a_topic_is_refused_unless_it_is_allowed(run: Run) -> None:
@@ -223,7 +223,7 @@ def test_progress_of_an_earlier_version_is_refused_with_the_way_out(run: Run) ->
     identity = Checkpoint(str(run.folder)).identity()
     assert identity is not None
     run.sink.progress = progress(identity.query_id, "")
-    with pytest.raises(PipelineStateError, match=r"by an earlier version.*write `revision = 2`"):
+    with pytest.raises(PipelineStateError, match=r"by an earlier version.*set `revision = 2`"):
         run.go()
     assert run.sink.happened[-1] == "close"
 
@@ -240,7 +240,7 @@ def test_a_state_that_the_checkpoint_has_lost_is_named(run: Run) -> None:
 def test_an_output_that_has_lost_its_progress_is_refused(run: Run) -> None:
     run.go()
     (run.folder / "published").write_bytes(b"a state")
-    with pytest.raises(EngineStateError, match="progress has lost its records"):
+    with pytest.raises(EngineStateError, match="progress records are gone"):
         run.go()
 
 

@@ -83,7 +83,7 @@ def test_the_end_of_a_process_that_computes_batches_is_called_so() -> None:
     ended = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting"
     error_type, reason = root_cause(f"{TOLD}Caused by: {ended}\nCaused by: java.io.EOFException\n")
     assert error_type == "PythonProcessEndedError"
-    assert "killed, or out of memory" in reason
+    assert "it was killed, or ran out of memory" in reason
     assert "start the pipeline again" in reason
 
 

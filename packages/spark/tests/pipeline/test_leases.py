@@ -189,11 +189,11 @@ def test_a_new_run_holds_and_answers_what_is_there(run: Run) -> None:
     ("lease", "refusal", "reason"),
     [
         (LEASE, "it has no history", "it has no history"),
-        (replace(LEASE, source="other"), "", "it reads source inv, and the lease is of a commit of other"),
+        (replace(LEASE, source="other"), "", "it reads source inv, but the lease is for a commit of other"),
         (
             replace(LEASE, expires_ms=epoch_ms(NOW + timedelta(days=1)) + 1),
             "",
-            r"it holds states for 86400 s at most \(run.longest_lease\)",
+            r"it holds states for at most 86400 s \(run.longest_lease\)",
         ),
     ],
 )
@@ -282,7 +282,7 @@ def test_while_the_topic_is_away_what_was_known_counts_and_it_is_said_once(
     with caplog.at_level(logging.WARNING, "slackwater_spark"):
         run.step()
         run.step()
-    assert caplog.text.count("leases of readers are not known") == 1
+    assert caplog.text.count("the leases of readers cannot be read") == 1
     assert run.output.told == [{AT: NOW + HOUR + CLOCK_MARGIN}]
     run.topic.error = None
     run.step()

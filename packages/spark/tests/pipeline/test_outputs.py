@@ -73,18 +73,22 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
 @pytest.mark.parametrize(
     ("values", "key", "says"),
     [
-        ({"output": {"topic": "x"}}, "output", "does not say which view it is of; with several views"),
-        ({"output": {"topic": "x"}, "outputs": {"orders": {"topic": "y"}}}, "output", "keep one of the two"),
+        ({"output": {"topic": "x"}}, "output", "does not name its view; there are several views"),
+        (
+            {"output": {"topic": "x"}, "outputs": {"orders": {"topic": "y"}}},
+            "output",
+            "remove one of the two",
+        ),
         ({"outputs": {"order": {}}}, "outputs.order", "did you mean 'orders'?"),
         ({"outputs": {"orders": {"topics": "x"}}}, "outputs.orders.topics", "did you mean 'topic'?"),
-        ({"outputs": {"orders": {"topic": "a b"}}}, "outputs.orders.topic", "names Kafka topics"),
+        ({"outputs": {"orders": {"topic": "a b"}}}, "outputs.orders.topic", "is part of Kafka topic names"),
         ({"outputs": {"orders": {"partitions": 0}}}, "outputs.orders.partitions", "at least 1, got 0"),
         ({"outputs": {"orders": {"publish": "no"}}}, "outputs.orders.publish", "expected true or false"),
         ({"outputs": {"orders": 1}}, "outputs.orders", "expected a table, got 1"),
         (
             {"outputs": {"orders": {"publish": False, "partitions": 3}}},
             "outputs.orders.partitions",
-            "stands beside publish = false",
+            "cannot be combined with publish = false",
         ),
         (
             {"outputs": {"orders": {"publish": False}, "totals": {"publish": False}}},
@@ -124,7 +128,7 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
         (
             {"outputs": {"orders": DELTA | {"table": "slackwater.orders"}}},
             "outputs.orders.table",
-            "are the ledgers",
+            "is reserved for the ledgers",
         ),
         (
             {"outputs": {"orders": {"format": "xml"}}},
@@ -140,7 +144,7 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
         (
             {"outputs": {"orders": DEBEZIUM | {"topic": "a.b.c"}, "totals": {"topic": "a.transaction"}}},
             "outputs",
-            "totals writes topic 'a.transaction', which tells of the transactions of orders",
+            "totals writes topic 'a.transaction', which describes the transactions of orders",
         ),
         (
             {"outputs": {"orders": {"topic": "totals.commits"}}},

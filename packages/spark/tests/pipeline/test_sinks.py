@@ -32,7 +32,9 @@ def test_outputs_of_several_kinds_are_refused() -> None:
     """They could not become visible at once."""
     other = ViewOutput("b", "b", kind=cast(SinkKind, "other"))
     mixed = replace(definition(), outputs=(ViewOutput("a", "a"), other))
-    with pytest.raises(PipelineConfigError, match="'p' has outputs of the kinds kafka and other; a batch"):
+    with pytest.raises(
+        PipelineConfigError, match="'p' has outputs of different kinds: kafka and other; a batch"
+    ):
         sink_kind(mixed)
 
 
@@ -42,7 +44,7 @@ def in_postgres(*, history: bool = False) -> PipelineDefinition:
 
 
 def test_a_pipeline_into_postgresql_needs_its_address() -> None:
-    with pytest.raises(PipelineConfigError, match=r"no database was given; set postgres\.output_url"):
+    with pytest.raises(PipelineConfigError, match=r"no database is configured; set postgres\.output_url"):
         make_sink(in_postgres(), SETTINGS)
 
 
@@ -63,8 +65,8 @@ def in_lake(kind: SinkKind) -> PipelineDefinition:
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        (SinkKind.DELTA, r"no place was given for them; set delta\.location"),
-        (SinkKind.ICEBERG, r"no catalogue was given for them; set iceberg\.catalog"),
+        (SinkKind.DELTA, r"no location is configured for them; set delta\.location"),
+        (SinkKind.ICEBERG, r"no catalogue is configured for them; set iceberg\.catalog"),
     ],
 )
 def test_a_pipeline_into_a_lake_needs_its_place(kind: SinkKind, says: str) -> None:

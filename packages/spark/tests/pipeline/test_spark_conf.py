@@ -47,7 +47,7 @@ def test_local_masters_repeat_failed_tasks(master: str, made: str) -> None:
 def test_what_tasks_cannot_work_with_is_refused_whoever_has_said_it(name: str, of_the_run: bool) -> None:
     other = {name: "other"}
     settings = replace(SETTINGS, spark_conf=other if of_the_run else {})
-    with pytest.raises(PipelineConfigError, match=f"{name} is 'other', a pipeline needs") as caught:
+    with pytest.raises(PipelineConfigError, match=f"{name} is 'other', but a pipeline needs") as caught:
         session_conf("orders", settings, {} if of_the_run else other, LOG)
     assert f"--conf {name}={REQUIRED_CONF[name]}" in str(caught.value)
 

@@ -419,7 +419,7 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused(
     output: Output, batches: list[DocumentBatch]
 ) -> None:
     run(output.sink(), batches)
-    with pytest.raises(PipelineStateError, match="does not continue it"):
+    with pytest.raises(PipelineStateError, match="does not follow it"):
         run(output.sink(), batches[1:2])
     assert output.versions() == expected(0, 1, 2)
 

@@ -98,7 +98,7 @@ def test_records_of_others_in_the_transaction_topic_are_found(
     producer = Producer(settings.kafka.client_config)
     producer.produce(f"{settings.prefix}.transaction", b"{}")
     assert producer.flush(SECONDS) == 0
-    with pytest.raises(PipelineStateError, match=r"transaction': .* a record of somebody else at offset 21"):
+    with pytest.raises(PipelineStateError, match=r"transaction': .* a record of another writer at offset 21"):
         run(settings, [make_batch(1, changes(1))])
 
 

@@ -244,7 +244,7 @@ def test_a_name_that_avro_does_not_have_is_kept_beside_the_one_it_gets() -> None
 
 
 def test_two_names_that_become_one_are_refused() -> None:
-    with pytest.raises(UnfitValueError, match="'unit price' and 'unit_price' are both 'unit_price'"):
+    with pytest.raises(UnfitValueError, match="'unit price' and 'unit_price' are both named 'unit_price'"):
         AvroEncoder("slackwater.v", [Column("unit price", "INTEGER"), Column("unit_price", "INTEGER")])
 
 

@@ -190,14 +190,14 @@ CHANGES: list[tuple[Callable[[Topics, str], None], str, str]] = [
     (delete, "out", "none: it was deleted"),
     (delete, "sums", "none: it was deleted"),
     (delete, "out.commits", "none: it was deleted"),
-    (remake, "out", "made anew"),
-    (remake, "sums.commits", "made anew"),
-    (cut, "out", "begins at offset 1"),
-    (cut, "sums", "begins at offset 1"),
-    (cut, "out.commits", "begins at offset 1"),
+    (remake, "out", "recreated"),
+    (remake, "sums.commits", "recreated"),
+    (cut, "out", "starts at offset 1"),
+    (cut, "sums", "starts at offset 1"),
+    (cut, "out.commits", "starts at offset 1"),
     (lose, "out", "ends at offset 0"),
     (grow, "sums", "found 5"),
-    (write, "out", "record of somebody else at offset 2 of partition 0"),
+    (write, "out", "record of another writer at offset 2 of partition 0"),
     (write_commit, "sums.commits", "pipeline 'others' wrote"),
 ]
 
@@ -241,7 +241,7 @@ def test_records_of_others_between_two_batches_are_refused_or_accepted(topics: T
     running = begin(None)
     running.states = topics.batch(running).topics
     write(topics, "out")
-    with pytest.raises(PipelineStateError, match="somebody else at offset 2"):
+    with pytest.raises(PipelineStateError, match="another writer at offset 2"):
         topics.batch(running, 1)
     accepting = begin(None, ACCEPTING)
     assert topics.batch(accepting, 1).topics["out"].end[0] == 5

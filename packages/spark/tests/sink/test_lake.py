@@ -380,9 +380,9 @@ def test_rows_that_somebody_adds_are_refused_until_they_are_accepted_or_taken_ba
     sink = lake.sink()
     run(sink, *batches[:2])
     lake.add_row()
-    with pytest.raises(PipelineStateError, match=r"somebody else has changed rows of table s\.orders"):
+    with pytest.raises(PipelineStateError, match=r"another writer has changed rows of table s\.orders"):
         sink.write(QUERY, batches[2])
-    with pytest.raises(PipelineStateError, match="somebody else"):
+    with pytest.raises(PipelineStateError, match="another writer"):
         lake.sink().open()
     run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
     assert len(lake.ids()) == 5
@@ -426,7 +426,7 @@ def test_a_table_that_was_made_anew_is_refused(lake: Lake, batches: list[Documen
     schema.load()
     lake.rename("s.orders", "gone.orders")
     lake.make(schema.schema().empty_table())
-    with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
+    with pytest.raises(PipelineStateError, match="is not the one that its batches were written to"):
         lake.sink().open()
 
 
@@ -435,7 +435,7 @@ def test_a_table_that_is_gone_is_refused_until_that_is_accepted(
 ) -> None:
     run(lake.sink(), *batches[:2])
     lake.rename("s.orders", "gone.orders")
-    with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
+    with pytest.raises(PipelineStateError, match="is not the one that its batches were written to"):
         lake.sink().open()
     run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
     assert lake.ids() == [4, 5]
@@ -448,7 +448,7 @@ def test_a_table_with_rows_of_somebody_else_is_refused(lake: Lake, batches: list
     lake.rename("s.orders", "gone.orders")
     lake.rename("slackwater.p", "gone.p")
     lake.make(rows)
-    with pytest.raises(PipelineConfigError, match="has rows that no batch of it has written"):
+    with pytest.raises(PipelineConfigError, match="contains rows that the pipeline has not written"):
         lake.sink().open()
     lake.delete_rows()
     run(lake.sink(), batches[0])
@@ -465,7 +465,7 @@ def test_a_second_pipeline_into_a_table_is_refused(lake: Lake, batches: list[Doc
 
 def test_two_names_for_one_ledger_are_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
     run(lake.sink(replace(lake.settings, pipeline="a.b")), batches[0])
-    with pytest.raises(PipelineConfigError, match=r"its ledger slackwater\.a_b is that of pipeline 'a\.b'"):
+    with pytest.raises(PipelineConfigError, match=r"its ledger slackwater\.a_b belongs to pipeline 'a\.b'"):
         lake.sink(replace(lake.settings, pipeline="a_b")).open()
 
 
@@ -598,7 +598,7 @@ def test_a_failure_to_remove_old_files_is_told_and_the_run_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(DeltaTable, "vacuum", fails)
         sink.write(QUERY, batches[3])
-    assert "old snapshots stay for now: no disk" in caplog.text
+    assert "old snapshots could not be removed yet: no disk" in caplog.text
     sink.write(QUERY, batches[4])
     assert lake.ids() == [1, 3, 5, 7, 8, 9]
 

@@ -162,7 +162,7 @@ def view(*names: str, key: tuple[str, ...] = ("id",)) -> PublishedView:
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (("day",), "has the column 'id', which is not in its SELECT list"),
+        (("day",), "has column 'id', which it does not select"),
         (("id", "a b"), "cannot have a column 'a b'"),
         (("id", "a", "A"), "cannot have a column 'A'"),
         (("id", "slackwater_deleted"), "cannot have a column 'slackwater_deleted'"),

@@ -210,13 +210,13 @@ def test_one_snapshot_shows_all_tables_at_the_commit_of_the_ledger(
             "'price' is numeric(10,2) instead of numeric(38,18)",
         ),
         ("ALTER TABLE {0}.t DROP CONSTRAINT t_pkey", 'ADD PRIMARY KEY ("id")'),
-        ("ALTER TABLE {0}.t ADD x int NOT NULL", "'x', which the view does not have, takes no NULL"),
+        ("ALTER TABLE {0}.t ADD x int NOT NULL", "'x', which the view does not have, does not accept NULL"),
         ("ALTER TABLE {0}.t ADD x int NOT NULL DEFAULT 1, ADD y int", ""),
         (
             "ALTER TABLE {0}.t DROP CONSTRAINT t_pkey; CREATE UNIQUE INDEX ON {0}.t (id) NULLS NOT DISTINCT",
             "",
         ),
-        ("INSERT INTO {0}.t (id) VALUES (7)", "has rows that no batch of it has written"),
+        ("INSERT INTO {0}.t (id) VALUES (7)", "contains rows that the pipeline has not written"),
         ("DROP TABLE {0}.t; CREATE VIEW {0}.t AS SELECT 1", "is not a table"),
     ],
 )
@@ -300,7 +300,9 @@ def test_a_table_that_is_changed_while_the_run_writes_stops_it(
     sink.open()
     sink.write(QUERY, make_batch(0, [document(1)]))
     execute(database, statement.format(settings.pipeline))
-    with pytest.raises(PipelineStateError, match=r"as the pipeline left it|while the pipeline writes it"):
+    with pytest.raises(
+        PipelineStateError, match=r"since the pipeline wrote it|while the pipeline was writing"
+    ):
         sink.write(QUERY, make_batch(1, [document(2)]))
     sink.close()
     ledger = "SELECT batch_id FROM slackwater.ledger WHERE pipeline = %s"
@@ -312,7 +314,7 @@ def test_a_table_that_was_made_anew_is_refused_unless_that_is_accepted(
 ) -> None:
     run(settings, make_batch(0, [document(1)]))
     execute(database, f"DROP TABLE {settings.pipeline}.t")
-    with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
+    with pytest.raises(PipelineStateError, match="is not the one that its batches were written to"):
         run(settings)
     run(replace(settings, accept_changed_output=True), make_batch(1, [document(2)]))
     assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(2,)]  # noqa: S608

@@ -70,7 +70,7 @@ def test_a_value_is_written_as_copy_reads_it(column_type: str, value: object, fi
 @pytest.mark.parametrize(
     ("column_type", "value", "says"),
     [
-        ("text", "a\x00b", "column 'a b': the text has a NUL"),
+        ("text", "a\x00b", "column 'a b': the text contains a NUL"),
         ("bytea", "?", "base64"),
         ("text", 1, "Expected"),
     ],
@@ -92,7 +92,7 @@ def test_a_view_s_columns_are_those_of_its_select_list() -> None:
 
 
 def test_a_key_that_is_not_selected_is_refused() -> None:
-    with pytest.raises(PipelineConfigError, match="id', which is not in its SELECT list"):
+    with pytest.raises(PipelineConfigError, match="id', which it does not select"):
         table_columns(view("SELECT TRANSACTIONALLY t.n FROM s.t t"))
 
 

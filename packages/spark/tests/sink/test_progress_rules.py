@@ -72,10 +72,10 @@ def test_a_first_batch_may_start_anywhere(make_batch: MakeBatch) -> None:
 )
 def test_any_other_batch_than_the_next_one_is_refused(make_batch: MakeBatch, batch: dict[str, Any]) -> None:
     """Whatever else has its number: only the state says whether it is the batch that is visible."""
-    with pytest.raises(PipelineStateError, match="does not continue it") as caught:
+    with pytest.raises(PipelineStateError, match="does not follow it") as caught:
         covered(make_batch(**batch), progress())
-    assert f"goes on with batch {batch['batch_id']}" in str(caught.value)
-    assert "the output holds batch 3 at 0/28 of timeline 1" in str(caught.value)
+    assert f"continues with batch {batch['batch_id']}" in str(caught.value)
+    assert "the output contains batch 3 at 0/28 of timeline 1" in str(caught.value)
 
 
 def test_batches_that_stay_at_one_lsn_are_told_apart_by_their_numbers(make_batch: MakeBatch) -> None:
@@ -84,12 +84,12 @@ def test_batches_that_stay_at_one_lsn_are_told_apart_by_their_numbers(make_batch
     assert covered(make_batch(3, **still), progress())
     assert not covered(make_batch(4, **still), progress())
     for number in (2, 5):
-        with pytest.raises(PipelineStateError, match="does not continue it"):
+        with pytest.raises(PipelineStateError, match="does not follow it"):
             covered(make_batch(number, **still), progress())
 
 
 def test_a_later_batch_without_any_progress_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(PipelineStateError, match="lost its records"):
+    with pytest.raises(PipelineStateError, match="progress records are gone"):
         covered(make_batch(1), None)
 
 
@@ -133,7 +133,7 @@ def test_a_broker_without_topic_ids_tells_no_topics_apart(left: str, now: str) -
 
 
 def test_another_topic_of_the_same_name_is_a_change() -> None:
-    assert "(id b): it was deleted and made anew" in reason(compare_topic(LEFT, found("b")))
+    assert "(id b): it was deleted and recreated" in reason(compare_topic(LEFT, found("b")))
 
 
 @pytest.mark.parametrize("end", [(11,), (11, 5, 0)])
@@ -152,7 +152,7 @@ def test_a_topic_that_ends_before_the_newest_document_has_lost_it() -> None:
 def test_a_topic_that_begins_later_has_lost_its_oldest_documents() -> None:
     change = reason(compare_topic(LEFT, found(start=(1, 5))))
     assert "all records since offset 0 in partition 0" in change
-    assert "begins at offset 1" in change
+    assert "starts at offset 1" in change
 
 
 def test_records_of_others_may_be_behind_the_newest_document_only() -> None:
@@ -214,7 +214,7 @@ def test_partitions_that_are_added_while_a_batch_is_written_are_a_change() -> No
 
 def test_offsets_that_went_back_are_a_change() -> None:
     change = reason(compare_written(LEFT, "", 2, {0: OffsetRange(1, 9, 9)}))
-    assert "went to offset 9" in change
+    assert "were written at offset 9" in change
 
 
 def test_a_batch_moves_the_ends_of_the_partitions_that_it_wrote_to() -> None:

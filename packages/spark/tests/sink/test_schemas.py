@@ -261,7 +261,7 @@ def test_no_text_stands_for_a_key_that_is_null() -> None:
 @pytest.mark.parametrize(
     ("view", "keys", "problem"),
     [
-        (replace(VIEW, key=()), KeyFormat.STRING, "needs a key of one column, it has 0"),
+        (replace(VIEW, key=()), KeyFormat.STRING, "needs a key of one column, but it has 0"),
         (replace(VIEW, key=("id", "total")), KeyFormat.STRING, "it has 2"),
         (replace(VIEW, key=("other",)), KeyFormat.AVRO, "'other', which it does not select"),
         (replace(VIEW, key=("other",)), KeyFormat.JSON_SCHEMA, "'other', which it does not select"),

@@ -174,7 +174,7 @@ def test_a_changed_number_of_partitions_is_refused_also_after_a_restart(world: W
     start = world.next(BEGINNING)
     world.cut(20, 10, [5, 5, 5], [5, 5, 5])
     for planner in (world.planner, world.planner, world.new_planner()):
-        with pytest.raises(PipelineConfigError, match=r"has 3 partitions, it had 2"):
+        with pytest.raises(PipelineConfigError, match=r"has 3 partitions, but had 2"):
             planner.next(start, None, None)
 
 

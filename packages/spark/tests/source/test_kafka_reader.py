@@ -132,7 +132,7 @@ def test_an_unfinished_transaction_is_reported_with_its_place(make_topic: MakeTo
     topic.write(0, ["first"])
     unfinished = topic.transaction(0, ["held back"])
     with pytest.raises(
-        PipelineUnavailableError, match="stuck at offset 1, wanted up to 2: nothing came"
+        PipelineUnavailableError, match="reading stopped at offset 1 instead of 2: no records arrived"
     ) as caught:
         topic.read(topic.span(0, 0, 2), timeout=2.5)
     assert "no unfinished Kafka transaction" in str(caught.value)
@@ -157,7 +157,7 @@ def test_a_truncated_topic_is_an_error_that_says_which_offsets_are_gone(make_top
 def test_a_topic_that_was_made_again_is_an_error(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     topic.write(0, numbers(0, 3))
-    with pytest.raises(RecordsGoneError, match="deleted and made again"):
+    with pytest.raises(RecordsGoneError, match="deleted and recreated"):
         topic.read(topic.span(0, 50, 60))
 
 

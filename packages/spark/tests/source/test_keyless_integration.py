@@ -122,5 +122,5 @@ def test_rows_that_came_again_with_new_numbers_count_once(topic: Topic) -> None:
 def test_the_batch_stops_where_equal_rows_cannot_be_told_apart(topic: Topic) -> None:
     topic.write("run-1", [1, 2], [10, 10], "aa")
     topic.write("run-2", [1, 2], [10, 10], "aa")
-    with pytest.raises(BadInputError, match="which of them are the same row cannot be known"):
+    with pytest.raises(BadInputError, match="it cannot be determined which of them are the same row"):
         topic.read()

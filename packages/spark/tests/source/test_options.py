@@ -87,7 +87,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
         ("scope", "both", "expected strict or aggregate"),
         ("starting", "yesterday", "expected earliest or latest"),
         ("allow_truncated_start", "yes", "expected true or false"),
-        ("redis_url", "localhost:6379", "another form"),
+        ("redis_url", "localhost:6379", "does not have the form"),
         ("redis_url", "redis://:hush@r:6379", "use option 'redis.password'"),
         ("kafka.isolation.level", "read_uncommitted", "cannot be set"),
         ("kafka.bootstrap.servers", "x", "use the option 'bootstrap'"),
@@ -119,10 +119,10 @@ def test_several_tables_may_share_a_topic() -> None:
 @pytest.mark.parametrize(
     ("topics", "problem"),
     [
-        ("inventory.orders=all", "is no JSON"),
-        ("[]", "is no JSON object"),
-        ('{"inventory.orders": 1}', "is no JSON object"),
-        ('{"inventory.orders": ""}', "is no JSON object"),
+        ("inventory.orders=all", "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ('{"inventory.orders": 1}', "is not a JSON object"),
+        ('{"inventory.orders": ""}', "is not a JSON object"),
         ('{"inventory.order": "all"}', "names 'inventory.order', which is not in 'tables'"),
     ],
 )
@@ -140,6 +140,6 @@ def test_a_schema_registry_is_reached_with_user_and_password() -> None:
 
 
 def test_an_address_of_a_schema_registry_must_be_one_and_hold_no_password() -> None:
-    with pytest.raises(PipelineConfigError, match=r"schema_registry.*holds credentials") as caught:
+    with pytest.raises(PipelineConfigError, match=r"schema_registry.*contains credentials") as caught:
         SourceOptions.parse(REQUIRED | {"schema_registry": "http://u:hush@r:1"})
     assert "hush" not in str(caught.value)

@@ -149,9 +149,13 @@ def test_what_is_no_offset_is_refused() -> None:
 def test_offsets_of_the_two_scopes_are_not_taken_for_each_other() -> None:
     old = {"version": 1, "source": "inv", "timeline": 2, "lsn": 5, "event_count": 9, "log": 7, "end": {}}
     for strict in (STRICT.to_json(), old):
-        with pytest.raises(PipelineStateError, match="is of scope 'strict', the query has scope 'aggregate'"):
+        with pytest.raises(
+            PipelineStateError, match="belongs to scope 'strict', but the query has scope 'aggregate'"
+        ):
             read(strict, Scope.AGGREGATE)
-    with pytest.raises(PipelineStateError, match="is of scope 'aggregate', the query has scope 'strict'"):
+    with pytest.raises(
+        PipelineStateError, match="belongs to scope 'aggregate', but the query has scope 'strict'"
+    ):
         read(AGGREGATE.to_json())
 
 

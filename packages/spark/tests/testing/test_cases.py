@@ -82,15 +82,15 @@ WRONG = [
     ("a:\n  - truncate: [lines]\n", ":2: no table lines is declared"),
     ("a:\n  - sql: SELECT 1\n", ":2: `SELECT 1` does not change rows"),
     ("a:\n  - sql: gone.sql\n", "gone.sql cannot be read"),
-    ("a:\n  - sql: 7\n", ":2: SQL is expected here, as text"),
-    ("a:\n  - insert: [1]\n", ":2: rows by table is expected here, as a mapping"),
-    ("a:\n  - insert: {invoice: {id: 1}}\n", ":2: rows are expected here, as a list"),
-    ("a: 7\n", ":1: transactions are expected here, as a list"),
-    ("- 7\n", ":1: a test, with its name, is expected here"),
-    ("", ":1: a test, with its name, is expected here"),
-    ("a: []\na: []\n", ":2: a stands here twice"),
+    ("a:\n  - sql: 7\n", ":2: expected SQL as text"),
+    ("a:\n  - insert: [1]\n", ":2: expected rows by table, as a mapping"),
+    ("a:\n  - insert: {invoice: {id: 1}}\n", ":2: expected rows, as a list"),
+    ("a: 7\n", ":1: expected transactions, as a list"),
+    ("- 7\n", ":1: expected a test with its name"),
+    ("", ":1: expected a test with its name"),
+    ("a: []\na: []\n", ":2: a occurs twice"),
     ("a: [\n", ":2: while parsing a flow"),
-    ("a:\n  - insert: {invoice: [{[1]: 2}]}\n", ":2: a name is expected before the colon"),
+    ("a:\n  - insert: {invoice: [{[1]: 2}]}\n", ":2: expected a name before the colon"),
 ]
 
 

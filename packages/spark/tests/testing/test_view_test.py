@@ -104,7 +104,7 @@ IMPOSSIBLE: list[tuple[Callable[[ViewTest], object], str]] = [
     (
         lambda t: t.insert("invoice", {"id": 1, "amount": 1}),
         "column customer of public.invoice is NOT NULL and has no value; "
-        "a row has id bigint, customer text, amount numeric(12,2)",
+        "a row needs id bigint, customer text, amount numeric(12,2)",
     ),
     (
         lambda t: t.insert("invoice", {**ADA, "customer": None}),
@@ -112,10 +112,11 @@ IMPOSSIBLE: list[tuple[Callable[[ViewTest], object], str]] = [
     ),
     (
         lambda t: t.insert("invoice", {**ADA, "amount": "1.005"}),
-        "column amount of public.invoice: '1.005' is no numeric(12,2): it has more than 2 digits",
+        "column amount of public.invoice: '1.005' is not a value of type numeric(12,2): "
+        "it has more than 2 digits",
     ),
-    (lambda t: t.insert("invoice", ADA, ADA), "public.invoice has a row of id = 1 already"),
-    (lambda t: t.insert("invoice", [1]), "a row of public.invoice is no mapping"),  # type: ignore[arg-type]
+    (lambda t: t.insert("invoice", ADA, ADA), "public.invoice already has a row with id = 1"),
+    (lambda t: t.insert("invoice", [1]), "a row of public.invoice must be a mapping"),  # type: ignore[arg-type]
     (
         lambda t: t.insert("invoice", ADA).update("invoice", {"id": 7}),
         "there is no row to update in public.invoice with id = 7; it has id = 1",
@@ -126,11 +127,11 @@ IMPOSSIBLE: list[tuple[Callable[[ViewTest], object], str]] = [
     ),
     (
         lambda t: t.update("line", {"invoice": 7}),
-        "the row to update in public.line is not named: its primary key is invoice, number",
+        "it is not clear which row of public.line to update: its primary key is invoice, number",
     ),
     (
         lambda t: t.insert("invoice", ADA, BOB).update("invoice", {"id": 2}, where={"id": 1}),
-        "public.invoice has a row of id = 2 already",
+        "public.invoice already has a row with id = 2",
     ),
     (
         lambda t: t.insert("log", {"text": "a"}).delete("log", {"text": "a"}),
@@ -142,16 +143,16 @@ IMPOSSIBLE: list[tuple[Callable[[ViewTest], object], str]] = [
     ),
     (lambda t: t.sql("SELECT 1"), "`SELECT 1` does not change rows; INSERT, UPDATE, DELETE"),
     (lambda t: t.sql("ROLLBACK"), "`ROLLBACK` does not change rows"),
-    (lambda t: t.sql("INSERT INTO"), "the SQL cannot be read: Parser Error"),
+    (lambda t: t.sql("INSERT INTO"), "the SQL cannot be parsed: Parser Error"),
     (lambda t: t.sql("DELETE FROM nothing"), "`DELETE FROM nothing` fails: Catalog Error"),
     (
         lambda t: t.sql("INSERT INTO invoice (id, customer, amount) VALUES (1, 'a', 1), (1, 'b', 1)"),
-        "public.invoice has two rows of id = 1",
+        "public.invoice has two rows with id = 1",
     ),
     (lambda t: t.sql("INSERT INTO invoice (id) VALUES (1)"), "column customer of public.invoice is NOT NULL"),
     (lambda t: t.documents("revenu"), "there is no view revenu; did you mean revenue?"),
     (lambda t: t.documents("hidden"), "view hidden is not published (publish = false)"),
-    (lambda t: t.insert("invoice", ADA).documents("revenue"), "1 change is not committed yet; call commit()"),
+    (lambda t: t.insert("invoice", ADA).documents("revenue"), "1 change is not yet committed; call commit()"),
     (
         lambda t: t.expect("revenue", [{"custmer": "a"}]),
         "view revenue has no column custmer; did you mean customer?",

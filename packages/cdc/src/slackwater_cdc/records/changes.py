@@ -153,9 +153,9 @@ class BatchChanges:
         if span.after_lsn:
             raise bad_input(
                 message,
-                f"TRUNCATE of {change.table}, of a commit that this group of partitions has passed or never "
-                "had: scope 'aggregate' cannot apply it. Use DELETE, or scope 'strict'; to go on, take a new "
-                "snapshot and start with a new checkpoint",
+                f"TRUNCATE of {change.table}, in a commit that this group of partitions has passed or does "
+                "not contain: scope 'aggregate' cannot apply it. Use DELETE, or scope 'strict'; to continue, "
+                "take a new snapshot and start with a new checkpoint",
             )
 
     def _outside(self, span: OffsetSpan, message: Record, change: Change) -> int | None:
@@ -171,7 +171,7 @@ class BatchChanges:
 
     def _places_for(self, message: Record) -> "SnapshotPlaces":
         if self._places is None:
-            problem = "a row of an ad hoc snapshot that no cut tells of"
+            problem = "a row of an ad hoc snapshot that no cut describes"
             raise bad_input(
                 message, f"{problem}; let a sidecar of this version read the source from its start"
             )
@@ -190,7 +190,7 @@ class BatchChanges:
         expected = self._topics.data(change.table)
         if change.table in self._tables or message.topic() not in {expected, *self._shared}:
             problem = f"a change of table {change.table!r}, which is expected in topic {expected}"
-            raise bad_input(message, f"{problem}; are topics routed? Say where tables are with 'topics'")
+            raise bad_input(message, f"{problem}; if topics are routed, set 'topics'")
         return True
 
     def _is_double(self, message: Record, change: Change) -> bool:
@@ -204,7 +204,7 @@ class BatchChanges:
         return False
 
     def _is_keyless_double(self, message: Record, change: Change) -> bool:
-        problem = f"rows of {change.table}, which has no key, stand in Kafka twice"
+        problem = f"rows of {change.table}, which has no key, are in Kafka twice"
         if self._keyless is None:
             raise bad_input(
                 message, f"{problem}, and not all of them are in this task; give it a primary key"
@@ -212,7 +212,7 @@ class BatchChanges:
         try:
             return self._keyless.is_double(message, change)
         except UndecidableError:
-            problem = f"{problem}, and which of them are the same row cannot be known"
+            problem = f"{problem}, and it cannot be determined which of them are the same row"
             raise bad_input(
                 message, f"{problem}; give it a primary key and start with a new snapshot"
             ) from None

@@ -29,5 +29,5 @@ def archive_classes(ctx: click.Context) -> None:
     archives = default_class_archives(os.environ)
     if archives is None:
         problem = "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"
-        raise CommandInputError(f"no archive of Spark's classes could be made: {problem}")
+        raise CommandInputError(f"the archive of Spark's classes could not be created: {problem}")
     Output().line(str(make_class_archive(archives)))

@@ -158,9 +158,10 @@ class AccumulateEvaluation:
 
         def refusal(what: str, count: int) -> Exception:
             return EngineStateError(
-                f"group {self._key_name(group.key)}, commit LSN {lsn}: {what} counts {count} rows, expected "
-                "none less than 0, and all 0 in a group without rows: a row was taken away that was never "
-                "added. The state is damaged, or this is a bug: start with a new checkpoint, and report it"
+                f"group {self._key_name(group.key)}, commit LSN {lsn}: {what} counts {count} rows, but no "
+                "count may be negative, and all must be 0 in a group without rows: a row was removed that "
+                "was never added. The state is damaged, or this is a bug: start with a new checkpoint, and "
+                "report it"
             )
 
         numbers, added = group.numbers, self._layout.added

@@ -178,7 +178,7 @@ class TouchedKeys:
     def _completed(self, key: bytes, number: int, lsn: int, row: bytes, last: bytes | None) -> bytes:
         """Returns a row that lacks values, with those of its last version."""
         if last is None:
-            problem = "an update leaves out an unchanged value (TOAST)"
+            problem = "an update omits an unchanged value (TOAST)"
             raise self._unknown_row(key, number, lsn, problem)
         codec = self.codecs[number]
         return codec.encode(codec.merge(codec.unpack(row), codec.unpack(last)))
@@ -187,7 +187,7 @@ class TouchedKeys:
         table = self._inputs[number].table.full_name
         return EngineInputError(
             f"{table}, key {key_text(self._key_names, key)}, commit LSN {lsn}: {problem}, but the state has "
-            f"no such row. Either old rows are not complete ({FULL_HINT.format(table=table)}), or the topic "
+            f"no such row. Either old rows are incomplete ({FULL_HINT.format(table=table)}), or the topic "
             "does not start with a snapshot of the table; take one and start with a new checkpoint"
         )
 

@@ -38,8 +38,9 @@ def make_private_folder(folder: Path) -> None:
 def unusable_folder(folder: Path | str, reason: str) -> EngineUnavailableError:
     """Makes the error for a folder in which no index can be kept."""
     return EngineUnavailableError(
-        f"index folder {folder}: {reason}; is the disk full or the folder not writable? Nothing is lost: the "
-        "state is in the checkpoint. Another place: the stage's index root, or SPARK_LOCAL_DIRS"
+        f"index folder {folder}: {reason}; check that the disk is not full and the folder is writable. "
+        "Nothing "
+        "is lost: the state is in the checkpoint. SPARK_LOCAL_DIRS, or run.index_root, names another folder"
     )
 
 

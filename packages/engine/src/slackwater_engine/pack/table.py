@@ -149,8 +149,8 @@ class TablePacker:
         """The new row, and whether it has all values."""
         if op not in {"c", "r", "u"}:
             raise PackingError(
-                f"operation {op!r} on {self._table.full_name}: expected c, r, u, d or t; does something else "
-                "than Debezium's PostgreSQL connector write to this topic?"
+                f"operation {op!r} on {self._table.full_name}: expected c, r, u, d or t; check that only "
+                "Debezium's PostgreSQL connector writes to this topic"
             )
         if after is None or after == _NULL:
             raise _missing_image(self._table, op, "after")
@@ -290,8 +290,8 @@ def _missing_image(table: Table, op: str, field: str) -> PackingError:
 
 def _missing_old_row(table: Table, column: str) -> PackingError:
     return PackingError(
-        f"operation 'u' on {table.full_name} carries no old value of {column}, which says where the row was "
-        f"before; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
+        f"operation 'u' on {table.full_name} contains no old value of {column}, which is needed to find "
+        f"the old row; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
     )
 
 

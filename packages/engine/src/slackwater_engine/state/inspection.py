@@ -155,7 +155,7 @@ def find_state(store: StateStore) -> FoundState:
     name = names[-1] if true is None else true
     manifest = _manifest(store, name)
     if manifest is None:
-        raise EngineStateError(f"manifest {name} of the state vanished meanwhile; try again")
+        raise EngineStateError(f"manifest {name} of the state was removed in the meantime; try again")
     return FoundState(read_state(store, name, manifest.fingerprint), manifest.fingerprint, true is not None)
 
 
@@ -228,14 +228,14 @@ def kept_rows(
     """
     if not found.is_of(plan):
         raise EngineConfigError(
-            "the state is of other views than the pipeline has now, so nobody knows what its rows mean; look "
-            "with the pipeline as it was"
+            "the state belongs to other views than the pipeline has now, so its rows cannot be "
+            "interpreted; use the pipeline as it was when the state was written"
         )
     wanted = [stage for stage in plan.stages if set(key_names(stage)) == set(key)]
     if not wanted:
         known = "; ".join(f"stage {s.number}: {', '.join(key_names(s)) or 'none'}" for s in plan.stages)
         shown = msgspec.json.encode(key).decode()
-        raise EngineConfigError(f"key {shown}: no stage has these key columns; there are {known}")
+        raise EngineConfigError(f"key {shown}: no stage has these key columns; the key columns are {known}")
     source = SegmentReader(store)
     result = []
     for stage in wanted:

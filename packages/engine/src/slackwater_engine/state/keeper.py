@@ -72,8 +72,8 @@ class StateKeeper:
         """
         if not name and self._has_published():
             raise EngineStateError(
-                "the checkpoint has the state of batches that were published, but the output's progress has "
-                "lost its records; restore the output, or start over with a new checkpoint"
+                "the checkpoint contains the state of published batches, but the output's progress records "
+                "are gone; restore the output, or start over with a new checkpoint"
             )
         states = read_states(self._store, name, self._fingerprint)
         if len(states) < KEPT_STATES and states[0].before:
@@ -120,7 +120,7 @@ class StateKeeper:
             EngineUnavailableError: The store does not answer.
         """
         if self._prepared is None or self._prepared[0].name != name:
-            msg = f"manifest {name} of the state was not prepared last"
+            msg = f"manifest {name} of the state is not the one that was prepared last"
             raise EngineStateError(msg)
         (state, self.newest_manifest), self._prepared = self._prepared, None
         self._kept.append(state)

@@ -195,7 +195,7 @@ def decode_manifest(name: str, data: bytes, fingerprint: str | None = None) -> M
     """
     try:
         if name != _name(batch_of(name), data):
-            raise _unreadable(name, "it is not what its name says")
+            raise _unreadable(name, "its content does not match its name")
         manifest = _DECODER.decode(zstandard.ZstdDecompressor().decompress(data))
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
         raise _unreadable(name, str(error)) from error
@@ -203,7 +203,7 @@ def decode_manifest(name: str, data: bytes, fingerprint: str | None = None) -> M
         raise _unreadable(name, f"it has version {manifest.version}, expected {_VERSION}")
     if fingerprint is not None and manifest.fingerprint != fingerprint:
         raise _unreadable(
-            name, "it is of other stages; a changed view or another version needs a new checkpoint"
+            name, "it belongs to other stages; a changed view or another version needs a new checkpoint"
         )
     return manifest
 
@@ -225,7 +225,7 @@ def batch_of(name: str) -> int:
     """
     number = name.partition("-")[0]
     if not number.isdecimal():
-        raise _unreadable(name, "its name has no number of a batch")
+        raise _unreadable(name, "its name contains no batch number")
     return int(number)
 
 

@@ -101,8 +101,8 @@ class ArrowStore:
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors, too
             reason = _CREDENTIALS.sub("***@", str(error))
             raise EngineConfigError(
-                f"checkpoint {self.address}: {reason}; expected a folder of this machine, or an address of "
-                "pyarrow.fs: file://, hdfs://, s3:// or gs://"
+                f"checkpoint {self.address}: {reason}; expected a local folder, or an address that "
+                "pyarrow.fs supports: file://, hdfs://, s3:// or gs://"
             ) from error
         self._folder = PurePosixPath(path)
         self._is_local = isinstance(self._files, fs.LocalFileSystem)

@@ -113,7 +113,7 @@ def for_each_commit_batch(
         raise PipelineConfigError(problem, "use scope 'strict'")
     frame = stream.rows() if rows is None else rows
     if not frame.isStreaming:
-        raise PipelineConfigError("the rows are no stream", "make changes(...) without streaming=False")
+        raise PipelineConfigError("the rows are not a stream", "call changes(...) without streaming=False")
     location = str(checkpoint)
     batches = CommitBatches(location, options, file_reader(stream.session, location))
     writer = frame.writeStream.option("checkpointLocation", location)
@@ -172,8 +172,8 @@ class CommitBatches:
         ours = [each for each in offsets if isinstance(each, dict) and each.keys() >= _OUR_FIELDS]
         if len(ours) > 1:
             raise PipelineConfigError(
-                f"the query reads changes {len(ours)} times, each up to a commit of its own",
-                "make one frame with changes(...).rows(), and its tables inside the function with "
+                f"the query reads changes {len(ours)} times, each up to a different commit",
+                "create one frame with changes(...).rows(), and the tables from it inside the function with "
                 "changes.typed(rows, table)",
             )
         if not ours:
@@ -184,10 +184,10 @@ class CommitBatches:
 
     def _unknown_batch(self, batch_id: int, problem: str) -> PipelineStateError:
         return PipelineStateError(
-            f"the offset log in checkpoint {self._checkpoint} does not say what batch {batch_id} holds: "
+            f"the offset log in checkpoint {self._checkpoint} does not show what batch {batch_id} contains: "
             f"{problem}",
-            "is `checkpoint` the folder of this very query, and does it read one source of "
-            'format("slackwater")?',
+            "check that `checkpoint` is the folder of this query, and that the query reads one source of "
+            'format("slackwater")',
         )
 
     def _transactions(self, start: Position, end: Position) -> tuple[Transaction, ...]:

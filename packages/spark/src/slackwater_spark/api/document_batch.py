@@ -71,7 +71,7 @@ class ViewBatch:
             PipelineConfigError: there is no such view.
         """
         if view not in self.views:
-            raise PipelineConfigError(f"there is no view {view!r}", f"known are {', '.join(self.views)}")
+            raise PipelineConfigError(f"there is no view {view!r}", f"the views are {', '.join(self.views)}")
         return self.load(view)
 
     def rows(self) -> DataFrame:

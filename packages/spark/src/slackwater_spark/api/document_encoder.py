@@ -105,7 +105,7 @@ def encoder(data_type: DataType) -> Encode:
         return _map(encoder(data_type.valueType), can_be_null=data_type.valueContainsNull)
     simple = _SIMPLE.get(type(data_type))
     if simple is None:
-        msg = f"documents cannot hold {data_type.simpleString()}"
+        msg = f"documents cannot contain values of type {data_type.simpleString()}"
         raise ValueError(msg)
     return simple
 
@@ -165,9 +165,9 @@ def _struct(fields: list[StructField]) -> Encode:
             raise _fault("a dict", value)
         if value.keys() != names:
             missing, surplus = sorted(names - value.keys()), sorted(map(str, value.keys() - names))
-            said = [f"has no {', '.join(missing)}"] if missing else []
-            said += [f"has also {', '.join(surplus)}"] if surplus else []
-            raise ValueFault(f"it {' and '.join(said)}")
+            said = [f"missing fields: {', '.join(missing)}"] if missing else []
+            said += [f"unknown fields: {', '.join(surplus)}"] if surplus else []
+            raise ValueFault("; ".join(said))
         return {name: _checked(each, value[name], can_be_null, name) for name, each, can_be_null in encoders}
 
     return encode

@@ -43,8 +43,8 @@ class Documents:
         options = self.changes.options
         if not self.changes.streaming or options.starting != "earliest" or options.allow_truncated_start:
             raise PipelineConfigError(
-                "documents are made of all rows there are",
-                "leave out streaming=False, starting='latest' and allow_truncated_start",
+                "documents are computed from all rows of the source",
+                "do not set streaming=False, starting='latest' or allow_truncated_start",
             )
         if self.definition.scope is not Scope.STRICT:
             problem = "in scope 'aggregate' batches are not whole transactions"
@@ -52,8 +52,8 @@ class Documents:
         fields = SourceOptions.__dataclass_fields__
         tuned = [name for name in _TUNING if getattr(options, name) != fields[name].default]
         if tuned:
-            problem = f"documents are made without {', '.join(tuned)}"
-            raise PipelineConfigError(problem, "leave it out of changes(...)")
+            problem = f"documents cannot be computed with {', '.join(tuned)}"
+            raise PipelineConfigError(problem, "remove it from changes(...)")
 
     @property
     def session(self) -> "SparkSession":
@@ -106,7 +106,7 @@ def write_view(
     if topic is not None:
         if len(definition.outputs) > 1:
             problem = f"one topic is given for {len(definition.outputs)} views"
-            raise PipelineConfigError(problem, "leave out topic=")
+            raise PipelineConfigError(problem, "omit topic=")
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
     settings = run_settings(documents, checkpoint, available_now=available_now, partitions=partitions)

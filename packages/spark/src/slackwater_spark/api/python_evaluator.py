@@ -177,7 +177,7 @@ class _PythonEvaluator:
             what = f"field {path!r} of the document" if path else "the document"
             problem = (
                 f"{what} that the function of stage {self._name!r} returned for key {name} at commit LSN "
-                f"{lsn} is not what its schema says: {fault.problem}"
+                f"{lsn} does not match its schema: {fault.problem}"
             )
             raise PipelineInputError(problem) from None
 
@@ -188,7 +188,7 @@ class _PythonEvaluator:
             f"LSN {lsn}: {said}; {_place(error, self._function)}"
         )
         hint = (
-            "the query stops here and loses nothing: with the function or the row corrected it goes on from "
+            "nothing is lost: correct the function or the row, and start the query again; it continues with "
             "this batch"
         )
         return PipelineInputError(problem, hint)

@@ -57,9 +57,9 @@ def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Tab
 
 def undeclared_table(table: str, problem: str, known: Collection[str]) -> PipelineConfigError:
     """Says that a table, or a column of it, is not declared or not read, and what is."""
-    listed = f"; known are {', '.join(known)}" if known else ""
+    listed = f"; known tables: {', '.join(known)}" if known else ""
     return PipelineConfigError(
         f"table {table!r} {problem}{listed}",
-        "declare tables with schema=: CREATE TABLE text, the path of such a file (`slackwater schema pull` "
-        "writes it), or a Catalog",
+        "declare tables with schema=, as CREATE TABLE statements, as the path of a file with them "
+        "(`slackwater schema pull` writes one), or as a Catalog",
     )

@@ -158,7 +158,7 @@ class FunctionStage:
         known = StatefulOptions.__optional_keys__
         for option in self.options:
             if option not in known:
-                raise self._error(option, "is no option", f"known: {', '.join(sorted(known))}")
+                raise self._error(option, "is not an option", f"the options are {', '.join(sorted(known))}")
         emit, buckets = self.options.get("emit", "latest"), self.options.get("buckets")
         if emit not in ("latest", "transactions"):
             raise self._error("emit", f"is {emit!r}", "expected 'latest' or 'transactions'")
@@ -171,7 +171,7 @@ class FunctionStage:
         widths = {len(columns) for columns in columns_of.values()}
         if len(widths) != 1 or 0 in widths:
             shown = {table: list(columns) for table, columns in columns_of.items()}
-            hint = "expected at least one table, and for each equally many columns"
+            hint = "expected at least one table, and the same number of columns for each table"
             raise self._error("key", f"is {shown}", hint)
         return columns_of
 
@@ -179,11 +179,11 @@ class FunctionStage:
         for column in key:
             self._key_column(table, column)
         if not table.primary_key:
-            hint = "rows are told apart by it: declare PRIMARY KEY"
+            hint = "declare one: rows are identified by their primary key"
             raise self._error("key", f"names {table.full_name}, which has no primary key", hint)
         moves = not set(key) <= set(table.primary_key)
         if moves and not table.replica_identity_full:
-            problem = f"of {table.full_name} may change by an update, and old rows do not say from what"
+            problem = f"of {table.full_name} can be changed by an update, which does not contain the old key"
             hint = f"ALTER TABLE {table.full_name} REPLICA IDENTITY FULL, in the database and in the schema"
             raise self._error("key", problem, hint)
         needed = {*key, *table.primary_key, *self._kept_columns(table)}
@@ -214,10 +214,10 @@ class FunctionStage:
     def _key_column(self, table: Table, name: str) -> Column:
         column = table.column(name)
         if column is None:
-            hint = f"declared are {', '.join(each.name for each in table.columns)}"
-            raise self._error("key", f"names {table.full_name}.{name}", hint)
+            hint = f"the columns are {', '.join(each.name for each in table.columns)}"
+            raise self._error("key", f"names {table.full_name}.{name}, which does not exist", hint)
         if not column.type.is_key_safe:
-            hint = "keys are smallint, integer, bigint, boolean, text, varchar, enum or uuid"
+            hint = "a key must be smallint, integer, bigint, boolean, text, varchar, enum or uuid"
             raise self._error("key", f"names {table.full_name}.{name} of type {column.type}", hint)
         return column
 
@@ -229,11 +229,11 @@ class FunctionStage:
                 if column.type.wire_family != mine.type.wire_family:
                     other = f"{each.alias}.{column.name} of {column.type}"
                     problem = f"has {mine.name} of type {mine.type} and {other}"
-                    raise self._error("key", problem, "expected types alike in all tables")
+                    raise self._error("key", problem, "expected the same types in all tables")
         names = tuple(self.options.get("key_names") or inputs[0].key)
         if len(names) != len(first) or len(set(names)) < len(names):
             problem = f"is {list(names)} for a key of {len(first)} columns"
-            raise self._error("key_names", problem, "expected one name for each, all different")
+            raise self._error("key_names", problem, "expected a different name for each column")
         return tuple(KeyColumn(n, column.type) for n, column in zip(names, first, strict=True))
 
     def _document_type(self) -> StructType:
@@ -243,7 +243,7 @@ class FunctionStage:
                 raise self._error("document", "has no fields", _DOCUMENT_HINT)
             encoder(found)
         except (PySparkException, ValueError) as error:
-            raise self._error("document", f"is no usable type: {error}", _DOCUMENT_HINT) from error
+            raise self._error("document", f"cannot be used: {error}", _DOCUMENT_HINT) from error
         return found
 
     def _text_columns(self, each: InputPlan) -> tuple[str, ...]:
@@ -251,7 +251,7 @@ class FunctionStage:
         unknown = sorted(set(wanted) - set(each.column_names))
         if unknown:
             problem = f"names {each.alias}.{unknown[0]}, which is not kept"
-            raise self._error("as_text", problem, f"kept are {', '.join(each.column_names)}")
+            raise self._error("as_text", problem, f"the kept columns are {', '.join(each.column_names)}")
         return wanted
 
     def _error(self, argument: str, problem: str, hint: str) -> PipelineConfigError:

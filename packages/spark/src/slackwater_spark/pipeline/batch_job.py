@@ -166,7 +166,7 @@ def collect(rdd: RDD[T]) -> list[T]:
         raise Py4JNetworkError(f"the rows of a batch did not arrive: {error}") from error
     # PySpark takes the end of a connection for the end of the rows, but a killed JVM has sent a part of them.
     if len(received) != frames:
-        raise Py4JNetworkError(f"{len(received)} of {frames} messages with the rows of a batch arrived")
+        raise Py4JNetworkError(f"only {len(received)} of {frames} messages with the rows of a batch arrived")
     return list(chain.from_iterable(received))
 
 

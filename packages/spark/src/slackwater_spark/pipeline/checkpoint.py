@@ -182,7 +182,7 @@ class Checkpoint:
             except BlockingIOError as error:
                 file.seek(0)
                 in_use = f"{folder} is in use by {file.read().strip() or 'another process'}"
-                raise PipelineUnavailableError(in_use, "stop that first") from error
+                raise PipelineUnavailableError(in_use, "stop it first") from error
             file.truncate(0)
             file.write(f"{holder} (process {os.getpid()})\n")
             file.flush()
@@ -208,11 +208,11 @@ class Checkpoint:
 
     def _incompatible(self, changes: Iterable["Change"], revision: int) -> PipelineStateError:
         return PipelineStateError(
-            f"checkpoint {self.store.address} does not fit the pipeline any more: {listed_changes(changes)}",
-            f"undo the change, or write `revision = {revision + 1}` into pipeline.toml: the changed pipeline "
-            "then has a checkpoint of its own beside this one and output topics of its own (give new ones "
-            "where pipeline.toml names topics), and builds its views from the beginning of the source's "
-            "topics, while readers of the old ones are not disturbed",
+            f"checkpoint {self.store.address} no longer fits the pipeline: {listed_changes(changes)}",
+            f"undo the change, or set `revision = {revision + 1}` in pipeline.toml: the changed pipeline "
+            "then has its own checkpoint beside this one and its own output topics (change the topics that "
+            "pipeline.toml names), and builds its views from the beginning of the source's topics. Readers "
+            "of the old topics are not affected",
         )
 
 

@@ -81,7 +81,7 @@ def _record(home: Path, scratch: Path) -> Path:
         run_small_batches(started())
     code = end_jvm()
     if code != 0 or not archive.is_file():
-        raise _no_archive(f"Java wrote none ({explain_exit(code)})")
+        raise _no_archive(f"Java did not write it ({explain_exit(code)})")
     return archive
 
 
@@ -132,4 +132,4 @@ def _as_it_is(number: int) -> int:
 
 
 def _no_archive(reason: str) -> PipelineUnavailableError:
-    return PipelineUnavailableError(f"no archive of Spark's classes could be made: {reason}")
+    return PipelineUnavailableError(f"the archive of Spark's classes could not be created: {reason}")

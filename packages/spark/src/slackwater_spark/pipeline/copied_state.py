@@ -77,7 +77,7 @@ class EarlierRevision:
         except EngineStateError as error:
             raise self._unusable(str(error)) from error
         if found.fingerprint != fingerprint:
-            raise self._unusable("it is of other stages than that revision has")
+            raise self._unusable("it belongs to other stages than that revision has")
         return self._position(found.state.position)
 
     def copy(self, target: StateStore, is_wanted: Callable[[], bool]) -> CopiedBatch | None:
@@ -122,16 +122,18 @@ class EarlierRevision:
         if earlier.revision == definition.revision:
             raise PipelineConfigError(
                 f"{earlier.name!r} and {definition.name!r} are both revision {definition.revision}",
-                "raise `revision` in pipeline.toml of the one that is to begin with the other's state",
+                "raise `revision` in pipeline.toml of the pipeline that is to start with the other's state",
             )
         if Scope.AGGREGATE in (earlier.scope, definition.scope):
-            raise self._unfit('with scope "aggregate" its rows are not of one commit')
+            raise self._unfit('with scope "aggregate" the rows are not as of one commit')
         if earlier.source != definition.source:
-            raise self._unfit(f"it reads source {earlier.source}, this one {definition.source}")
+            raise self._unfit(f"it reads source {earlier.source}, but this one reads {definition.source}")
         now, then = (SourceTopics(each.source, each.topics) for each in (definition, earlier))
         for table in definition.tables:
             if now.data(table) != then.data(table):
-                raise self._unfit(f"table {table} was topic {then.data(table)}, is {now.data(table)}")
+                raise self._unfit(
+                    f"the topic of table {table} was {then.data(table)}, and is {now.data(table)}"
+                )
         old, new = (packing_spec(each.plan, each.buckets or 1) for each in (earlier, definition))
         try:
             return plan_copy(old, new)
@@ -146,7 +148,7 @@ class EarlierRevision:
         """
         identity = self._checkpoint.identity()
         if identity is None:
-            raise self._unusable("there is none")
+            raise self._unusable("the checkpoint has no state")
         earlier = replace(self._earlier, buckets=identity.buckets)
         changes = self._checkpoint.changes(PipelineFingerprint.take(earlier, self._timeline))
         if changes:
@@ -165,12 +167,13 @@ class EarlierRevision:
 
     def _unfit(self, problem: str) -> PipelineConfigError:
         return PipelineConfigError(
-            f"{self._definition.name} cannot begin with the state of {self._earlier.name}: {problem}",
+            f"{self._definition.name} cannot start with the state of {self._earlier.name}: {problem}",
             _FROM_THE_BEGINNING,
         )
 
     def _unusable(self, problem: str) -> PipelineStateError:
         return PipelineStateError(
             f"the state of {self.place} cannot be copied: {problem}",
-            f"give that revision's folder, as it runs, and the same --checkpoint; or {_FROM_THE_BEGINNING}",
+            "name the folder of that revision as it runs, and the same --checkpoint; or "
+            f"{_FROM_THE_BEGINNING}",
         )

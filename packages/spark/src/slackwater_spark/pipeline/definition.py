@@ -166,8 +166,8 @@ def fault_of_outputs(
     """
     for output in outputs:
         if output.cloudevents and output.format in (Format.AVRO, Format.JSON_SCHEMA):
-            hint = "keep one of the two: no content type stands for values behind the id of a schema"
-            problem = f'cloudevents stands beside format = "{output.format}"'
+            hint = "remove one of the two: CloudEvents have no content type for values with a schema id"
+            problem = f'cloudevents cannot be combined with format = "{output.format}"'
             return OutputFault("outputs", f"view {output.view!r}: {problem}", hint)
     return _fault_of_sources(source, emit, scope, outputs, plan)
 
@@ -181,27 +181,27 @@ def _fault_of_sources(
         return None
     needs = 'format = "debezium" needs'
     if emit is not Emit.TRANSACTIONS:
-        hint = 'write emit = "transactions": each event then belongs to a transaction of the database'
+        hint = 'set emit = "transactions": each event then belongs to a transaction of the database'
         return OutputFault("emit", f"{needs} every transaction", hint)
     if scope is not Scope.STRICT:
-        hint = 'write scope = "strict": BEGIN and END tell of a transaction as a whole'
+        hint = 'set scope = "strict": BEGIN and END describe whole transactions'
         return OutputFault("scope", f"{needs} whole transactions", hint)
     for _, output in tables:
         if not SOURCE_TOPIC.fullmatch(output.name):
-            hint = "the schema and the table have letters, digits and '_', at most 63 each"
+            hint = "schema and table may contain letters, digits and '_', at most 63 each"
             problem = f"{output.name!r}: expected prefix.schema.table, as Debezium names topics"
             return OutputFault("outputs", problem, hint)
         if output.key_format is not KeyFormat.JSON:
-            hint = "leave it out: other pipelines read such a topic as a connector's"
-            problem = f"key_format {str(output.key_format)!r} stands beside format 'debezium'"
+            hint = "remove it: other pipelines read such a topic like that of a connector"
+            problem = f"key_format {str(output.key_format)!r} cannot be combined with format 'debezium'"
             return OutputFault("outputs", f"view {output.view!r}: {problem}", hint)
     prefixes = sorted({output.prefix for _, output in tables})
     if len(prefixes) > 1:
-        problem = f"topics of one pipeline begin with {' and with '.join(map(repr, prefixes))}"
+        problem = f"the topics have different prefixes: {' and '.join(map(repr, prefixes))}"
         return OutputFault("outputs", problem, "a source has one prefix: <prefix>.<schema>.<table>")
     if prefixes[0] == source:
         problem = f"{prefixes[0]!r} is the prefix of the source that is read"
-        hint = 'an output that is a source has its own: write topic = "<prefix>.<schema>.<table>"'
+        hint = 'an output that is a source needs its own prefix: set topic = "<prefix>.<schema>.<table>"'
         return OutputFault("source", problem, hint)
     return next((fault for view, _ in tables if (fault := _fault_of_key(view)) is not None), None)
 
@@ -210,8 +210,8 @@ def _fault_of_key(view: PublishedView) -> OutputFault | None:
     missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
     if view.key and not missing:
         return None
-    what = f"its key has the column {missing[0]!r}, which it does not select" if missing else "it has no key"
-    hint = "a table of a source has a primary key: select all columns of the key"
+    what = f"its key has column {missing[0]!r}, which it does not select" if missing else "it has no key"
+    hint = "a table of a source needs a primary key: select all columns of the key"
     return OutputFault("outputs", f"view {view.name!r}: {what}", hint)
 
 

@@ -66,11 +66,11 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     try:
         known = admin.list_topics(timeout=ANSWER.total_seconds())
     except KafkaException as error:
-        text = (
-            f"{settings.servers.kafka.bootstrap} does not answer within {ANSWER.seconds} s: {_words(error)}"
+        text = f"{settings.servers.kafka.bootstrap} did not answer within {ANSWER.seconds} s: {_words(error)}"
+        yield Finding(
+            "brokers", Verdict.PROBLEM, text, "check the address, the security settings and the network"
         )
-        yield Finding("brokers", Verdict.PROBLEM, text, "check address, security settings and network")
-        yield Finding("the rest", Verdict.PROBLEM, "not examined: source, tables, outputs, name, rights")
+        yield Finding("the rest", Verdict.PROBLEM, "not checked: source, tables, outputs, name, rights")
         return
     count = len(known.brokers)
     answers = "1 broker answers" if count == 1 else f"{count} brokers answer"
@@ -94,10 +94,10 @@ def _checkpoint(
     folder = checkpoint.local_folder
     if folder is not None and not os.access(_nearest(folder), os.W_OK):
         text = f"{folder} cannot be written"
-        return Finding("checkpoint", Verdict.PROBLEM, text, "let the user of the run write there")
+        return Finding("checkpoint", Verdict.PROBLEM, text, "permit the user of the run to write there")
     beginning = "starts at the beginning of the topics"
     if settings.copy_state_of is not None:
-        beginning = "begins with a copied state"
+        beginning = "starts with a copied state"
     what = "fits the pipeline" if identity else f"is new: the run {beginning}"
     return Finding("checkpoint", Verdict.OK, f"{checkpoint.address} {what}")
 
@@ -107,11 +107,11 @@ def _copied_state(
 ) -> Iterator[Finding]:
     with _found("copied state") as found:
         if history(checkpoint.store):
-            text = "not looked at, since the checkpoint has a state"
+            text = "not checked, because the checkpoint has a state"
         else:
             earlier = EarlierRevision(load_pipeline(folder), definition, settings)
             at = format_position(earlier.check().lsn)
-            text = f"that of {earlier.place} has all rows that the pipeline needs; it is at {at}"
+            text = f"the state of {earlier.place} has all rows that the pipeline needs, up to {at}"
         found.append(Finding("copied state", Verdict.OK, text))
     yield from found
 
@@ -123,15 +123,15 @@ def _nearest(folder: Path) -> Path:
 
 def _redis(redis: RedisSettings | None, source: str) -> Iterator[Finding]:
     if redis is None:
-        yield Finding("redis", Verdict.OK, "not given: cuts are read from the cut log in Kafka")
+        yield Finding("redis", Verdict.OK, "not configured: cuts are read from the cut log in Kafka")
         return
     with _found("redis") as found:
         store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWER)
         with closing(store):
             position = store.position(source)  # all that a run asks for
         if position is None:
-            text = f"it answers, and knows no cut of source {source}"
-            hint = f"is it the Redis of `slackwater sidecar --source {source}`?"
+            text = f"it answers, but has no cut of source {source}"
+            hint = f"check that it is the Redis of `slackwater sidecar --source {source}`"
             found.append(Finding("redis", Verdict.WARNING, text, hint))
         else:
             found.append(Finding("redis", Verdict.OK, "it answers"))
@@ -211,7 +211,7 @@ def _rights(definition: PipelineDefinition, settings: RunSettings) -> Iterator[F
             hint = "`slackwater acl pipeline` prints the ACLs for the user of the run"
             found.append(Finding("rights", Verdict.PROBLEM, text, hint))
         else:
-            made = f"; it makes {', '.join(given.absent)}" if given.absent else ""
+            made = f"; it creates {', '.join(given.absent)}" if given.absent else ""
             found.append(Finding("rights", Verdict.OK, f"the brokers allow what a run does{made}"))
     yield from found
 

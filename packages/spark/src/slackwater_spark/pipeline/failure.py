@@ -39,8 +39,8 @@ def root_cause(text: str) -> tuple[str, str]:
     if _WORKER_ENDED in text:
         return (
             "PythonProcessEndedError",
-            "a Python process that computes batches ended each time that Spark tried: killed, or out of "
-            "memory? Nothing is lost: start the pipeline again",
+            "a Python process that computes batches ended at each of Spark's attempts; perhaps it was "
+            "killed, or ran out of memory. Nothing is lost: start the pipeline again",
         )
     causes = [cause for line in lines if (cause := _JAVA_CAUSE.match(line)) is not None]
     if causes:

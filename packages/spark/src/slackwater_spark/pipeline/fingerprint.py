@@ -106,7 +106,7 @@ class PipelineFingerprint:
         changes = [change for change in fields if change[1] != change[2]]
         changes += self._view_changes(before["views"])
         if not changes and before["stages"] != self.stages:
-            changes.append(("the stages", "", "are planned otherwise by this version"))
+            changes.append(("the stages", "", "are planned differently by this version"))
         return tuple(changes)
 
     def _fields(self) -> dict[str, str]:

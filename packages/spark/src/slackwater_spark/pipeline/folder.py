@@ -113,7 +113,9 @@ def _catalog(folder: Path) -> Catalog:
 def _views(folder: Path) -> tuple[tuple[str, str], ...]:
     paths = sorted((folder / "views").glob("*.sql"))
     if not paths:
-        raise PipelineConfigError(f"{folder / 'views'}: no view", "expected files views/<name>.sql")
+        raise PipelineConfigError(
+            f"{folder / 'views'}: there are no views", "expected files views/<name>.sql"
+        )
     return tuple((str(path), path.read_text(encoding="utf-8")) for path in paths)
 
 
@@ -127,11 +129,11 @@ def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[
     single = toml.table("output")
     several = toml.table("outputs")
     if single.values and several.values:
-        raise toml.error("output", "stands beside [outputs.<view>]", "keep one of the two")
+        raise toml.error("output", "cannot be combined with [outputs.<view>]", "remove one of the two")
     if len(views) > 1 and single.values:
         names = ", ".join(views)
-        hint = f"with several views ({names}) write [outputs.{views[0]}]"
-        raise toml.error("output", "does not say which view it is of", hint)
+        hint = f"there are several views ({names}): write [outputs.{views[0]}]"
+        raise toml.error("output", "does not name its view", hint)
     if several.values or len(views) > 1:
         outputs = _outputs(several, views, pipeline, revision)
     else:
@@ -153,9 +155,10 @@ def _outputs(
             published.append(_output(table, view, pipeline, revision))
         elif len(table.values) > 1:
             key = next(key for key in _OUTPUT_KEYS if key in table.values)
-            raise table.error(key, "stands beside publish = false", "a view that is not published has none")
+            hint = "a view that is not published has no output"
+            raise table.error(key, "cannot be combined with publish = false", hint)
     if not published:
-        raise several.error(views[0], "no view is published", "a pipeline publishes at least one")
+        raise several.error(views[0], "no view is published", "a pipeline must publish at least one")
     return tuple(published)
 
 
@@ -176,7 +179,7 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         name = f"{revision_name(pipeline, revision).replace('.', '_')}.{_SOURCE_SCHEMA}.{view}"
     topic = table.topic_name("topic", name)
     if form is Format.DEBEZIUM and not SOURCE_TOPIC.fullmatch(topic):
-        hint = "the schema and the table have letters, digits and '_', at most 63 each"
+        hint = "schema and table may contain letters, digits and '_', at most 63 each"
         raise table.error("topic", f"{topic!r}: expected prefix.schema.table, as Debezium names topics", hint)
     return ViewOutput(
         view,
@@ -198,7 +201,7 @@ def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
             "table", f"{name!r}: expected schema.name, of letters, digits and '_', at most 63 each"
         )
     if found[1] == _RESERVED_SCHEMA:
-        raise table.error("table", f"{name!r}: in schema {_RESERVED_SCHEMA!r} are the ledgers")
+        raise table.error("table", f"{name!r}: schema {_RESERVED_SCHEMA!r} is reserved for the ledgers")
     if history and len(found[2]) > _LONGEST_NAME - len(_HISTORY_SUFFIX):
         raise table.error(
             "table", f"{name!r} is too long for the table of its versions, {name}{_HISTORY_SUFFIX}"
@@ -227,18 +230,18 @@ def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> Non
             if writer != output.view:
                 what = "topic" if output.kind is SinkKind.KAFKA else "table"
                 views = f"{writer} and {output.view}"
-                raise toml.error("outputs", f"{views} both write {what} {place!r}", "each view has its own")
+                raise toml.error("outputs", f"{views} both write {what} {place!r}", "give each view its own")
     for output in outputs:
         for place in _shared_places(output):
             if (output.kind, place) in taken:
-                what = f"{taken[output.kind, place]} writes topic {place!r}, which tells of the transactions"
+                what = f"{taken[output.kind, place]} writes topic {place!r}, which describes the transactions"
                 raise toml.error("outputs", f"{what} of {output.view}", "use another name")
 
 
 def _check_history(toml: TomlTable, emit: Emit, outputs: Sequence[ViewOutput]) -> None:
     for output in outputs:
         if output.history and emit is not Emit.TRANSACTIONS:
-            hint = 'write emit = "transactions", which publishes the state after each transaction'
+            hint = 'set emit = "transactions", which publishes the state after each transaction'
             raise toml.error("emit", f"history of view {output.view!r} needs every transaction", hint)
 
 

@@ -117,7 +117,7 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
             if code is not None:
                 raise spark_does_not_start(f"Java ended before it answered ({explain_exit(code)})")
             if is_in_vain.is_set():
-                raise spark_does_not_start("nobody waits for it any more")
+                raise spark_does_not_start("the run was stopped in the meantime")
             now = clock.monotonic()
             if now - started > _LONGEST_START.total_seconds():
                 raise spark_does_not_start(f"Java did not answer within {now - started:.0f} s and was ended")

@@ -145,7 +145,7 @@ class LeaseHolder:
             self._is_away = False
         except PipelineLogUnavailableError as error:
             if not self._is_away:
-                _log.warning("pipeline %s: leases of readers are not known: %s", self._pipeline, error)
+                _log.warning("pipeline %s: the leases of readers cannot be read: %s", self._pipeline, error)
             self._is_away = True
 
     def _follow(self) -> None:
@@ -161,9 +161,9 @@ class LeaseHolder:
         if self._refusal:
             return self._refusal
         if lease.source != self._source:
-            return f"it reads source {self._source}, and the lease is of a commit of {lease.source}"
+            return f"it reads source {self._source}, but the lease is for a commit of {lease.source}"
         if from_epoch_ms(lease.expires_ms) > self._clock.now() + self._longest:
-            return f"it holds states for {self._longest.total_seconds():.0f} s at most (run.longest_lease)"
+            return f"it holds states for at most {self._longest.total_seconds():.0f} s (run.longest_lease)"
         return ""
 
     def _tell(self, leases: Iterable[Lease]) -> Mapping[CommitPosition, str]:

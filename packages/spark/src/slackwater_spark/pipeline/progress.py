@@ -290,12 +290,12 @@ def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
     if runs:
         hint = (
             "give this pipeline another name in pipeline.toml; or stop that run, and if it was killed, wait "
-            f"until it has been silent for {HELD_FOR / timedelta(seconds=1):.0f} s. With its checkpoint this "
-            "run would go on for it"
+            f"until it has been silent for {HELD_FOR / timedelta(seconds=1):.0f} s. With the checkpoint of "
+            "that run, this run would continue its work"
         )
     else:
         hint = (
-            "give this pipeline another name in pipeline.toml; if that one is gone for good: "
+            "give this pipeline another name in pipeline.toml; if the other pipeline is no longer needed: "
             f"`slackwater pipeline delete {by.pipeline}`"
         )
     return PipelineStateError(problem, hint)

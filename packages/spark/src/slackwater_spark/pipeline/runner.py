@@ -202,7 +202,9 @@ class PipelineRun:
             self._settings,
             pipeline=self._definition.name,
             source=self._definition.source,
-            refusal="" if is_of_one_commit else 'it has scope "aggregate": no commit shows all its documents',
+            refusal=""
+            if is_of_one_commit
+            else 'with scope "aggregate", its documents are not as of one commit',
             sink=self._sink,
             clock=self._clock,
         )
@@ -224,7 +226,7 @@ class PipelineRun:
         for table, others in missing.items():
             text, hint = missing_table(topics.data(table), others)
             if self._settings.allow_missing_tables:
-                _log.warning("table %s counts as empty: %s. %s", table, text, hint)
+                _log.warning("table %s is treated as empty: %s. %s", table, text, hint)
             else:
                 more = f" (and for {len(missing) - 1} more)" if len(missing) > 1 else ""
                 raise PipelineConfigError(f"table {table}: {text}{more}", hint)
@@ -294,8 +296,8 @@ class PipelineRun:
             raise PipelineStateError(
                 f"the newest batch of pipeline {self._definition.name!r} was published by an earlier "
                 "version, which kept its state in another form",
-                f"write `revision = {self._definition.revision + 1}` into pipeline.toml: the pipeline then "
-                "builds its views from the beginning of the source's topics, into output topics of its own",
+                f"set `revision = {self._definition.revision + 1}` in pipeline.toml: the pipeline then "
+                "builds its views from the beginning of the source's topics, into its own output topics",
             )
         keeper.open("" if progress is None else progress.state)
         return keeper
@@ -391,11 +393,11 @@ def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
         others: Topics that its partitions may have.
     """
     hint = (
-        "a table without rows has none, since the connector makes the topic with the first row: then allow "
-        "it with --allow-missing-tables. Else look at the connector's table.include.list and its "
+        "the connector creates the topic with the table's first row; if the table is still empty, allow "
+        "this with --allow-missing-tables. Otherwise check the connector's table.include.list and its "
         "publication; a partitioned table needs publish_via_partition_root"
     )
-    partitions = f". Are these its partitions: {', '.join(others)}?" if others else ""
+    partitions = f". These topics may belong to its partitions: {', '.join(others)}" if others else ""
     return f"there is no topic {topic}", hint + partitions
 
 

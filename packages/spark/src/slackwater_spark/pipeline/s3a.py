@@ -35,9 +35,9 @@ def s3_address(address: str, conf: Mapping[str, str]) -> str:
 
     if find("session.token"):
         raise PipelineConfigError(
-            f"checkpoint {address}: fs.s3a.session.token is set, which an address cannot carry",
-            "give drivers and executors AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in "
-            "their environment, and leave fs.s3a.access.key, .secret.key and .session.token out",
+            f"checkpoint {address}: fs.s3a.session.token is set, but cannot be part of an address",
+            "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment of "
+            "drivers and executors, and remove fs.s3a.access.key, .secret.key and .session.token",
         )
     access, secret = find("access.key"), find("secret.key")
     scheme, _, server = find("endpoint").rpartition("://")

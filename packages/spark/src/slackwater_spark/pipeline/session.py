@@ -94,11 +94,11 @@ def with_spark_log(settings: RunSettings, revision: int) -> RunSettings:
 
 def _stop(context: SparkContext) -> None:
     if (ended := explain_jvm_end()) is not None:
-        _log.warning("%s before Spark was stopped", ended)
+        _log.warning("%s before the run stopped Spark", ended)
     try:
         context.stop()
     except (Py4JError, OSError) as error:
-        _log.warning("Spark could not be stopped in order: %s", error)
+        _log.warning("Spark could not be stopped properly: %s", error)
 
 
 @contextmanager

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 _DELTA_PLACE: Final = (
-    "Delta tables, and no place was given for them",
+    "Delta tables, but no location is configured for them",
     "set delta.location (SLACKWATER_DELTA_LOCATION); `slackwater config` shows it",
 )
 _ICEBERG_PLACE: Final = (
-    "Iceberg tables, and no catalogue was given for them",
+    "Iceberg tables, but no catalogue is configured for them",
     "set iceberg.catalog (SLACKWATER_ICEBERG_CATALOG); `slackwater config` shows it",
 )
 """Problem and hint."""
@@ -85,8 +85,8 @@ def sink_kind(definition: PipelineDefinition) -> SinkKind:
     """
     kinds = sorted({output.kind for output in definition.outputs})
     if len(kinds) > 1:
-        problem = f"pipeline {definition.name!r} has outputs of the kinds {' and '.join(kinds)}"
-        hint = "a batch becomes visible in all outputs at once: make two pipelines of it"
+        problem = f"pipeline {definition.name!r} has outputs of different kinds: {' and '.join(kinds)}"
+        hint = "a batch has to become visible in all outputs at once: split the pipeline into two"
         raise PipelineConfigError(problem, hint)
     return kinds[0]
 
@@ -163,7 +163,7 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     from slackwater_spark.sink import postgres
 
     if settings.servers.postgres is None:
-        problem = f"pipeline {definition.name!r} publishes to PostgreSQL, and no database was given"
+        problem = f"pipeline {definition.name!r} publishes to PostgreSQL, but no database is configured"
         hint = "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it"
         raise PipelineConfigError(problem, hint)
     outputs = []

@@ -61,7 +61,9 @@ class _Required:
 
 _REQUIRED: Final = {
     "spark.python.unix.domain.socket.enabled": _Required(
-        "true", "rows travel over unix sockets: no port that other accounts of a machine can reach"
+        "true",
+        "rows are exchanged over Unix sockets, and not over a port that other accounts of the machine can "
+        "reach",
     ),
     "spark.python.daemon.module": _Required(
         "slackwater_spark.worker_daemon",
@@ -70,13 +72,13 @@ _REQUIRED: Final = {
     "spark.python.worker.reuse": _Required("true", "a worker keeps indexes and statements from task to task"),
     "spark.dynamicAllocation.enabled": _Required(
         "false",
-        "an executor that has nothing to do would be given back, and its indexes with it, while the next "
-        "large batch waits until others have started and built them again",
+        "an idle executor would be released together with its indexes, and the next large batch would wait "
+        "until other executors have started and built the indexes again",
     ),
     "spark.speculation": _Required(
         "false",
-        "a second attempt of a task would exchange the index that the first one is working on, so that both "
-        "take longer",
+        "a second attempt of a task would replace the index that the first one is using, so that both take "
+        "longer",
     ),
 }
 
@@ -114,7 +116,7 @@ def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
         return {}
     except (OSError, ValueError) as error:
         raise PipelineConfigError(
-            f"{path} cannot be read: {error}", "Spark reads it, so it has to be put right"
+            f"{path} cannot be read: {error}", "Spark reads this file: correct it"
         ) from error
 
 
@@ -184,9 +186,9 @@ def _required(conf: Mapping[str, str]) -> dict[str, str]:
         found = conf.get(name, required.value)
         if found.strip().lower() != required.value:
             raise PipelineConfigError(
-                f"{name} is {found!r}, a pipeline needs {required.value!r}: {required.reason}",
-                f'write "{name}" = "{required.value}" into [run.spark_conf] of slackwater.toml, or give '
-                f"spark-submit --conf {name}={required.value}; docs/spark.md says more",
+                f"{name} is {found!r}, but a pipeline needs {required.value!r}: {required.reason}",
+                f'set "{name}" = "{required.value}" in [run.spark_conf] of slackwater.toml, or pass '
+                f"--conf {name}={required.value} to spark-submit (docs/spark.md)",
             )
     return REQUIRED_CONF
 

@@ -144,5 +144,5 @@ def _is_private(folder: Path) -> bool:
         return False
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
         return True
-    _log.warning("%s is not used: it must be a folder that only this account can open", folder)
+    _log.warning("%s is not used, because it is not a folder that only this account can open", folder)
     return False

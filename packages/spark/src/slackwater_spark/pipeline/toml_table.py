@@ -81,7 +81,9 @@ class TomlTable:
         """Returns a text that Kafka takes in a topic's name."""
         name = self.text(key, default)
         if not _TOPIC_NAME.fullmatch(name):
-            raise self.error(key, f"{name!r} names Kafka topics: expected letters, digits, '.', '_' and '-'")
+            raise self.error(
+                key, f"{name!r} is part of Kafka topic names: expected letters, digits, '.', '_' and '-'"
+            )
         return name
 
     def error(self, key: str, problem: str, hint: str = "") -> PipelineConfigError:
@@ -102,7 +104,9 @@ def read_definition(folder: Path) -> TomlTable:
     try:
         return TomlTable(str(path), "", tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise PipelineConfigError(f"{path}: no such file", "a pipeline is a folder with it") from None
+        raise PipelineConfigError(
+            f"{path}: no such file", "a pipeline is a folder that contains this file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PipelineConfigError(f"{path}: not readable as TOML: {error}") from error
 

@@ -20,7 +20,7 @@ from slackwater_spark.errors import PipelineStateError
 NOTHING_VISIBLE = -1
 """The batch of a progress record that only says which run may write."""
 
-_OUTPUT = "the pipeline's outputs with their commits and progress"
+_OUTPUT = "the pipeline's outputs with their commit and progress topics"
 
 
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
@@ -40,8 +40,8 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
         raise PipelineStateError(
             f"the name {pipeline!r} is taken: {kept_in} was written by query {progress.query_id}, the given "
             f"checkpoint {mine}",
-            "use the checkpoint of that query to go on, or another pipeline name for a second pipeline; to "
-            f"start over, delete {_OUTPUT}",
+            "use the checkpoint of that query to continue, or another pipeline name for a second pipeline; "
+            f"to start over, delete {_OUTPUT}",
         )
 
 
@@ -91,12 +91,12 @@ def is_covered(pipeline: str, batch: DocumentBatch, progress: ProgressRecord | N
     if progress is None:
         if batch_id == 0:
             return False
-        raise _mismatch(pipeline, batch_id, header, progress, "its progress has lost its records")
+        raise _mismatch(pipeline, batch_id, header, progress, "its progress records are gone")
     if (batch_id, batch.state) == (progress.batch_id, progress.state):
         return True
     continues = (header.timeline, header.from_lsn) == (progress.timeline, progress.commit_lsn)
     if batch_id != progress.batch_id + 1 or not continues:
-        reason = "the batch does not continue it"
+        reason = "the batch does not follow it"
         raise _mismatch(pipeline, batch_id, header, progress, reason)
     return False
 
@@ -238,8 +238,8 @@ def _mismatch(
         at = format_position(progress.commit_lsn)
         held = f"batch {progress.batch_id} at {at} of timeline {progress.timeline}"
     return PipelineStateError(
-        f"pipeline {pipeline!r}: the run goes on with batch {batch_id} {span} of timeline "
-        f"{header.timeline}, but the output holds {held}: {reason}",
+        f"pipeline {pipeline!r}: the run continues with batch {batch_id} {span} of timeline "
+        f"{header.timeline}, but the output contains {held}: {reason}",
         "writing it would repeat or lose records: use the newest checkpoint of this pipeline, or start over: "
         f"delete the checkpoint and {_OUTPUT}",
     )

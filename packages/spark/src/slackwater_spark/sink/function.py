@@ -166,7 +166,7 @@ class FunctionSink:
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
         """See :meth:`Sink.hold`: nothing of it is kept for anybody to read."""
-        return dict.fromkeys(commits, "its documents go to a function, and are not kept for readers")
+        return dict.fromkeys(commits, "its documents are passed to a function, and are not kept for readers")
 
     def close(self) -> None:
         """Lets go of the checkpoint. Idempotent, never raises."""

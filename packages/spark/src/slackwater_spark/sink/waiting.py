@@ -46,7 +46,7 @@ class Waiting:
         if self._stop.wait(seconds):
             raise PipelineUnavailableError(
                 f"the run was asked to stop while it was {step}",
-                "nothing is lost or half visible: start the pipeline again when the server is back",
+                "nothing is lost or partly visible: start the pipeline again when the server is back",
             )
 
 

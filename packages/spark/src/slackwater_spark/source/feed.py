@@ -285,7 +285,9 @@ class Feed:
             return
         topic, end = cut_log_topic(self._options.source), self._log.end()
         if end == 0 and must_exist:
-            raise CutLogUnavailableError("read", topic, f"it is empty or does not exist, wanted {read_to}")
+            raise CutLogUnavailableError(
+                "read", topic, f"it is empty or does not exist, but had been read up to offset {read_to}"
+            )
         if 0 < end < read_to:
             raise CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")
 
@@ -396,10 +398,10 @@ class Feed:
         return RecordsGoneError(
             f"source {source}, timeline {self._options.timeline}: no cut in the cut log "
             f"({cut_log_topic(source)}) lists the transactions after commit LSN {after_lsn}, up to "
-            f"{up_to_lsn}: records of it were deleted, or it was made anew under a sidecar "
+            f"{up_to_lsn}: records of it were deleted, or it was recreated while a sidecar was running "
             "(docs/runbooks/cut-log.md)",
-            "it must be kept as long as the data topics; to start with what is left: a new checkpoint and "
-            'option("allow_truncated_start", "true")',
+            "the cut log must be kept as long as the data topics; to start with what is left, use a new "
+            'checkpoint and option("allow_truncated_start", "true")',
         )
 
     def _keep(self, segment: Segment, transactions: tuple[CommittedTransaction, ...]) -> None:
@@ -462,8 +464,8 @@ def _lower_floors(floor: int) -> Iterator[int]:
 
 
 _ALIKE = (
-    "In scope 'aggregate' partitions of one number go together, so all inputs must be partitioned alike by "
-    "the stage key"
+    "In scope 'aggregate' partitions with the same number belong together, so all inputs must be partitioned "
+    "in the same way by the stage key"
 )
 
 
@@ -471,15 +473,15 @@ def _unlike_partitions(counts: Mapping[str, int]) -> PipelineConfigError:
     found = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
     return PipelineConfigError(
         f"the topics have different numbers of partitions: {found}. {_ALIKE}",
-        "make the topics again with one number of partitions (topic.creation.default.partitions of the "
-        "connector) and take a new snapshot, or use scope 'strict'",
+        "recreate the topics with the same number of partitions (the connector's "
+        "topic.creation.default.partitions) and take a new snapshot, or use scope 'strict'",
     )
 
 
 def _changed_partitions(topic: str, before: int, now: int) -> PipelineConfigError:
     return PipelineConfigError(
-        f"topic {topic} has {now} partitions, it had {before}. {_ALIKE}, for the whole life of a checkpoint: "
-        "with another number, keys move from group to group",
-        "start with a new checkpoint and a new output after a new snapshot, all topics with the same number "
-        "of partitions, or use scope 'strict', which takes new partitions as they come",
+        f"topic {topic} has {now} partitions, but had {before}. {_ALIKE}, for the whole life of a "
+        "checkpoint: with another number, keys move from group to group",
+        "start with a new checkpoint and a new output after a new snapshot, with the same number of "
+        "partitions in all topics, or use scope 'strict', which supports added partitions",
     )

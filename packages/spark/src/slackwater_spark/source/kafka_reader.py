@@ -66,7 +66,7 @@ def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
     try:
         return retry.call(lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics))
     except KafkaException as error:
-        problem = f"Kafka at {kafka.bootstrap} does not list its topics: {error}"
+        problem = f"the topics of Kafka at {kafka.bootstrap} could not be listed: {error}"
         raise PipelineUnavailableError(problem, "start the pipeline again when the broker is back") from error
 
 
@@ -125,7 +125,7 @@ class SpanReader:
             silence = time.monotonic() - self._progress_at
             if silence > self._timeout and self._open:
                 why = "" if self._waiting is None else f" ({self._waiting.outcome})"
-                self._fail(next(iter(self._open)), f"nothing came for {self._timeout:g} s{why}")
+                self._fail(next(iter(self._open)), f"no records arrived for {self._timeout:g} s{why}")
             if silence > _SUSPICIOUS_SECONDS and not self._is_checked:
                 self._is_checked = True
                 self._check_that_partitions_exist()
@@ -258,7 +258,7 @@ class SpanReader:
 
     def _fail(self, key: tuple[str, int], reason: str) -> NoReturn:
         raise PipelineUnavailableError(
-            f"topic {key[0]}, partition {key[1]}: stuck at offset {self._position[key]}, wanted up to "
+            f"topic {key[0]}, partition {key[1]}: reading stopped at offset {self._position[key]} instead of "
             f"{self._open[key].to_offset}: {reason}",
             "check that the brokers are up and that no unfinished Kafka transaction holds back "
             "read_committed readers, then start the query again",
@@ -273,13 +273,13 @@ def _records_gone(topic: str, partition: int, wanted: int, earliest: int, end: i
     where = f"topic {topic}, partition {partition}"
     if wanted > end:
         return RecordsGoneError(
-            f"{where} ends at offset {end}, but a cut says that there are records at {wanted}: the topic was "
-            "deleted and made again",
-            "source, cut log and checkpoints have to start anew",
+            f"{where} ends at offset {end}, but according to a cut it has records at {wanted}: the topic was "
+            "deleted and recreated",
+            "start over with the source, the cut log and the checkpoints",
         )
     return RecordsGoneError(
-        f"{where}: offset {wanted} is wanted, the topic starts at {earliest}: {earliest - wanted} offsets "
-        "are gone (retention, or deleted by hand)",
+        f"{where}: offset {wanted} is needed, but the topic starts at {earliest}: {earliest - wanted} "
+        "offsets are gone (by retention, or deleted by hand)",
         "start again with a new checkpoint, after a new snapshot of the database or with "
         'option("allow_truncated_start", "true")',
     )
@@ -287,7 +287,7 @@ def _records_gone(topic: str, partition: int, wanted: int, earliest: int, end: i
 
 def _no_partition(topic: str, partition: int, wanted: int) -> PipelineStateError:
     return PipelineStateError(
-        f"topic {topic} has no partition {partition}, or does not exist, but a cut says that it has records "
-        f"(offset {wanted} is wanted)",
-        "was the topic deleted, or is this another Kafka than the sidecar's?",
+        f"topic {topic} has no partition {partition}, or does not exist, but according to a cut it has "
+        f"records (offset {wanted} is needed)",
+        "check that the topic was not deleted, and that the sidecar uses the same Kafka",
     )

@@ -100,7 +100,7 @@ class LogWatch:
             found: Whether anything stood where Redis said that there is news.
         """
         if self._is_promised and not found:
-            self._leave_store_alone("it names a cut that the cut log does not have")
+            self._leave_store_alone("it names a cut that the cut log does not contain")
         self._is_promised = False
         interval = _INTERVAL_SECONDS if self._usable_store() else _INTERVAL_SECONDS_WITHOUT_STORE
         self._look_at = self._monotonic() + interval
@@ -121,7 +121,9 @@ class LogWatch:
 
     def _leave_store_alone(self, reason: str) -> None:
         if not self._is_warned:
-            logger.warning("the cut log is asked, not Redis: %s", reason, extra={"source": self._source})
+            logger.warning(
+                "reading cuts from the cut log instead of Redis: %s", reason, extra={"source": self._source}
+            )
         self._is_warned = True
         self._rest()
 

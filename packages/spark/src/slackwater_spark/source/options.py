@@ -158,9 +158,9 @@ def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
     try:
         topics = orjson.loads(options[name])
     except ValueError as error:
-        raise _unusable_option(name, f"is no JSON: {error}", _EXAMPLES[name]) from None
+        raise _unusable_option(name, f"is not JSON: {error}", _EXAMPLES[name]) from None
     if not isinstance(topics, dict) or not all(isinstance(t, str) and t for t in topics.values()):
-        raise _unusable_option(name, "is no JSON object of topics by table", _EXAMPLES[name])
+        raise _unusable_option(name, "is not a JSON object that maps tables to topics", _EXAMPLES[name])
     return topics
 
 
@@ -220,7 +220,7 @@ def _redis_url(options: Mapping[str, str], name: str) -> str:
     url = _text(options, name)
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss", "unix"):
-        raise _unusable_option(name, "has another form than redis://host:port/db", _EXAMPLES[name])
+        raise _unusable_option(name, "does not have the form redis://host:port/db", _EXAMPLES[name])
     if parts.password:
         raise _unusable_option(name, "holds a password, which Spark would log", "use option 'redis.password'")
     return url

@@ -150,7 +150,7 @@ class Position:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _unusable_offset(f"{type(error).__name__}: {error}", data) from error
         if position.scope is not scope:
-            problem = f"it is of scope {position.scope.value!r}, the query has scope {scope.value!r}"
+            problem = f"it belongs to scope {position.scope.value!r}, but the query has scope {scope.value!r}"
             raise _unusable_offset(problem, data)
         if (position.source, position.timeline) != (source, timeline):
             problem = f"the query reads source {source!r}, timeline {timeline}"
@@ -162,7 +162,7 @@ def _unusable_offset(problem: str, offset: object) -> PipelineStateError:
     """Says why an offset, most likely out of a checkpoint, does not fit this query or this version."""
     return PipelineStateError(
         f"the offset {json.dumps(offset)} cannot be used: {problem}",
-        "is this the checkpoint of another query, or of a newer version?",
+        "check that the checkpoint belongs to this query, and was not written by a newer version",
     )
 
 

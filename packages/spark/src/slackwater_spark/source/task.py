@@ -104,7 +104,7 @@ def translate_registry_errors(to_json: "ToJson") -> "ToJson":
         try:
             return to_json(data)
         except RegistryError as error:
-            hint = "the query stops here and loses nothing: it goes on from this batch"
+            hint = "nothing is lost: the query continues with this batch when it is started again"
             raise PipelineUnavailableError(str(error), hint) from error
 
     return checked

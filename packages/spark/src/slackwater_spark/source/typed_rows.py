@@ -320,7 +320,7 @@ def converter(column_type: ColumnType) -> Convert | None:
 def value_out_of_range(table: str, column: Column, value: str, holder: str) -> PipelineInputError:
     """Says that a type of Spark's or Python's, the holder, has no place for a column's value."""
     return PipelineInputError(
-        f"column {column.name} ({column.type}) of {table} holds {value}, which {holder} cannot hold",
+        f"column {column.name} ({column.type}) of {table} contains {value}, which {holder} cannot represent",
         f"read the column as text (as_text=[{column.name!r}]), or correct the row",
     )
 

@@ -79,7 +79,7 @@ def read_cases(path: Path) -> list[ViewCase]:
     Raises:
         PipelineInputError: it is not a file of tests; with the line.
     """
-    found = read_placed(path).mapping("a test, with its name,")
+    found = read_placed(path).mapping("a test with its name")
     return [ViewCase(name, transactions) for name, transactions in found.items()]
 
 
@@ -114,7 +114,7 @@ def _truncate(test: ViewTest, part: Placed) -> None:
 def _sql(test: ViewTest, part: Placed) -> None:
     text = part.value
     if not isinstance(text, str):
-        raise part.error("SQL is expected here, as text")
+        raise part.error("expected SQL as text")
     if text.endswith(".sql") and "\n" not in text:
         path = part.file.parent / text
         try:

@@ -65,7 +65,9 @@ def _check_columns(view: PublishedView, expected: Sequence[PlainDocument]) -> No
     names = [column.name for column in view.outputs]
     for each in expected:
         if not isinstance(each, Mapping):
-            raise PipelineInputError(f"a document of view {view.name} is a mapping of columns, not {each!r}")
+            raise PipelineInputError(
+                f"a document of view {view.name} must be a mapping of columns to values, not {each!r}"
+            )
         for name in each:
             if name not in names:
                 meant = similar(name, names)

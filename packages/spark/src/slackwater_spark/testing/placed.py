@@ -47,7 +47,7 @@ class Placed:
             PipelineInputError: it is none.
         """
         if not isinstance(self.value, dict):
-            raise self.error(f"{what} is expected here, as a mapping")
+            raise self.error(f"expected {what}, as a mapping")
         return self.value
 
     def list(self, what: str) -> "list[Placed]":
@@ -57,7 +57,7 @@ class Placed:
             PipelineInputError: it is none.
         """
         if not isinstance(self.value, list):
-            raise self.error(f"{what} are expected here, as a list")
+            raise self.error(f"expected {what}, as a list")
         return self.value
 
     @property
@@ -95,10 +95,10 @@ def _placed(node: yaml.Node, path: Path, line: int = 0) -> Placed:
             found: dict[str, Placed] = {}
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise PipelineInputError(f"{path}:{line}: a name is expected before the colon")
+                    raise PipelineInputError(f"{path}:{line}: expected a name before the colon")
                 if key.value in found:
                     place = f"{path}:{key.start_mark.line + 1}"
-                    raise PipelineInputError(f"{place}: {key.value} stands here twice")
+                    raise PipelineInputError(f"{place}: {key.value} occurs twice")
                 found[key.value] = _placed(value, path, key.start_mark.line + 1)
             return Placed(found, path, line)
         case yaml.SequenceNode():

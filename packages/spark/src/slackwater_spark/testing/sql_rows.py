@@ -30,7 +30,7 @@ def run_sql(text: str, tables: Sequence[TableRows]) -> Iterator[Step]:
     try:
         statements = duckdb.extract_statements(text)
     except duckdb.Error as error:
-        raise PipelineInputError(f"the SQL cannot be read: {_first_line(error)}") from None
+        raise PipelineInputError(f"the SQL cannot be parsed: {_first_line(error)}") from None
     if not statements:
         return
     with open_connection() as connection:

@@ -54,11 +54,11 @@ class TableRows:
         for column in self.columns:
             if wire[column.name] is None and not column.nullable and column.name in self._needed:
                 problem = f"column {column.name} of {self._name} is NOT NULL and has no value"
-                raise PipelineInputError(problem, f"a row has {', '.join(map(_declared, self._wanted()))}")
+                raise PipelineInputError(problem, f"a row needs {', '.join(map(_declared, self._wanted()))}")
         key = self._new_key(wire)
         if key in self._rows:
             hint = "change it with an update, or delete it first"
-            raise PipelineInputError(f"{self._name} has a row of {self._shown_key(wire)} already", hint)
+            raise PipelineInputError(f"{self._name} already has a row with {self._shown_key(wire)}", hint)
         self._rows[key] = wire
         return [("c", None, _json(wire))]
 
@@ -79,7 +79,7 @@ class TableRows:
             changed = {**old, **new}
             moved = self._key(changed) if self.table.primary_key else key
             if moved != key and moved in self._rows:
-                raise PipelineInputError(f"{self._name} has a row of {self._shown_key(changed)} already")
+                raise PipelineInputError(f"{self._name} already has a row with {self._shown_key(changed)}")
             events += self._replaced(key, old, moved, changed)
         return events
 
@@ -111,7 +111,7 @@ class TableRows:
             wire = {column.name: given.get(column.name) for column in self.columns}
             key = self._new_key(wire) if self.table.primary_key else self._same(wire, new)
             if key in new:
-                raise PipelineInputError(f"{self._name} has two rows of {self._shown_key(wire)}")
+                raise PipelineInputError(f"{self._name} has two rows with {self._shown_key(wire)}")
             new[key] = wire
         gone = [(key, row) for key, row in self._rows.items() if key not in new]
         if gone:
@@ -147,7 +147,7 @@ class TableRows:
             missing = [name for name in self.table.primary_key if where.get(name) is None]
             if missing or not self.table.primary_key:
                 names = ", ".join(self.table.primary_key) or "no primary key"
-                problem = f"the row to {what} in {self._name} is not named: its primary key is {names}"
+                problem = f"it is not clear which row of {self._name} to {what}: its primary key is {names}"
                 raise PipelineInputError(problem, "give the primary key, or say which rows with where=")
             key = self._key(where)
             found = [(key, self._rows[key])] if key in self._rows else []
@@ -179,7 +179,9 @@ class TableRows:
 
     def _wire(self, row: PlainRow) -> WireRow:
         if not isinstance(row, Mapping):
-            raise PipelineInputError(f"a row of {self._name} is no mapping of columns to values: {row!r}")
+            raise PipelineInputError(
+                f"a row of {self._name} must be a mapping of columns to values, not {row!r}"
+            )
         wire: WireRow = {}
         for name, value in row.items():
             column = self._by_name.get(name)

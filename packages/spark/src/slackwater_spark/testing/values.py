@@ -203,4 +203,6 @@ def _in_unit(column_type: ColumnType, value: object, microseconds: int) -> int:
 
 def _no_value(column_type: ColumnType, value: object, reason: str = "") -> ValueError:
     shown = str(value) if isinstance(value, Decimal | date | time | UUID) else repr(value)
-    return ValueError(f"{shown} is no {column_type.name}" + (f": {reason}" if reason else ""))
+    return ValueError(
+        f"{shown} is not a value of type {column_type.name}" + (f": {reason}" if reason else "")
+    )

@@ -36,7 +36,7 @@ class ViewTest:
         self._definition = pipeline
         sql = self._definition.sql
         if sql is None:
-            raise PipelineConfigError(f"pipeline {self._definition.name!r} is not made of views in SQL")
+            raise PipelineConfigError(f"pipeline {self._definition.name!r} does not consist of SQL views")
         self._catalog: Catalog = sql.catalog
         plan = self._definition.plan
         self._views: Mapping[str, tuple[int, PublishedView]] = {
@@ -167,7 +167,7 @@ class ViewTest:
         if self._open:
             count = len(self._open)
             changes = "1 change is" if count == 1 else f"{count} changes are"
-            raise PipelineInputError(f"{changes} not committed yet", "call commit() first")
+            raise PipelineInputError(f"{changes} not yet committed", "call commit() first")
         keyed = [(_order(json.loads(key)), json.loads(d)) for key, d in self._documents[view].items()]
         return [document for _, document in sorted(keyed, key=lambda each: each[0])]
 
@@ -198,7 +198,7 @@ class ViewTest:
         if len(found) == 1:
             return self._tables[found[0].full_name]
         if found:
-            raise PipelineInputError(f"table {name} is in several schemas", "write schema.table")
+            raise PipelineInputError(f"table {name} exists in several schemas", "write schema.table")
         meant = self._catalog.similar_names(schema, table)
         declared = ", ".join(self._tables)
         hint = f"did you mean {' or '.join(meant)}?" if meant else f"declared are {declared}"

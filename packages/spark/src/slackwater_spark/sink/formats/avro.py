@@ -104,8 +104,8 @@ def _record(full_name: str, types: Iterable[tuple[str, DuckDBPyType]]) -> _AvroT
         other = names.setdefault(field, column)
         if other != column:
             raise UnfitValueError(
-                f"columns {other!r} and {column!r} are both {field!r} in Avro, whose names have letters, "
-                "digits and '_' only"
+                f"columns {other!r} and {column!r} are both named {field!r} in Avro, where names contain "
+                "only letters, digits and '_'"
             )
         of_column = _value(f"{full_name}.{field}", column_type)
         own = {} if field == column else {ORIGINAL_NAME: column}

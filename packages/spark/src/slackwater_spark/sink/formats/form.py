@@ -84,7 +84,7 @@ class OutputForm:
             except UnfitValueError as error:
                 shown = key[:_SHOWN].decode(errors="replace")
                 raise PipelineInputError(
-                    f"view {view!r}, key {shown}: a value has no form in the output: {error}",
+                    f"view {view!r}, key {shown}: a value cannot be written to the output: {error}",
                     "correct the row, or cast the column to text in the view (a new revision)",
                 ) from error
 
@@ -106,7 +106,7 @@ def plain_text(key: bytes) -> bytes:
     (raw,) = _only_value(key).values()
     value: Any = bytes(raw)
     if value == b"null":
-        raise UnfitValueError("the key is NULL, which no text stands for")
+        raise UnfitValueError("the key is NULL, which cannot be written as text")
     return json.loads(value).encode() if value.startswith(b'"') else bytes(value)
 
 
@@ -124,14 +124,14 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     of_view = f"view {view.name!r}"
     if keys is KeyFormat.STRING and len(key) != 1:
         raise PipelineConfigError(
-            f'{of_view}: key_format = "string" needs a key of one column, it has {len(key)}',
-            'write another key_format: "json" is the default',
+            f'{of_view}: key_format = "string" needs a key of one column, but it has {len(key)}',
+            'set another key_format; the default is "json"',
         )
     missing = [column.name for column in key if not column.type]
     if keys in (KeyFormat.AVRO, KeyFormat.JSON_SCHEMA) and missing:
         raise PipelineConfigError(
-            f"{of_view}: its key has the column {missing[0]!r}, which it does not select",
-            f'select it, or write another key_format than "{keys}"',
+            f"{of_view}: its key has column {missing[0]!r}, which it does not select",
+            f'select it, or set another key_format than "{keys}"',
         )
     form = OutputForm(view.name, columns, key, value, keys)
     try:

@@ -37,7 +37,7 @@ def days(text: str) -> int:
         return _INFINITE_DAYS[text]
     number, rest = _days_and_rest(text)
     if rest:
-        raise ValueError(f"no date: {text}")
+        raise ValueError(f"not a date: {text}")
     return number
 
 
@@ -78,7 +78,7 @@ def _days_and_rest(text: str) -> tuple[int, str]:
     is_before = text.endswith(_BEFORE_CHRIST)
     found = _DATE.fullmatch(text.removesuffix(_BEFORE_CHRIST))
     if found is None:
-        raise ValueError(f"no date: {text}")
+        raise ValueError(f"not a date: {text}")
     year = int(found[1])
     return _days_of(1 - year if is_before else year, int(found[2]), int(found[3])), found[4]
 

@@ -28,26 +28,26 @@ _ADVICE: Mapping[int, str] = {
         f"grant <user> Create and IdempotentWrite on the cluster, {_AGAIN}"
     ),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "raise the broker's transaction.max.timeout.ms to 15 minutes, or close batches earlier "
+        "raise the broker's transaction.max.timeout.ms to 15 minutes, or make batches smaller "
         f"(run.max_events_per_batch), {_AGAIN}"
     ),
     KafkaError.MSG_SIZE_TOO_LARGE: (
-        "raise max.message.bytes of the topic (and message.max.bytes of the pipeline's Kafka options, if it "
+        "raise max.message.bytes of the topic (and message.max.bytes in the pipeline's Kafka options, if it "
         f"is set there), {_AGAIN}"
     ),
     KafkaError.INVALID_RECORD: (
-        "the broker's log names the rule; a compacted topic, for one, takes no records without a key. "
+        "the broker's log names the rule; for example, a compacted topic accepts no records without a key. "
         f"Change the topic, {_AGAIN}"
     ),
     KafkaError.POLICY_VIOLATION: (
-        "a policy of the broker forbids it (create.topic.policy.class.name): make the topics by hand as the "
-        f"policy wants them, {_AGAIN}"
+        "a policy of the broker forbids it (create.topic.policy.class.name): create the topics by hand as "
+        f"the policy requires, {_AGAIN}"
     ),
     KafkaError.INVALID_REPLICATION_FACTOR: (
-        f"set kafka.replication_factor to what the cluster has brokers for, {_AGAIN}"
+        f"set kafka.replication_factor to at most the number of brokers, {_AGAIN}"
     ),
-    KafkaError.TOPIC_EXCEPTION: f"the topic's name is not one that Kafka takes: change it, {_AGAIN}",
-    KafkaError.INVALID_CONFIG: f"mend the topic's configuration, {_AGAIN}",
+    KafkaError.TOPIC_EXCEPTION: f"Kafka does not accept the topic's name: change it, {_AGAIN}",
+    KafkaError.INVALID_CONFIG: f"correct the topic's configuration, {_AGAIN}",
     KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions: upgrade it",
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE: (f"set another compression.type in kafka.options, {_AGAIN}"),
 }
@@ -75,8 +75,9 @@ def _user(settings: KafkaSinkSettings) -> str:
 def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
     """Says that Kafka did not do something within the attempts allowed."""
     return PipelineUnavailableError(
-        f"pipeline {pipeline!r}: Kafka did not complete {what} in {attempts} attempt(s), last: {detail}",
-        "nothing is lost or half visible; start the pipeline again when the broker is back",
+        f"pipeline {pipeline!r}: Kafka did not complete {what} in {attempts} attempt(s), most recently: "
+        f"{detail}",
+        "nothing is lost or partly visible; start the pipeline again when the broker is back",
     )
 
 

@@ -121,7 +121,9 @@ class BatchChanges:
                 if before != after:
                     yield lsn, key, before, after
         except msgspec.MsgspecError as error:
-            raise malformed_batch(self._batch.batch_id, f"a document that is no change: {error}") from error
+            raise malformed_batch(
+                self._batch.batch_id, f"a document that is not a change: {error}"
+            ) from error
 
     def _moved_before(self, view: int) -> Mapping[tuple[int, bytes], bytes]:
         if view not in self._moved:
@@ -183,9 +185,7 @@ def row_encoder(
                 try:
                     fields[name] = convert(value.decode())
                 except ValueError as error:
-                    text = (
-                        f"column {name!r} holds {value.decode()}, for which Debezium's records have no form"
-                    )
+                    text = f"column {name!r}: Debezium's records cannot represent {value.decode()}"
                     raise UnfitValueError(text) from error
         return _dump(fields)
 

@@ -23,10 +23,10 @@ from slackwater_spark.sink.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_
 from slackwater_spark.sink.kafka.transaction import WrittenRanges
 
 _ADVICE = (
-    "docs/runbooks/output-changed.md says how to build the output anew; --accept-changed-output goes on with "
-    "it as it is, and what is missing stays missing"
+    "docs/runbooks/output-changed.md describes how to rebuild the output; --accept-changed-output continues "
+    "with it as it is, and missing records stay missing"
 )
-_OURS = "nothing but what the pipeline has written"
+_OURS = "only records that the pipeline has written"
 _UNWRITTEN = "a topic that nobody has written to yet"
 
 _log = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class TopicGuard:
         if not self._settings.accept_changed_output:
             raise unusable_topic(topic, change.expected, change.found, _ADVICE)
         _log.warning(
-            "topic %r: expected %s, found %s; accepted: the pipeline goes on with it as it is",
+            "topic %r: expected %s, found %s; accepted: the pipeline continues with it as it is",
             topic,
             change.expected,
             change.found,
@@ -198,24 +198,24 @@ def compare_topic(left: TopicState, found: TopicState) -> TopicChange | None:
     if UNKNOWN_ID not in (left.topic_id, found.topic_id) and left.topic_id != found.topic_id:
         return TopicChange(
             f"the topic that the pipeline has written (id {left.topic_id})",
-            f"another one of this name (id {found.topic_id}): it was deleted and made anew",
+            f"another one of this name (id {found.topic_id}): it was deleted and recreated",
         )
     if len(left.end) != len(found.end):
         return TopicChange(
             f"{len(left.end)} partition(s), as when the pipeline wrote to it",
-            f"{len(found.end)}: documents of a key would go to another partition than before",
+            f"{len(found.end)}: documents of a key would be written to another partition than before",
         )
     for partition, (start, end) in enumerate(zip(left.start, left.end, strict=True)):
         if found.end[partition] < end:
             return TopicChange(
                 f"records up to offset {end - 1} in partition {partition}",
                 f"that it ends at offset {found.end[partition]}: newer records were lost, "
-                "or the topic was deleted and made anew",
+                "or the topic was deleted and recreated",
             )
         if found.start[partition] > start:
             return TopicChange(
                 f"all records since offset {start} in partition {partition}",
-                f"that it begins at offset {found.start[partition]}: older records were removed, "
+                f"that it starts at offset {found.start[partition]}: older records were removed, "
                 "by retention (cleanup.policy=delete) or by hand",
             )
     return None
@@ -264,8 +264,9 @@ def compare_written(
     for partition, offsets in written.items():
         if offsets.first_offset < left.end[partition]:
             return TopicChange(
-                f"new records of partition {partition} behind offset {left.end[partition] - 1}",
-                f"that they went to offset {offsets.first_offset}: the topic was deleted and made anew",
+                f"new records of partition {partition} after offset {left.end[partition] - 1}",
+                f"that they were written at offset {offsets.first_offset}: the topic was deleted and "
+                "recreated",
             )
     return None
 
@@ -292,7 +293,7 @@ def state_after(left: TopicState, written: Mapping[int, OffsetRange]) -> TopicSt
 
 def _stray(place: tuple[int, int], expected: str = _OURS) -> TopicChange:
     partition, offset = place
-    return TopicChange(expected, f"a record of somebody else at offset {offset} of partition {partition}")
+    return TopicChange(expected, f"a record of another writer at offset {offset} of partition {partition}")
 
 
 def _written(newest: CommitRecord | None) -> str:

@@ -31,8 +31,8 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
         return settings
     if settings.registry is None:
         raise PipelineConfigError(
-            f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, and no "
-            "schema registry was given",
+            f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, but no "
+            "schema registry is configured",
             "set sidecar.schema_registry (SLACKWATER_SIDECAR_SCHEMA_REGISTRY); `slackwater config` shows it",
         )
     registry = SubjectRegistry(settings.registry)
@@ -49,7 +49,7 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
                 problem = f"{error.problem} (attempt {attempts.number} at {place})"
                 raise PipelineUnavailableError(
                     f"pipeline {settings.pipeline!r}: {problem}",
-                    "nothing is lost or half visible: start the pipeline again when the registry is back",
+                    "nothing is lost or partly visible: start the pipeline again when the registry is back",
                 ) from error
             attempts.pause(error.problem)
 

@@ -96,7 +96,7 @@ class KafkaSink:
     @property
     def _wait(self) -> str:
         patience = self._settings.patience.total_seconds()
-        return f"waiting for {self.place}, which does not answer as it should, for {patience:.0f} s at most"
+        return f"waiting at most {patience:.0f} s for {self.place}, which does not answer as it should"
 
     def check(self, query_id: str | None) -> None:
         """See :meth:`Sink.check`: refuses when the progress topic is there and of another checkpoint."""
@@ -152,7 +152,7 @@ class KafkaSink:
             except RunOvertakenError as error:
                 self._discard()
                 self._refuse_overtaken()
-                what = "a transaction that stood open for too long"
+                what = "a transaction that was open for too long"
                 failure = TransactionFailedError(what, error.found, is_transient=True)
             except TransactionFailedError as error:
                 self._discard()
@@ -161,7 +161,7 @@ class KafkaSink:
                 what = f"batch {batch.batch_id} ({failure.what})"
                 raise unavailable(self._settings.pipeline, what, attempt, failure.detail) from failure
             _log.warning(
-                "batch %d, attempt %d: %s; starting over with a new producer",
+                "batch %d, attempt %d: %s; trying again with a new producer",
                 batch.batch_id,
                 attempt,
                 failure,
@@ -212,7 +212,7 @@ class KafkaSink:
         except RunOvertakenError as error:
             self._discard()
             self._refuse_overtaken()
-            what = "a transaction that stood open for too long"
+            what = "a transaction that was open for too long"
             raise TransactionFailedError(what, error.found, is_transient=True) from error
         except PipelineError:
             self._discard()

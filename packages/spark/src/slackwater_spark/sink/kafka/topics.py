@@ -105,11 +105,11 @@ class SinkTopics:
 
     def identities(self) -> dict[str, tuple[str, int]]:
         """Returns id and number of partitions of each output and commit topic there is. One request."""
-        return self._ask("a look at its topics", self._identities)
+        return self._ask("the description of its topics", self._identities)
 
     def states(self) -> dict[str, TopicState]:
         """Returns the state of each output and commit topic; waits for those that do not exist."""
-        return self._ask("a look at its topics", self._states)
+        return self._ask("the description of its topics", self._states)
 
     def largest_records(self) -> dict[str, int]:
         """Returns ``max.message.bytes`` of each output, as far as it may be known."""

@@ -258,11 +258,11 @@ class BatchTransaction:
             error.reason if limit is None else f"{error.reason}, the topic's max.message.bytes is {limit:,}"
         )
         if self._settings.emit is Emit.LATEST:
-            mend = "; or make it smaller in the database: the next start publishes its newest state only"
+            mend = "; or make it smaller in the database: the next start publishes only its newest state"
         else:
             mend = (
-                "; or change the view (a new revision): each commit's document is published, so a later, "
-                "smaller one does not help"
+                "; or change the view (a new revision): the documents of all commits are published, so a "
+                "later, smaller one does not help"
             )
         return OutputRefusedError(self._settings.pipeline, what, reason, error.hint + mend)
 

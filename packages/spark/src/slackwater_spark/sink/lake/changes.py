@@ -123,4 +123,4 @@ class ChangeReader:
                     "correct the value in the source database or change the view (a new revision), then "
                     "start the pipeline again",
                 )
-        raise AssertionError("each of the documents fits alone")
+        raise AssertionError("each of the documents by itself is valid")

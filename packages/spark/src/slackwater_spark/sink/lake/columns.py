@@ -84,15 +84,15 @@ def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
     for name in view.key:
         if name not in selected:
             raise PipelineConfigError(
-                f"view {view.name!r}: its key has the column {name!r}, which is not in its SELECT list",
-                "a table needs the whole key: select that column, too",
+                f"view {view.name!r}: its key has column {name!r}, which it does not select",
+                "a table needs the whole key: select this column, too",
             )
     seen: set[str] = set()
     for column in view.outputs:
         if _FORBIDDEN.search(column.name) or column.name.lower() in {*seen, DELETED}:
             raise PipelineConfigError(
-                f"view {view.name!r}: a table in a lake cannot have a column {column.name!r}: names have no "
-                f"spaces, quotes and brackets, differ in more than case, and are not {DELETED!r}",
+                f"view {view.name!r}: a table in a lake cannot have a column {column.name!r}: names must not "
+                f"contain spaces, quotes or brackets, differ only in case, or be {DELETED!r}",
                 "give the column another name with AS",
             )
         seen.add(column.name.lower())
@@ -153,7 +153,7 @@ class RowReader:
         try:
             rows = [self._decode(document) for document in documents]
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UnfitValueError(f"the document is not as the view's columns are: {error}") from error
+            raise UnfitValueError(f"the document does not match the view's columns: {error}") from error
         arrays = []
         for name, column, python_value, text_form, target in self._columns:
             try:

@@ -92,7 +92,7 @@ class IcebergLake:
                 with _translated():
                     self._catalog = load_catalog(self._settings.place, **self._settings.options)
             except (ValueError, NotInstalledError) as error:
-                hint = "say under [iceberg.options], or in .pyiceberg.yaml, what the catalogue is and where"
+                hint = "configure the catalogue in [iceberg.options] or in .pyiceberg.yaml"
                 raise LakeRefusedError(f"catalogue {self._settings.place!r}: {error}", hint) from error
         return self._catalog
 

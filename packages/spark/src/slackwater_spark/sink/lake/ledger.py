@@ -131,7 +131,7 @@ class Ledger:
         if head is None:
             raise PipelineStateError(
                 f"pipeline {self._pipeline!r}: its ledger {self.name} is gone, or this user may not read it",
-                "bring it back, then start the pipeline again; or start over: delete the pipeline's tables "
+                "restore it, then start the pipeline again; or start over: delete the pipeline's tables "
                 "and checkpoint",
             )
         run = head.properties.get(RUN, "(none)")
@@ -177,8 +177,8 @@ class Ledger:
         owner = head.properties.get(PIPELINE)
         if owner is not None and owner != self._pipeline:
             raise PipelineConfigError(
-                f"pipeline {self._pipeline!r}: its ledger {self.name} is that of pipeline {owner!r}",
-                "give one of the two another name in pipeline.toml",
+                f"pipeline {self._pipeline!r}: its ledger {self.name} belongs to pipeline {owner!r}",
+                "give one of the two pipelines another name in pipeline.toml",
             )
         try:
             return [_row(values) for values in self._table.read(head.id).to_pylist()]

@@ -12,7 +12,7 @@ _NO_RIGHT: Final = re.compile(
 )
 RIGHTS_HINT: Final = (
     "give the pipeline's user the right to read, write, list and delete there, then start the pipeline "
-    "again; it goes on where the ledger ends"
+    "again; it continues where the ledger ends"
 )
 _SECRET: Final = re.compile(r"((?:secret|password|token|key)[^=:\s]*\s*[=:]\s*)\S+", re.IGNORECASE)
 

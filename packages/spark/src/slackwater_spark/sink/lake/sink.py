@@ -156,7 +156,7 @@ class LakeSink:
         if not commits:
             self._held_since = _NEVER
             return {}
-        what = "a look at its ledger"
+        what = "reading its ledger"
         rows = self._patiently(what, self._settings.request_timeout, self._ledger.read_all)
         written = {row.position: row.written_at for row in rows}
         held = [written[commit] for commit in commits if commit in written]
@@ -180,12 +180,12 @@ class LakeSink:
                 is_known = isinstance(error, LakeUnavailableError) or attempts.number > _CONFLICTS
                 if attempts.are_over and is_known:
                     raise self._unavailable(what, attempts.number, error) from error
-                attempts.pause(str(error) or "somebody else writes to the tables")
+                attempts.pause(str(error) or "another writer has changed the tables")
 
     def _unavailable(self, what: str, attempts: int, error: Exception) -> PipelineUnavailableError:
-        detail = str(error) or "somebody else writes to the tables all the time"
+        detail = str(error) or "another writer keeps changing the tables"
         return PipelineUnavailableError(
-            f"pipeline {self._settings.pipeline!r}: no success with {what} at {self.place}, in {attempts} "
+            f"pipeline {self._settings.pipeline!r}: {what} failed at {self.place}, in {attempts} "
             f"attempt(s): {detail}",
             "nothing of an unfinished batch is visible; start the pipeline again when the cause is gone",
         )
@@ -261,10 +261,10 @@ class LakeSink:
         if not self._settings.accept_changed_output:
             raise PipelineStateError(
                 f"pipeline {self._settings.pipeline!r}: table {output.name} of view {output.view!r} is not "
-                "the one that its batches went into, or has lost the snapshot that the ledger names",
-                "restore the table; or raise `revision` in pipeline.toml, which builds the views anew in "
-                "tables of their own. --accept-changed-output goes on with what is there, without the rows "
-                "that are missing",
+                "the one that its batches were written to, or has lost the snapshot that the ledger names",
+                "restore the table; or raise `revision` in pipeline.toml, which rebuilds the views in new "
+                "tables. --accept-changed-output continues with the rows that exist, and missing rows stay "
+                "missing",
             )
 
     def _accept_strangers(
@@ -275,22 +275,22 @@ class LakeSink:
             return
         if named is None:
             raise PipelineConfigError(
-                f"pipeline {self._settings.pipeline!r}: table {output.name} has rows that no batch of it has "
-                "written",
+                f"pipeline {self._settings.pipeline!r}: table {output.name} contains rows that the "
+                "pipeline has not written",
                 f"empty or drop it, or name another table for view {output.view!r} in pipeline.toml",
             )
         raise PipelineStateError(
-            f"pipeline {self._settings.pipeline!r}: somebody else has changed rows of table {output.name} of "
-            f"view {output.view!r}; {_NOT_VISIBLE}",
-            f"restore snapshot {named} of the table; or raise `revision` in pipeline.toml, which builds the "
-            "views anew in tables of their own. --accept-changed-output goes on with the rows as they are",
+            f"pipeline {self._settings.pipeline!r}: another writer has changed rows of table {output.name} "
+            f"of view {output.view!r}; {_NOT_VISIBLE}",
+            f"restore snapshot {named} of the table; or raise `revision` in pipeline.toml, which rebuilds "
+            "the views in new tables. --accept-changed-output continues with the rows as they are",
         )
 
     def _taken(self, output: OutputTable, owner: str) -> PipelineConfigError:
         return PipelineConfigError(
             f"pipeline {self._settings.pipeline!r}: table {output.name} is written by pipeline {owner!r}",
-            "each table has one writer: name another table in pipeline.toml; if the other pipeline is gone "
-            "for good, drop the table",
+            "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
+            "exists, drop the table",
         )
 
     def _check_form(self, output: OutputTable, table: LakeTable) -> None:
@@ -309,8 +309,8 @@ class LakeSink:
             raise PipelineConfigError(
                 f"pipeline {self._settings.pipeline!r}: table {output.name} does not fit view "
                 f"{output.view!r}: {'; '.join(differences)}; {_NOT_VISIBLE}",
-                "give the table the columns of the view again; it goes on where the ledger ends. Or raise "
-                "`revision` in pipeline.toml, which builds the views anew in tables of their own",
+                "restore the columns of the table; the pipeline continues where the ledger ends. Or raise "
+                "`revision` in pipeline.toml, which rebuilds the views in new tables",
             )
 
     def _reader(self, output: OutputTable) -> ChangeReader:
@@ -396,7 +396,7 @@ class LakeSink:
                 table.expire(names, before, now, self._properties())
         except (LakeUnavailableError, LakeRefusedError, SnapshotConflictError, SnapshotGoneError) as error:
             self._is_settled = False
-            _log.warning("%s: old snapshots stay for now: %s", self.place, error)
+            _log.warning("%s: old snapshots could not be removed yet: %s", self.place, error)
 
     def _keep_since(self) -> datetime:
         return min(self._clock.now() - self._settings.lake.keep, self._held_since)

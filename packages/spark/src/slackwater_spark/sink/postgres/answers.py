@@ -26,12 +26,12 @@ _CHANGED: Final = (
 )
 _ADVICE: Final = {
     "42501": "grant the pipeline's user USAGE on the schema and SELECT, INSERT, UPDATE, DELETE on the table "
-    f"(and CREATE on schema and database if they are to be made), {_AGAIN}",
-    "23505": "another unique constraint of the table forbids what the view holds: drop it, or make it "
-    f"DEFERRABLE INITIALLY DEFERRED if rows only pass a value on, {_AGAIN}",
-    "23502": "allow NULL in the column; for a column of the view's key, put in place of the primary key "
-    f"a unique index with NULLS NOT DISTINCT on the same columns, {_AGAIN}",
-    "23503": f"another table refers to the row, or the row to another table: drop the foreign key, {_AGAIN}",
+    f"(and CREATE on schema and database if the pipeline has to create them), {_AGAIN}",
+    "23505": "another unique constraint of the table forbids the view's rows: drop it, or make it "
+    f"DEFERRABLE INITIALLY DEFERRED if a value only moves between rows, {_AGAIN}",
+    "23502": "allow NULL in the column; for a column of the view's key, replace the primary key with a "
+    f"unique index with NULLS NOT DISTINCT on the same columns, {_AGAIN}",
+    "23503": f"a foreign key of this or another table forbids it: drop the foreign key, {_AGAIN}",
     "23514": f"drop the check constraint, or change the view, {_AGAIN}",
 }
 _CHANGE_VIEW: Final = (
@@ -65,9 +65,9 @@ def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
     """
     if isinstance(error, _CHANGED):
         return PipelineStateError(
-            f"pipeline {pipeline!r}: {what} is not as the pipeline left it: {reason(error)}",
-            f"put the table back as it was, {_AGAIN}; it goes on where the output ends. If rows are lost, "
-            "raise `revision` in pipeline.toml, which builds the view anew in a table of its own",
+            f"pipeline {pipeline!r}: {what} was changed since the pipeline wrote it: {reason(error)}",
+            f"restore the table, {_AGAIN}; it continues where the output ends. If rows are lost, raise "
+            "`revision` in pipeline.toml, which rebuilds the view in a new table",
         )
     return OutputRefusedError(pipeline, what, reason(error), _ADVICE.get(error.sqlstate or "", _CHANGE_VIEW))
 
@@ -75,6 +75,6 @@ def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
 def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
     """Returns the error after the last attempt."""
     return PipelineUnavailableError(
-        f"pipeline {pipeline!r}: PostgreSQL did not do {what}, in {attempts} attempt(s): {detail}",
+        f"pipeline {pipeline!r}: PostgreSQL did not complete {what} in {attempts} attempt(s): {detail}",
         "nothing of an unfinished batch is visible; start the pipeline again when the database is back",
     )

@@ -91,14 +91,14 @@ def table_columns(view: PublishedView) -> tuple[TableColumn, ...]:
     for name in view.key:
         if name not in selected:
             raise PipelineConfigError(
-                f"view {view.name!r}: its key has the column {name!r}, which is not in its SELECT list",
-                "a table needs the whole key: select that column, too",
+                f"view {view.name!r}: its key has column {name!r}, which it does not select",
+                "a table needs the whole key: select this column, too",
             )
     for column in view.outputs:
         if len(column.name.encode()) > LONGEST_NAME or "\x00" in column.name:
             raise PipelineConfigError(
-                f"view {view.name!r}: PostgreSQL takes no column name of more than {LONGEST_NAME} bytes: "
-                f"{column.name!r}",
+                f"view {view.name!r}: column name {column.name!r} has more than {LONGEST_NAME} bytes, the "
+                "maximum in PostgreSQL",
                 "give the column a shorter name with AS",
             )
     return tuple(TableColumn(column.name, postgres_type(column.type)) for column in view.outputs)
@@ -132,7 +132,7 @@ class RowReader:
         try:
             row = self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UnfitValueError(f"the document is not as the view's columns are: {error}") from error
+            raise UnfitValueError(f"the document does not match the view's columns: {error}") from error
         found = []
         for name, column, convert in self._fields:
             value = getattr(row, name)
@@ -159,7 +159,7 @@ def _field_of(column_type: str) -> Callable[[Any], str]:
 
 def _text(value: str) -> str:
     if "\x00" in value:
-        raise ValueError("the text has a NUL character, which PostgreSQL takes in no text")
+        raise ValueError("the text contains a NUL character, which PostgreSQL does not accept")
     return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], value)
 
 

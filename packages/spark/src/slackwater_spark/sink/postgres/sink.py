@@ -183,7 +183,9 @@ class PostgresSink:
         without = [output.view for output in self._settings.outputs if not output.history]
         if not without:
             return {}
-        reason = f"the tables of its views {', '.join(without)} have their newest state only (history = true)"
+        reason = (
+            f"the tables of its views {', '.join(without)} contain only the newest state (set history = true)"
+        )
         return dict.fromkeys(commits, reason)
 
     def close(self) -> None:
@@ -338,9 +340,9 @@ class PostgresSink:
             if now.get(form.full_name) != self._oids[form.full_name]:
                 raise PipelineStateError(
                     f"pipeline {self._settings.pipeline!r}: table {form.full_name} was dropped, renamed or "
-                    "made anew while the pipeline writes it; nothing of the batch is visible",
-                    "put the table back, or raise `revision` in pipeline.toml, which builds the views anew "
-                    "in tables of their own",
+                    "recreated while the pipeline was writing to it; nothing of the batch is visible",
+                    "restore the table, or raise `revision` in pipeline.toml, which rebuilds the views in "
+                    "new tables",
                 )
 
     def _begin(self, database: Database) -> None:

@@ -88,7 +88,8 @@ def prepare_tables(
                 oid = _create(database, form)
             elif not is_ours and not settings.accept_changed_output and _has_rows(database, form):
                 raise PipelineConfigError(
-                    f"pipeline {settings.pipeline!r}: table {name} has rows that no batch of it has written",
+                    f"pipeline {settings.pipeline!r}: table {name} contains rows that the pipeline has not "
+                    "written",
                     f"empty it (TRUNCATE {form.identifier.as_string(database)}), or name another table for "
                     f"view {output.view!r} in pipeline.toml",
                 )
@@ -110,7 +111,8 @@ def find_table(database: Database, form: TableForm) -> int | None:
         return None
     if row[1] not in ("r", "p"):
         raise PipelineConfigError(
-            f"{form.full_name} is not a table", "name a table in pipeline.toml, or one that is not there yet"
+            f"{form.full_name} is not a table",
+            "name a table in pipeline.toml, or a name that does not exist yet",
         )
     return int(row[0])
 
@@ -160,7 +162,7 @@ def check_form(database: Database, form: TableForm, oid: int, output: OutputTabl
             helps.append(f"ALTER COLUMN {quoted} TYPE {kind} USING {quoted}::{kind}")
     for name, (_, is_required) in there.items():
         if is_required and name not in wanted:
-            differences.append(f"column {name!r}, which the view does not have, takes no NULL")
+            differences.append(f"column {name!r}, which the view does not have, does not accept NULL")
             helps.append(f"ALTER COLUMN {sql.Identifier(name).as_string(database)} DROP NOT NULL")
     keys = [set(columns) for _, columns in database.execute(_UNIQUE_KEYS, (oid,))]
     if form.key and set(form.key) not in keys:
@@ -170,8 +172,8 @@ def check_form(database: Database, form: TableForm, oid: int, output: OutputTabl
     if differences:
         raise PipelineConfigError(
             f"table {form.full_name} does not fit view {output.view!r}: {'; '.join(differences)}",
-            f"ALTER TABLE {form.identifier.as_string(database)} {', '.join(helps)}; or drop the table, and "
-            "the pipeline makes it, if no batch was published",
+            f"ALTER TABLE {form.identifier.as_string(database)} {', '.join(helps)}; or, if no batch was "
+            "published, drop the table, and the pipeline creates it again",
         )
 
 
@@ -195,16 +197,16 @@ def _has_rows(database: Database, form: TableForm) -> bool:
 def _taken(pipeline: str, name: str, owner: str) -> PipelineConfigError:
     return PipelineConfigError(
         f"pipeline {pipeline!r}: table {name} is written by pipeline {owner!r}",
-        "each table has one writer: name another table in pipeline.toml; if the other pipeline is gone for "
-        f"good, drop the table and delete its row in {ledger.TABLES}",
+        "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
+        f"exists, drop the table and delete its row in {ledger.TABLES}",
     )
 
 
 def _lost(pipeline: str, output: OutputTable, name: str) -> PipelineStateError:
     return PipelineStateError(
-        f"pipeline {pipeline!r}: table {name} of view {output.view!r} is not the one that its batches went "
-        "into: it was dropped, renamed or made anew",
-        "restore the table and its row in the ledger; or raise `revision` in pipeline.toml, which builds the "
-        "views anew in tables of their own. --accept-changed-output goes on with what is there, without the "
-        "rows that are missing",
+        f"pipeline {pipeline!r}: table {name} of view {output.view!r} is not the one that its batches were "
+        "written to: it was dropped, renamed or recreated",
+        "restore the table and its row in the ledger; or raise `revision` in pipeline.toml, which rebuilds "
+        "the views in new tables. --accept-changed-output continues with the rows that exist, and missing "
+        "rows stay missing",
     )

@@ -79,9 +79,12 @@ class Watchdog:
                 continue
             asked_at = now
             if self._is_alive(database):
-                _log.info("PostgreSQL has worked for %.0f s on one thing, or waits for a lock", now - since)
+                _log.info(
+                    "PostgreSQL has been working on one statement, or waiting for a lock, for %.0f s",
+                    now - since,
+                )
             elif self._watched is watched:
-                text = "PostgreSQL gives no sign of life: its connection is ended after %.0f s"
+                text = "PostgreSQL does not respond: closing its connection after %.0f s"
                 _log.warning(text, now - since)
                 _shut(database)
 
