@@ -3,10 +3,10 @@
 ::
 
     CdcError
-    ├── UndecodableRecordError            a value that is no Debezium record
-    ├── WireFormatError                   a key or value that its Avro schema does not describe
-    ├── BadInputError                     any of them, or a record out of place, with its place in Kafka
-    ├── MissingTransactionMetadataError   a change without ``transaction``: the connector is set up wrongly
+    ├── UndecodableRecordError            a value that is not a Debezium record
+    ├── WireFormatError                   a key or value that does not match its Avro schema
+    ├── BadInputError                     an unusable record, with its place in Kafka
+    ├── MissingTransactionMetadataError   a change without ``transaction``: the connector is misconfigured
     └── KeylessEvidenceError              evidence ``overtaken`` for a table without a key
 """
 
@@ -60,7 +60,7 @@ class WireFormatError(CdcError):
 
 
 class BadInputError(CdcError):
-    """A record that cannot be understood, with its place."""
+    """A record that cannot be used, with its place."""
 
     def __init__(self, topic: str, partition: int, offset: int, problem: str, value: bytes) -> None:
         super().__init__(topic, partition, offset, problem, value)
@@ -80,7 +80,7 @@ class BadInputError(CdcError):
 
 
 class MissingTransactionMetadataError(CdcError):
-    """A streamed change without the ``transaction`` block: nobody can say which commit it belongs to."""
+    """A streamed change without the ``transaction`` block: its commit is unknown."""
 
     def __init__(self, table: str) -> None:
         super().__init__(table)
@@ -109,6 +109,6 @@ class KeylessEvidenceError(CdcError):
 
 
 def shortened(value: object) -> str:
-    """A value from outside as an error shows it."""
+    """Returns a value in the form in which errors show it."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,10 +1,10 @@
-"""Errors of the certifier, by what can be done about them; it shares none with what it judges.
+"""Errors of the certifier, by what can be done about them; it shares no code with what it judges.
 
 ::
 
     CertifyError
-    ├── CertifyConfigError        what is to be judged, or by what, cannot be used      exit code 2
-    ├── CertifyInputError         a record of the source's topics is no Debezium record
+    ├── CertifyConfigError        the specification, or a file that it names, cannot be used   exit code 2
+    ├── CertifyInputError         a record of the source's topics is not a Debezium record
     └── CertifyUnavailableError   a topic, table or folder cannot be read
 """
 
@@ -18,7 +18,7 @@ class CertifyError(Exception):
         super().__init__(problem, hint)
         self.problem = problem
         self.hint = hint
-        """What to do about it; empty where the problem says so itself."""
+        """What to do; empty if the problem already says it."""
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.hint}" if self.hint else self.problem
@@ -31,7 +31,7 @@ class CertifyConfigError(CertifyError):
 
 
 class CertifyInputError(CertifyError):
-    """A record of a data topic or of the transaction topic is not as Debezium writes it."""
+    """A record of a data topic or of the transaction topic does not have Debezium's form."""
 
 
 class CertifyUnavailableError(CertifyError):

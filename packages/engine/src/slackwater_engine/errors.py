@@ -3,11 +3,11 @@
 ::
 
     EngineError
-    ├── EngineConfigError        a pipeline that cannot run like this
-    ├── EngineInputError         changes that cannot be used: the source has to be put right
+    ├── EngineConfigError        a pipeline that cannot run as it is configured
+    ├── EngineInputError         changes that cannot be used: the source has to be corrected
     │   └── PackingError         a change that cannot be packed; a BadInputError names its place
-    ├── EngineStateError         state or payloads that cannot be read, or are of another version
-    └── EngineUnavailableError   a disk, or the store of a checkpoint, does not do its part; nothing lost
+    ├── EngineStateError         state or payloads that cannot be read, or have another version
+    └── EngineUnavailableError   a disk, or the store of a checkpoint, does not work; nothing is lost
 
 Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
 """
@@ -22,7 +22,7 @@ class EngineError(SlackwaterError):
 
 
 class EngineConfigError(EngineError):
-    """A pipeline that cannot run like this."""
+    """A pipeline that cannot run as it is configured."""
 
 
 class EngineInputError(EngineError):
@@ -38,4 +38,4 @@ class EngineStateError(EngineError):
 
 
 class EngineUnavailableError(EngineError):
-    """A disk, or the checkpoint's store, does not do what is needed. Starting again is safe."""
+    """A disk, or the store of a checkpoint, does not work. Starting again is safe."""

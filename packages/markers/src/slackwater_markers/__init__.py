@@ -1,4 +1,4 @@
-"""Cuts and markers in the cut log and the marker store; what pipelines tell of themselves."""
+"""Cuts and markers in the cut log and the marker store; registrations and reports of pipelines."""
 
 from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater_markers.errors import (

@@ -35,11 +35,11 @@ T = TypeVar("T")
 Entry = TypeVar("Entry")
 
 Decode = Callable[[bytes, int, int, bytes], Entry | None]
-"""Takes value, offset, time of writing (ms) and key of a record; returns None if it is none of ours."""
+"""Takes value, offset, time of writing (ms) and key of a record; returns None if it is not Slackwater's."""
 
 
 class CompactedTopic(Generic[Entry]):
-    """The newest record of each key of a topic, and a way to write more.
+    """Reads the newest record of each key of a topic, and writes records.
 
     Methods that raise, raise only :class:`~slackwater_markers.errors.PipelineLogUnavailableError`, and block
     for the time-out at most. Not thread-safe, but for :meth:`send`.
@@ -113,7 +113,7 @@ class CompactedTopic(Generic[Entry]):
         return offset
 
     def send(self, key: bytes, value: bytes) -> None:
-        """Writes a record some time soon, without waiting; never raises.
+        """Queues a record to be written soon, without waiting; never raises.
 
         One that cannot be written is lost. The first of them is logged, and the first after one that could be
         written. May be called by one other thread.

@@ -1,4 +1,4 @@
-"""The cut log: every cut of a source, in order, for ever; and what else its sidecars have to know."""
+"""The cut log: every cut of a source, in order, permanently, and the decisions of operators."""
 
 import logging
 import re
@@ -111,7 +111,7 @@ class CutLog(Protocol):
         ...
 
     def identity(self) -> str | None:
-        """Returns what tells this log from all others, also of its name: made anew, or in another cluster.
+        """Returns an id that differs for every other log, even one of the same name, recreated or elsewhere.
 
         None when the log does not exist.
         """

@@ -3,9 +3,9 @@
 ::
 
     MarkersError
-    ├── PipelineLogUnavailableError   the topic of pipelines cannot be read or written: go on without it
-    ├── MarkerStoreUnavailableError   Redis cannot be reached or refuses to work: go on with the cut log
-    │   └── MarkerStoreContentError   a key holds what no Slackwater wrote: a sidecar replaces it
+    ├── PipelineLogUnavailableError   the topic of pipelines cannot be read or written: continue without it
+    ├── MarkerStoreUnavailableError   Redis cannot be reached or does not work: continue with the cut log
+    │   └── MarkerStoreContentError   a key contains foreign data: a sidecar replaces it
     └── CutLogError
         ├── CutLogUnavailableError    Kafka cannot be reached or does not answer in time: try again
         ├── CutLogTruncatedError      cuts that are needed are no longer in the log: start over
@@ -23,9 +23,9 @@ class MarkersError(ExplainedError):
     """Root of everything this package raises.
 
     Args:
-        values: The arguments of the error that is made.
-        problem: The fault, with the values.
-        hint: The advice what to do about it.
+        values: The arguments of the error.
+        problem: What happened, with the values.
+        hint: What to do about it.
     """
 
     def __init__(self, *values: object, problem: str, hint: str) -> None:
@@ -50,12 +50,12 @@ class PipelineLogUnavailableError(MarkersError):
 
 
 class MarkerStoreUnavailableError(MarkersError):
-    """The marker store did not do what it was asked; nothing is known about whether it did part of it.
+    """An operation of the marker store failed; it is unknown whether a part of it was done.
 
     Args:
         operation: The method that failed: ``put_cut``, ``newest``, ...
         address: The address of Redis, without credentials.
-        reason: The words of Redis or its client.
+        reason: The message of Redis or its client.
     """
 
     def __init__(self, operation: str, address: str, reason: str) -> None:
@@ -74,7 +74,7 @@ class MarkerStoreUnavailableError(MarkersError):
 
 
 class MarkerStoreContentError(MarkerStoreUnavailableError):
-    """A key holds another type, or a value that is none of ours: a sidecar removes it and fills the store."""
+    """A key contains another type or a foreign value: a sidecar removes it and refills the store."""
 
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(operation, address, reason)
@@ -119,7 +119,7 @@ class CutLogUnavailableError(CutLogError):
 
 
 class CutLogTruncatedError(CutLogError):
-    """A range was asked for that the log no longer holds."""
+    """The log no longer contains the requested range."""
 
     def __init__(self, topic: str, wanted_offset: int, earliest_offset: int) -> None:
         super().__init__(
@@ -137,7 +137,7 @@ class CutLogTruncatedError(CutLogError):
 
 
 class CutLogReplacedError(CutLogError):
-    """The log was deleted and made anew, or has lost its end: what was read of it before does not hold.
+    """The log was deleted and recreated, or has lost its end: what was read from it before is not valid.
 
     Args:
         topic: The topic of the log.
@@ -159,7 +159,7 @@ class CutLogReplacedError(CutLogError):
 
 
 class CutLogDamagedError(CutLogError):
-    """A record that looks like one of ours, but cannot be read: nobody can know what it said."""
+    """A record that looks like one of Slackwater's, but cannot be read: its content is unknown."""
 
     def __init__(self, topic: str, log_offset: int, reason: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The topic of leases: readers that need views to stay readable at a commit, and what pipelines say to it."""
+"""The topic of leases: readers' leases, and the holds with which pipelines answer."""
 
 import logging
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The topic of pipelines: what runs tell the whole cluster of themselves, for whoever wants to know."""
+"""The topic of pipelines: the registrations and reports that runs publish to the whole cluster."""
 
 import logging
 from typing import Protocol

@@ -4,13 +4,13 @@
 
     PipelineError
     ├── PipelineConfigError         an option, a setting, a file or an argument has to be changed
-    │   └── OutputRefusedError      the output will not take something, however often it is tried
-    ├── PipelineInputError          rows, or what a function made of them, have to be corrected
-    ├── PipelineStateError          checkpoint, topics or output are not as the pipeline left them
+    │   └── OutputRefusedError      the output rejects something, and would reject it again
+    ├── PipelineInputError          rows, or documents that a function returned, have to be corrected
+    ├── PipelineStateError          checkpoint, topics or output were changed by others
     │   ├── RecordsGoneError        records that a batch needs were deleted
     │   └── RunOvertakenError       another run of the pipeline has taken over; this one must stop
     ├── PipelineUnavailableError    something does not answer or is in use; starting again later is safe
-    └── QueryFailedError            a query ended with an error of which Spark hands on only the text
+    └── QueryFailedError            a query ended with an error of which Spark passes on only the text
 
 Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
 """
@@ -23,29 +23,29 @@ class PipelineError(ExplainedError):
 
 
 class PipelineConfigError(PipelineError):
-    """Something that was written down cannot be used: an option, a setting, a file or an argument."""
+    """An option, a setting, a file or an argument cannot be used."""
 
 
 class OutputRefusedError(PipelineConfigError):
-    """The output will not take something, and would not the next time; nothing of the batch is visible."""
+    """The output rejects something, and would reject it again; nothing of the batch is visible."""
 
     def __init__(self, pipeline: str, what: str, reason: str, hint: str) -> None:
         super().__init__(f"pipeline {pipeline!r}: the output refuses {what}: {reason}", hint)
         self.args = pipeline, what, reason, hint
         self.reason = reason
-        """The output's own words."""
+        """The output's own message."""
 
 
 class PipelineInputError(PipelineError):
-    """Rows of the source, or documents that a function made of them, cannot be used."""
+    """Rows of the source, or documents that a function returned, cannot be used."""
 
 
 class PipelineStateError(PipelineError):
-    """Checkpoint, topics or output are not as earlier runs left them, or do not fit."""
+    """Checkpoint, topics or output were changed by others, or do not belong together."""
 
 
 class RecordsGoneError(PipelineStateError):
-    """Records that a batch needs, of a table's topic or of the cut log, are no longer in Kafka."""
+    """Records of a table's topic or of the cut log that a batch needs are no longer in Kafka."""
 
 
 class RunOvertakenError(PipelineStateError):
@@ -59,11 +59,11 @@ class RunOvertakenError(PipelineStateError):
         )
         self.args = pipeline, found
         self.found = found
-        """How the output says so."""
+        """The evidence in the output."""
 
 
 class PipelineUnavailableError(PipelineError):
-    """A server does not do its part, or a checkpoint is in use. Nothing is lost: start again later."""
+    """A server does not work, or a checkpoint is in use. Nothing is lost: start again later."""
 
 
 class QueryFailedError(PipelineError):
