@@ -128,7 +128,7 @@ def _pytest(tests: list[str], plugins: list[object]) -> int:
     import pytest
 
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "ci"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is loaded already
+    options += ["--assert", "plain"]  # pytest itself loads what it rewrites, plugins' packages too: no mutant
     return int(pytest.main([*options, "--tb=line", "-m", _NOT_QUICK, *tests], plugins=plugins))
 
 
