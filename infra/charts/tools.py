@@ -4,6 +4,7 @@ Nothing of this is part of a wheel: the chart's tests use it.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -23,6 +24,8 @@ from slackwater_devstack.programs import find_java
 from slackwater_protocol import user_cache
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
+API_SERVER = "k8s.io/kubernetes/cmd/kube-apiserver"
+ETCD = "go.etcd.io/etcd/server/v3"
 SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2@v2.4.0"
 PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 COMPOSE = "github.com/compose-spec/compose-go/v2@v2.16.2"
@@ -61,6 +64,45 @@ def find_helm() -> Path:
 
 
 @cache
+def find_api_server() -> tuple[Path, Path]:
+    """Returns Kubernetes' API server and etcd, which Go builds, once, which takes ten minutes.
+
+    Their versions, and the sums of all modules, are those of the folder ``kubernetes``.
+
+    Raises:
+        MissingToolError: there is no Go that can build them.
+    """
+    source = Path(__file__).parent / "kubernetes"
+    key = hashlib.sha256((source / "go.sum").read_bytes()).hexdigest()[:12]
+    folder = _cache() / f"kubernetes-{key}"
+    programs = folder / "kube-apiserver", folder / "etcd"
+    with _lock(folder):
+        for program, package in zip(programs, (API_SERVER, ETCD), strict=True):
+            if not program.exists():
+                options = ("-trimpath", "-ldflags", "-s -w", "-o", str(program))
+                _go("build", "-C", str(source), *options, package, environment={"CGO_ENABLED": "0"})
+    return programs
+
+
+@cache
+def resource_definition(api_version: str, kind: str) -> dict[str, Any]:
+    """Returns the definition of a custom resource of the operators, as an API server takes it.
+
+    Raises:
+        KeyError: neither operator has such a resource.
+        MissingToolError: see :func:`go_module`.
+    """
+    group = api_version.partition("/")[0]
+    module, folder = {
+        "sparkoperator.k8s.io": (SPARK_OPERATOR, "config/crd/bases"),
+        "monitoring.coreos.com": (PROMETHEUS_OPERATOR, "example/prometheus-operator-crd"),
+    }[group]
+    text = (go_module(module) / folder / f"{group}_{kind.lower()}s.yaml").read_text()
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+@cache
 def go_module(module: str) -> Path:
     """Returns the folder of a Go module whose content is the pinned one.
 
@@ -82,12 +124,8 @@ def resource_schema(api_version: str, kind: str) -> Schema:
         KeyError: neither operator has such a resource.
         MissingToolError: see :func:`go_module`.
     """
-    group, version = api_version.split("/")
-    module, folder = {
-        "sparkoperator.k8s.io": (SPARK_OPERATOR, "config/crd/bases"),
-        "monitoring.coreos.com": (PROMETHEUS_OPERATOR, "example/prometheus-operator-crd"),
-    }[group]
-    definition = yaml.safe_load((go_module(module) / folder / f"{group}_{kind.lower()}s.yaml").read_text())
+    version = api_version.partition("/")[2]
+    definition = resource_definition(api_version, kind)
     versions = {each["name"]: each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"]}
     return _closed(versions[version])
 
@@ -154,7 +192,7 @@ def _closed(schema: Schema) -> Schema:
 def _go(*arguments: str, environment: dict[str, str] | None = None) -> str:
     go = shutil.which("go")
     if go is None:
-        raise MissingToolError("neither Helm nor Go is installed: install `helm`, or Go to build it with")
+        raise MissingToolError("Go is not installed, which gets what the chart is checked with: install `go`")
     result = subprocess.run(
         [go, *arguments],
         env={**os.environ, **(environment or {})},
