@@ -1,14 +1,16 @@
 """``slackwater-sidecar``: the same as ``slackwater sidecar``, but for the control plane."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 
 from slackwater.commands.sidecar import sidecar
-from slackwater_sidecar import SidecarSettings
+from slackwater_markers import FrontierState
+from slackwater_sidecar import SidecarSettings, SidecarStatus
 from slackwater_sidecar.main import run
 
 FLAGS = ["--source", "inv", "--bootstrap", "h:1", "--redis-url", "redis://r:2"]
@@ -74,3 +76,36 @@ def test_errors_are_lines(runs: list[SidecarSettings], capsys: pytest.CaptureFix
 def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("slackwater-sidecar 0.")
+
+
+def test_without_a_terminal_a_source_has_a_line_when_its_state_changes_and_one_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("slackwater_sidecar.command.time.monotonic", lambda: now)
+    status = SidecarStatus(
+        source="inv",
+        timeline=1,
+        state=FrontierState.RUNNING,
+        detail="",
+        lsn=0,
+        event_count=0,
+        records_read=0,
+        records_per_second=0,
+        lag_ms=None,
+        open=(),
+        redis_error=None,
+    )
+
+    def follow(_: object, show: Callable[[SidecarStatus], None], **__: object) -> None:
+        nonlocal now
+        for second, changes in enumerate([{}, {"lsn": 16}, *[{"lsn": 17}] * 70, {"detail": "alone"}]):
+            now = float(second)
+            show(replace(status, **changes))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(
+        "slackwater_sidecar.command.run_sidecars", lambda _, stop, show, **more: follow(stop, show, **more)
+    )
+    assert run(FLAGS) == 0
+    told = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("inv")]
+    assert told == ["no cut yet", "frontier 1/0/10", "frontier 1/0/11", "no cut yet"]

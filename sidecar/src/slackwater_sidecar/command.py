@@ -1,6 +1,7 @@
 """The sidecar's command: ``slackwater sidecar``, and ``slackwater-sidecar`` on its own."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -18,6 +19,9 @@ from slackwater_sidecar.http_server import http_settings
 from slackwater_sidecar.run import run_sidecars
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, format_status
+
+_NEWS_SECONDS = 60.0
+"""The time between two lines of a source whose state stays the same."""
 
 
 class ControlPlane(Protocol):
@@ -144,18 +148,22 @@ def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
 
 
 def _shown(output: Output, *, many: bool) -> Callable[[SidecarStatus], None]:
-    """Shows one source in a changing line, several in lines of their own when they change state.
+    """Shows one source in a changing line of the terminal.
 
-    Called by the threads of the sources.
+    Several sources, and one whose output is no terminal, get a line when their state changes, and one a
+    minute. Called by the threads of the sources.
     """
-    turn, states = threading.Lock(), dict[str, object]()
+    turn, told = threading.Lock(), dict[str, tuple[object, float]]()
 
     def show(status: SidecarStatus) -> None:
         with turn:
-            if not many:
+            if output.is_terminal and not many:
                 output.progress(format_status(status))
-            elif states.get(status.source) != (status.state, status.detail):
-                states[status.source] = (status.state, status.detail)
+                return
+            state, now = (status.state, status.detail, status.lsn == 0), time.monotonic()
+            last, at = told.get(status.source, (None, now))
+            if state != last or now - at >= _NEWS_SECONDS:
+                told[status.source] = state, now
                 output.line(format_status(status))
 
     return show

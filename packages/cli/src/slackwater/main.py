@@ -10,42 +10,64 @@ import click
 from slackwater_command.boundary import run_command, watch_process
 from slackwater_command.options import general_options
 
-COMMANDS = {
-    "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
-    "new": "Create a working pipeline in DIR, with a view, its tests and the files of a Python package.",
-    "demo": "Run the whole product on this machine for a minute and check every result.",
-    "sidecar": "Determine up to which commit all topics of a source are complete, and publish it.",
-    "run": "Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.",
-    "certify": "Check every output of a stream processor against the database that it is derived from.",
-    "test": "Run the tests of a pipeline's views, without servers.",
-    "preview": "Show the results of the views in DIR over a running source, without publishing anything.",
-    "explain": "Show the stages in which the pipeline in DIR computes its views, and explain them.",
-    "schema": "Generate the table declarations of a pipeline, or compare them with the database.",
-    "state": "Inspect the state of a pipeline: sizes, contents, the rows of a key, damage.",
-    "commits": "Show a pipeline's commit records: where each transaction begins and ends in its output.",
-    "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
-    "snapshots": "Show the commit at which pipelines can be read together, and which one is behind.",
-    "lease": "Show, renew and end leases, which keep views readable at one commit.",
-    "tail": "Show the changes of each commit to a view as they become visible.",
-    "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
-    "transactions": "Show or abort open Kafka transactions that block the readers of a pipeline.",
-    "messaging": "Check that the messages of a service are in their topics.",
-    "indoubt": "Show and resolve prepared transactions that message senders have left in a database.",
-    "revise": "Compare two revisions of a pipeline, and switch readers from one to the other.",
-    "topology": "Show how sources, tables, pipelines and views are connected, and the progress of each.",
-    "pipeline": "List pipelines, reset a pipeline to start over, or delete it.",
-    "delay": "Show how late each view is, hop by hop, and which component causes the delay.",
-    "status": "Show the status of a source: frontier, state, lag, open transactions, pipelines.",
-    "doctor": "Diagnose the problems of a source, with their causes and the commands that fix them.",
-    "connector": "Print, check or apply the configuration that a source needs in database and Kafka Connect.",
-    "source": "Make a decision for a source: skip a transaction, begin a timeline, skip a damaged record.",
-    "acl": "Print the rights in Kafka that a role needs, and no others.",
-    "token": "Create an access token for the control plane, for the person or program NAME.",
-    "package": "Pack the Python environment that executors need for the pipeline in DIR into one file.",
-    "archive-classes": "Halve the CPU time that pipelines on this machine need to start.",
-    "config": "Show every setting, its value and where the value comes from.",
+SECTIONS = {
+    "Try it": {
+        "demo": "Run the whole product on this machine for a minute and check every result.",
+        "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
+    },
+    "Connect a database": {
+        "connector": "Print, check or apply the configuration that a source needs in database and "
+        "Kafka Connect.",
+        "schema": "Generate the table declarations of a pipeline, or compare them with the database.",
+    },
+    "Write a pipeline": {
+        "new": "Create a working pipeline in DIR, with a view, its tests and the files of a Python package.",
+        "test": "Run the tests of a pipeline's views, without servers.",
+        "preview": "Show the results of the views in DIR over a running source, without publishing anything.",
+        "explain": "Show the stages in which the pipeline in DIR computes its views, and explain them.",
+        "certify": "Check every output of a stream processor against the database that it is derived from.",
+    },
+    "Run it": {
+        "sidecar": "Determine up to which commit all topics of a source are complete, and publish it.",
+        "run": "Run the pipeline in DIR and publish its views to Kafka, PostgreSQL or a lake, exactly once.",
+        "package": "Pack the Python environment that executors need for the pipeline in DIR into one file.",
+        "archive-classes": "Halve the CPU time that pipelines on this machine need to start.",
+    },
+    "Read its views": {
+        "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
+        "tail": "Show the changes of each commit to a view as they become visible.",
+        "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
+        "commits": "Show a pipeline's commit records: where each transaction begins and ends in its output.",
+        "snapshots": "Show the commit at which pipelines can be read together, and which one is behind.",
+        "lease": "Show, renew and end leases, which keep views readable at one commit.",
+    },
+    "See how everything is": {
+        "status": "Show the status of a source: frontier, state, lag, open transactions, pipelines.",
+        "delay": "Show how late each view is, hop by hop, and which component causes the delay.",
+        "doctor": "Diagnose the problems of a source, with their causes and the commands that fix them.",
+        "topology": "Show how sources, tables, pipelines and views are connected, and the progress of each.",
+    },
+    "Operate pipelines and sources": {
+        "pipeline": "List pipelines, reset a pipeline to start over, or delete it.",
+        "revise": "Compare two revisions of a pipeline, and switch readers from one to the other.",
+        "state": "Inspect the state of a pipeline: sizes, contents, the rows of a key, damage.",
+        "source": "Make a decision for a source: skip a transaction, begin a timeline, skip a damaged "
+        "record.",
+        "transactions": "Show or abort open Kafka transactions that block the readers of a pipeline.",
+        "messaging": "Check that the messages of a service are in their topics.",
+        "indoubt": "Show and resolve prepared transactions that message senders have left in a database.",
+    },
+    "Configure and secure": {
+        "config": "Show every setting, its value and where the value comes from.",
+        "acl": "Print the rights in Kafka that a role needs, and no others.",
+        "token": "Create an access token for the control plane, for the person or program NAME.",
+    },
 }
-"""The commands in the order of the help text, each with the first sentence of its own."""
+"""The commands as the help text groups them, each with the first sentence of its own."""
+
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+_WIDTH = max(map(len, COMMANDS))
+"""So that the descriptions of all sections begin in one column."""
 
 
 EXTRAS = {
@@ -84,8 +106,10 @@ class _LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text.removesuffix(".")) for name, text in COMMANDS.items()])
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(_WIDTH), text.removesuffix(".")) for name, text in commands.items()]
+                formatter.write_dl(rows)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

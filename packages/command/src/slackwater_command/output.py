@@ -18,6 +18,11 @@ class Output:
         if sys.stdout.isatty():
             self._console = Console(highlight=False)
 
+    @property
+    def is_terminal(self) -> bool:
+        """True if lines can be rewritten in place."""
+        return self._console is not None
+
     def line(self, text: str = "") -> None:
         """Prints a line that stays."""
         if self._console:

@@ -209,9 +209,14 @@ class PostgresServer(Server):
 def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) -> sql.Composed:
     publication = sql.Identifier(name)
     if not tables:
-        return sql.SQL("CREATE PUBLICATION {} FOR ALL TABLES").format(publication)
+        form = "CREATE PUBLICATION {} FOR ALL TABLES WITH (publish_via_partition_root = true)"
+        return sql.SQL(form).format(publication)
     listed = sql.SQL(", ").join(sql.Identifier(*table.split(".")) for table in tables)
-    form = "ALTER PUBLICATION {} SET TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
+    form = (
+        "ALTER PUBLICATION {} SET TABLE {}"
+        if exists
+        else "CREATE PUBLICATION {} FOR TABLE {} WITH (publish_via_partition_root = true)"
+    )
     return sql.SQL(form).format(publication, listed)
 
 

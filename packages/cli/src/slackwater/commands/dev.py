@@ -157,7 +157,8 @@ def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> 
         yield from (f"  {path} = {value}" for path, value in values.items())
     if connects:
         yield "next: slackwater sidecar                  in a terminal of its own"
-        yield "then: slackwater run DIR --checkpoint .slackwater/checkpoint"
+        yield "then: slackwater new DIR                 unless you have a pipeline already"
+        yield "      slackwater run DIR --checkpoint .slackwater/checkpoint"
     else:
         yield f"next: create the tables (psql {values.get('postgres.url', 'URL')}), then slackwater dev up"
 

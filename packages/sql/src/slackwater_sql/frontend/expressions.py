@@ -299,18 +299,28 @@ def function_facts() -> FunctionFacts:
     """Returns the facts of the installed DuckDB; read once per process."""
     with open_connection() as connection:
         functions = connection.execute(
-            "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions()"
+            "SELECT function_name, function_type, macro_definition, stability, parameter_types, return_type "
+            "FROM duckdb_functions()"
         ).fetchall()
-    aggregates = {name for name, kind, _, _ in functions if kind == "aggregate"}
-    impure = {
-        name for name, kind, stability, _ in functions if kind == "scalar" and stability != "CONSISTENT"
-    }
-    macros = [(name, definition) for name, kind, _, definition in functions if kind == "macro"]
+    aggregates = {name for name, kind, *_ in functions if kind == "aggregate"}
+    impure = {name for name, kind, _, *facts in functions if kind == "scalar" and not _is_pure(*facts)}
+    macros = [(name, definition) for name, kind, definition, *_ in functions if kind == "macro"]
     return FunctionFacts(
         aggregates=_closed_over_macros(aggregates, macros),
         impure=_closed_over_macros(impure | _IMPURE_AGGREGATES | _PLAIN_KEYWORDS, macros),
         row_makers=_closed_over_macros(set(_ROW_MAKERS), macros),
     )
+
+
+def _is_pure(stability: str, parameters: list[str], result: str) -> bool:
+    """Returns whether a function depends on its arguments alone in sessions whose time zone is UTC.
+
+    DuckDB marks functions of times with a zone like those that tell the present time, since they depend on
+    the session's zone, which is the same in all of ours (:func:`open_connection`).
+    """
+    is_zoned = any("WITH TIME ZONE" in each or "TIMESTAMPTZ" in each for each in [*parameters, result])
+    within_query = stability == "CONSISTENT_WITHIN_QUERY" and is_zoned and bool(parameters)
+    return stability == "CONSISTENT" or within_query
 
 
 def _closed_over_macros(names: set[str], macros: list[tuple[str, str]]) -> frozenset[str]:
