@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards newest lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -143,6 +143,14 @@ docs: setup
 ## make dashboards  Grafana's dashboards and Prometheus' alert rules, into infra/dashboards/
 dashboards: setup
 	$(BIN)/python -m infra.observability
+
+## make newest      the unit tests with the newest libraries that the bounds of the wheels allow, as pip installs them
+MEMBERS := $(wildcard packages/*) sidecar benchmarks
+newest: setup
+	.tools/bin/uv venv --quiet --clear --python $(BIN)/python .newest
+	.tools/bin/uv pip install --quiet --python .newest/bin/python -r requirements.in $(addprefix --editable ,$(MEMBERS))
+	.newest/bin/pytest --hypothesis-profile ci -n auto --dist worksteal -p no:cacheprovider \
+	    -m "not (integration or spark or system or chaos) and $(DEFAULT)" $(MEMBERS) pipelines
 
 ## make lock         requirements.lock from requirements.in; UPGRADE=NAME raises one package to its newest version
 lock: setup
