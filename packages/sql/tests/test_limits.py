@@ -18,8 +18,12 @@ from slackwater_sql.limits import StatementLimits, bounded
 from slackwater_sql.session import open_connection
 logging.basicConfig()
 connection = open_connection()
+def endless(value: int) -> int:
+    while True:
+        pass
+connection.create_function("endless", endless)
 with bounded(connection, StatementLimits(cpu_seconds=0.1), "slow"):
-    connection.execute("SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))").fetchall()
+    connection.execute("SELECT endless(1::BIGINT)").fetchall()
 """
 FORKED = """
 import os
@@ -39,7 +43,10 @@ os._exit(5)
 """
 
 ENDING = """
+import atexit
 import sys
+import threading
+atexit.register(lambda: print(threading.active_count(), "threads"))
 from slackwater_sql.limits import RunningStatements, StatementLimits, bounded
 from slackwater_sql.session import open_connection
 if sys.argv[1] == "watched":
@@ -157,6 +164,7 @@ def test_a_statement_is_interrupted_before_it_can_end_the_process(monkeypatch: p
 
 @pytest.mark.parametrize("thread", ["ended", "watched"])
 def test_no_thread_keeps_objects_alive_while_the_interpreter_ends(thread: str) -> None:
-    """DuckDB's binding reports each of them, as a leak; so it does if the thread goes on."""
+    """DuckDB's binding may report each of them, as a leak."""
     ended = subprocess.run([sys.executable, "-c", ENDING, thread], capture_output=True, text=True, check=True)
-    assert ("leaked" in ended.stderr) is (thread == "watched")
+    assert ended.stderr == ""
+    assert ended.stdout == ("2 threads\n" if thread == "watched" else "1 threads\n")

@@ -8,6 +8,7 @@ import pytest
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend import ViewText, read_view
+from slackwater_sql.frontend.expressions import function_facts
 
 S = "SELECT TRANSACTIONALLY"
 GROUPED = f"{S} o.id FROM orders o GROUP BY o.id"
@@ -162,3 +163,11 @@ def test_a_mistake_in_another_view_is_shown_in_its_own_text(catalog: Catalog) ->
 
     with pytest.raises(SqlTextError, match=r"views/w\.sql:2:3 at `o\.idd`"):
         read_view(ViewText("views/v.sql", f"{S} idd FROM w"), catalog, views)
+
+
+def test_functions_of_times_with_a_zone_depend_on_their_arguments_alone() -> None:
+    facts = function_facts()
+    pure = [("-", 2), ("+", 2), ("date_trunc", 2), ("date_part", 2), ("strftime", 2), ("timezone", 2)]
+    impure = [("now", 0), ("current_localtime", 0), ("current_localtimestamp", 0), ("age", 1), ("random", 0)]
+    assert [call for call in [*pure, *impure] if facts.is_impure(*call)] == impure
+    assert facts.is_impure("getvariable", 1)
