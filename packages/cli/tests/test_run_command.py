@@ -62,8 +62,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
         stop: threading.Event,
         context: Callable[[], object],
         on_step: Callable[[str], None],
+        on_turn: Callable[[bool], None],
     ) -> None:
         assert not stop.is_set()
+        on_turn(False)
         on_step("asking Kafka")
         calls.append((definition, settings))
 

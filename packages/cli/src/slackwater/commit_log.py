@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from slackwater.pipeline_folders import pipeline_folder
 from slackwater.topics import open_consumer
 from slackwater_command.errors import (
     CommandConfigError,
@@ -97,6 +98,7 @@ def pipeline_name(folder: Path | None, name: str | None) -> str:
 
     Raises:
         CommandConfigError: by neither, or by both.
+        CommandInputError: there is neither such a folder nor such an installed pipeline.
         PipelineConfigError: the folder cannot be read.
     """
     if (folder is None) == (name is None):
@@ -105,7 +107,7 @@ def pipeline_name(folder: Path | None, name: str | None) -> str:
         return name or ""
     from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
 
-    return load_pipeline(folder).name
+    return load_pipeline(pipeline_folder(str(folder))).name
 
 
 def written_topics(kafka: KafkaSettings, pipeline: str) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from slackwater.pipeline_folders import pipeline_folder
 from slackwater_client import NotVisibleError, PipelineOutput, TopicOutput
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandConfigError, CommandTimeoutError
@@ -72,6 +73,7 @@ def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) ->
 
     Raises:
         CommandConfigError: None was given, or one twice.
+        CommandInputError: A name is neither a folder nor an installed pipeline.
         PipelineConfigError: A folder cannot be read.
     """
     found = [*map(_of_folder, folders), *(NamedPipeline(name, kind) for name in names)]
@@ -86,7 +88,7 @@ def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) ->
 def _of_folder(folder: Path) -> NamedPipeline:
     from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
 
-    definition = load_pipeline(folder)
+    definition = load_pipeline(pipeline_folder(str(folder)))
     kind = str(definition.outputs[0].kind)
     # A database's ledger knows tables by the views, everything else by the output's own name.
     views = {each.view: each.view if kind == "postgres" else each.name for each in definition.outputs}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slackwater.pipeline_folders import pipeline_folder
 from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output, aligned
@@ -168,7 +169,7 @@ def _target(ctx: click.Context, place: str) -> _Target:
     if is_address or (not may_be_pipeline and checkpoint.store.read(CHECKPOINT_FILE) is not None):
         identity = checkpoint.identity()
         return _Target(checkpoint, None if identity is None else identity.buckets, None)
-    definition = load_pipeline(Path(place))
+    definition = load_pipeline(pipeline_folder(place))
     address = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
     checkpoint = Checkpoint(revision_checkpoint(address, definition.revision), run.spark_conf)
     identity = checkpoint.identity()
