@@ -60,8 +60,8 @@ def _context(certificates: Path | None) -> Iterator[Path]:
     """Makes a folder with all that the builds copy."""
     with tempfile.TemporaryDirectory(prefix="slackwater-images-") as folder:
         context = Path(folder)
-        for name in ("Dockerfile", "kafka-run-class.sh"):
-            shutil.copy(FOLDER / name, context)
+        for file in (FOLDER / "Dockerfile", *FOLDER.glob("*.sh")):
+            shutil.copy(file, context)
         _copy_jars(resolve_jars(progress=_tell), context)
         (context / "certificates").mkdir()
         if certificates is not None:
