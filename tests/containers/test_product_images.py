@@ -5,9 +5,13 @@ Spark does not have.
 """
 
 import json
+import os
+import subprocess
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +20,9 @@ import pytest
 
 from slackwater_client import ClientError, TopicOutput, read_views
 from slackwater_devstack import DevStack, KafkaBroker, RedisServer
+from slackwater_devstack.containers import ContainerImages
 from slackwater_devstack.loopback import free_port
+from slackwater_devstack.server import Deadline
 from slackwater_protocol import KafkaSettings
 
 if TYPE_CHECKING:
@@ -158,3 +164,65 @@ def test_the_image_is_an_executor_that_looks_for_its_driver(spark_image: str, st
     assert f"127.0.0.1:{port}" in said
     assert "Connection refused" in said
     assert "slackwater.first = a b" in said
+
+
+# --- the compose file
+
+COMPOSE = ("docker", "compose", "-p", "slackwater-test", "-f", str(ROOT / "infra/compose/compose.yaml"))
+HOST_BOOTSTRAP = "127.0.0.1:29092"
+Compose = Callable[..., str]
+
+
+@pytest.fixture
+def compose(container_images: ContainerImages, request: pytest.FixtureRequest) -> Iterator[Compose]:
+    """Runs commands of Docker Compose on the compose file, with our images and those of the servers."""
+    if subprocess.run(("docker", "compose", "version"), capture_output=True, check=False).returncode != 0:
+        pytest.skip("THE COMPOSE FILE IS NOT STARTED: this docker has no plugin `compose`")
+    images = {
+        "SIDECAR_IMAGE": request.getfixturevalue("sidecar_image"),
+        "SPARK_IMAGE": request.getfixturevalue("spark_image"),
+        "POSTGRES_IMAGE": container_images.postgres,
+        "KAFKA_IMAGE": container_images.kafka,
+        "CONNECT_IMAGE": container_images.connect,
+        "REDIS_IMAGE": container_images.redis,
+    }
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            (*COMPOSE, *arguments), env={**os.environ, **images}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    try:
+        yield run
+    finally:
+        run("down", "--volumes", "--timeout", "30")
+
+
+def insert_order(compose: Compose, number: int) -> None:
+    row = f"INSERT INTO inventory.orders VALUES ({number}, 'ada', 'new', 0, 0, now())"  # noqa: S608 - a number
+    compose("exec", "-T", "postgres", "psql", "-U", "postgres", "inventory", "-c", row)
+
+
+def wait_for_orders(compose: Compose, wanted: set[int]) -> None:
+    """Waits until the view has exactly these orders, and the page of the run says that it has caught up."""
+    ready = "import urllib.request as u; u.urlopen('http://127.0.0.1:8087/readyz')"
+    deadline, pause = Deadline(timedelta(minutes=15)), threading.Event()
+    while {document["id"] for document in documents(HOST_BOOTSTRAP)} != wanted:
+        assert not deadline.is_expired, compose("logs", "--tail", "30")
+        pause.wait(0.5)
+    compose("exec", "-T", "pipeline", "python", "-c", ready)
+
+
+def test_what_compose_starts_publishes_documents_and_goes_on_when_it_is_started_again(
+    compose: Compose,
+) -> None:
+    """Seen to fail with a pipeline that refuses tables without rows."""
+    compose("up", "--detach", "--no-build")
+    insert_order(compose, 1)
+    wait_for_orders(compose, {1})
+    compose("down", "--timeout", "60")
+    compose("up", "--detach", "--no-build")
+    insert_order(compose, 2)
+    wait_for_orders(compose, {1, 2})
