@@ -156,7 +156,7 @@ def test_a_lease_is_taken_listed_read_renewed_and_ended(
     assert asked(world, capsys, "lease", "end", lease, code=1)[1].startswith("error: there is no lease")
     assert lease not in asked(world, capsys, "lease", "list", "--json")[0]
     _, told = asked(world, capsys, "read", lake.folder, "--level", "repeatable", "--timeout", 0, code=1)
-    assert "only a pipeline that runs holds a state" in told
+    assert "only a running pipeline can hold a state" in told
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
@@ -212,7 +212,7 @@ def test_what_cannot_be_read_is_named(world: World, capsys: pytest.CaptureFixtur
     pipeline = world.pipeline("kafka")
     pipeline.publish({1: 1})
     _, err = asked(world, capsys, "read", pipeline.folder, "--views", "two", code=1)
-    assert "view 'two' is in none of" in err
+    assert "view 'two' exists in none of" in err
     _, err = asked(world, capsys, "read", "--pipeline", "nobody", "--kind", "delta", code=1)
     assert "no pipeline 'nobody' has written to this lake" in err
     _, err = asked(world, capsys, "wait", "--pipeline", "nobody", "--lsn", 1, code=1)

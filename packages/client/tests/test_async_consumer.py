@@ -413,7 +413,7 @@ def test_what_goes_wrong_for_a_cancelled_caller_is_told_to_the_next(memory: Worl
         async with consumer(memory, written(memory, 1), positions=position_of) as member:
             assert await cancelled(member.poll(LONG), 3) is None
             opened.set()
-            with pytest.raises(ClientConfigError, match="'nonsense' is no position"):
+            with pytest.raises(ClientConfigError, match="'nonsense' is not a position"):
                 await member.offsets()
 
     asyncio.run(act())

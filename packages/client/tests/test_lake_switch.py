@@ -101,12 +101,12 @@ def test_readers_are_switched_and_switched_back(world: World) -> None:
     world.publish(2, 2)
     assert world.seen() == (f"{world.name}.v2", 300, 300)
     assert world.switch(2) == Switched(f"{world.name}.v2", CommitPosition(1, 300), CommitPosition(1, 300))
-    with pytest.raises(NotVisibleError, match=r"stands at 1/0/64, readers are at 1/0/12C"):
+    with pytest.raises(NotVisibleError, match=r"is at 1/0/64, but readers are at 1/0/12C"):
         world.switch(1)
     assert world.seen() == (f"{world.name}.v2", 300, 300)
     assert world.switch(1, accept_earlier=True).position == CommitPosition(1, 100)
     assert world.seen() == (world.name, 100, 100)
-    with pytest.raises(ClientConfigError, match="has no view 'one'"):
+    with pytest.raises(ClientConfigError, match="lacks view 'one'"):
         world.switch(2, views={})
 
 
@@ -125,7 +125,7 @@ def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.tables, "replace", late)
-        with pytest.raises(ClientUnavailableError, match="somebody else switches readers"):
+        with pytest.raises(ClientUnavailableError, match="another process is switching readers"):
             world.switch(2)
     assert world.seen() == (f"{world.name}.v2", 100, 100)
 

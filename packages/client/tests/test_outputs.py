@@ -240,7 +240,7 @@ def test_documents_that_are_gone_are_an_error_and_never_a_gap(world: World) -> N
     else:
         world.broker.truncate(place, 3)
     consumer = world.consumer(inputs(output, "orders"))
-    with pytest.raises(RecordsMissingError, match="offset 0 is wanted"):
+    with pytest.raises(RecordsMissingError, match="offset 0 is needed"):
         world.read(consumer, 1)
 
 
@@ -364,12 +364,12 @@ def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(memor
     assert [each.offset for each in consumer.offsets()] == [1]
     memory.read(consumer, 1)
     getattr(memory.broker, lose)(f"{memory.name}.g")
-    with pytest.raises(TransactionLostError, match="went to another member"):
+    with pytest.raises(TransactionLostError, match="was handed to another member"):
         consumer.offsets()
 
 
 def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
-    with pytest.raises(ClientConfigError, match="no topic is named"):
+    with pytest.raises(ClientConfigError, match="no topic was given"):
         OutputTopics()
     output = memory.output(orders=1)
     with pytest.raises(ClientConfigError, match="max_bytes is 0"):

@@ -89,7 +89,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
         while not all(word in (found := of()) for word in words):
             assert CLOCK.monotonic() < deadline, found
 
-    await_answer(TOPIC, "no right Describe")
+    await_answer(TOPIC, "no Describe right")
     grant(broker, AclOperation.DESCRIBE)
     await_answer("Topic authorization failed", "Read and Describe on the topic")
     grant(broker, AclOperation.READ)

@@ -111,7 +111,7 @@ def test_what_is_not_visible_yet_is_said(world: World, open_output: Open) -> Non
     pipeline.publish(("one", 1, 10))
     output = open_output(pipeline.name)
     with pytest.raises(
-        NotVisibleError, match="newest visible commit is 1/0/64 and commit 1/0/65 is asked for"
+        NotVisibleError, match="newest visible commit is 1/0/64, but commit 1/0/65 was requested"
     ):
         read_views([output], at=at(101))
     with pytest.raises(NotVisibleError, match="newest visible commit is 1/0/64"):
@@ -146,7 +146,7 @@ def test_states_before_the_first_one_are_not_made_up(world: World, open_output: 
 def test_unknown_views_and_pipelines_are_named(world: World, open_output: Open) -> None:
     pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 10))
-    with pytest.raises(ClientConfigError, match="view 'three' is in none of"):
+    with pytest.raises(ClientConfigError, match="view 'three' exists in none of"):
         read_views([open_output(pipeline.name)], ["three"])
     world.topics.make(progress_topic("nobody"))
     with pytest.raises(ClientConfigError, match="no pipeline 'nobody' has written"):
@@ -209,7 +209,7 @@ def test_at_level_uncommitted_each_pipeline_is_read_at_its_own_commit(
 def test_a_commit_and_the_level_without_one_exclude_each_other(world: World, open_output: Open) -> None:
     pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 1))
-    with pytest.raises(ClientConfigError, match="commit 1/0/64 is asked for at level uncommitted"):
+    with pytest.raises(ClientConfigError, match="commit 1/0/64 was requested at level uncommitted"):
         read_views([open_output(pipeline.name)], at=at(100), level=ReadLevel.UNCOMMITTED)
 
 
@@ -260,11 +260,11 @@ def test_the_end_of_a_batch_is_readable_while_nothing_can_have_been_compacted(
     clock.moment += KEPT - MARGIN - timedelta(milliseconds=1)
 
     assert rows(pipeline, read_views([output], at=at(200))) == pipeline.states[200]
-    with pytest.raises(StateNotKeptError, match="no batch ends there, or it ended so long ago"):
+    with pytest.raises(StateNotKeptError, match=r"no batch ends at .*, or its documents may already have"):
         read_views([output], at=at(100))
 
     clock.moment += timedelta(milliseconds=1)
-    with pytest.raises(StateNotKeptError, match="no batch ends there, or it ended so long ago"):
+    with pytest.raises(StateNotKeptError, match=r"no batch ends at .*, or its documents may already have"):
         read_views([output], at=at(200))
     assert rows(pipeline, read_views([output], at=at(300))) == pipeline.states[300]
 
@@ -279,7 +279,11 @@ def test_the_configuration_of_a_topic_says_for_how_long_ends_of_batches_are_kept
         for lag, is_kept in ((KEPT, True), (MARGIN, False), (timedelta(0), False)):
             lag_ms = int(lag.total_seconds() * 1000)
             configure(kafka.kafka, pipeline.views["one"], f"{lag_ms}")
-            with nullcontext() if is_kept else pytest.raises(StateNotKeptError, match="ended so long ago"):
+            with (
+                nullcontext()
+                if is_kept
+                else pytest.raises(StateNotKeptError, match="may already have been removed")
+            ):
                 assert rows(pipeline, read_views([output], at=at(100))) == pipeline.states[100]
 
 
@@ -308,7 +312,7 @@ def test_a_lag_that_was_raised_does_not_bring_back_what_may_be_gone(
     output._broker.compaction_lags[pipeline.views["one"]] = 10 * KEPT  # type: ignore[attr-defined]  # noqa: SLF001
     for later in (timedelta(0), KEPT):
         clock.moment += later
-        with pytest.raises(StateNotKeptError, match="ended so long ago"):
+        with pytest.raises(StateNotKeptError, match="may already have been removed"):
             read_views([output], at=at(100))
         assert rows(pipeline, read_views([output], at=at(200))) == pipeline.states[200]
 
@@ -317,7 +321,7 @@ def test_between_the_ends_of_batches_nothing_is_readable(compacted: Compacted) -
     pipeline, output = compacted("one")
     for value in (10, 11):
         pipeline.publish(("one", 1, value))
-    with pytest.raises(StateNotKeptError, match="no batch ends there"):
+    with pytest.raises(StateNotKeptError, match="no batch ends at"):
         read_views([output], at=at(150))
 
 
@@ -335,7 +339,7 @@ def test_a_state_that_may_be_compacted_away_while_it_is_read_is_refused(
         return count
 
     monkeypatch.setattr(output, "_fold", slow_fold)
-    with pytest.raises(StateNotKeptError, match="ended so long ago"):
+    with pytest.raises(StateNotKeptError, match="may already have been removed"):
         read_views([output], at=at(100))
 
 
@@ -532,7 +536,7 @@ def test_pipelines_of_two_databases_have_no_common_commit() -> None:
         def newest(self) -> VisibleCommit | None:
             return VisibleCommit("shop", at(1))
 
-    with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
+    with pytest.raises(ClientConfigError, match="different sources: inv, shop"):
         read_views([Advancing(1), Other()])
-    with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
+    with pytest.raises(ClientConfigError, match="different sources: inv, shop"):
         wait_visible([Advancing(1), Other()], at(1), timeout=NOTHING)

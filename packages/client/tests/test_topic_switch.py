@@ -289,10 +289,10 @@ def test_a_switch_is_refused_that_would_take_something_from_readers(memory: Worl
     with pytest.raises(ClientConfigError, match="has written to this Kafka"):
         revisions.switch(2)
     revisions.publish(2, 100)
-    with pytest.raises(NotVisibleError, match=r"stands at 1/0/64, readers are at 1/0/C8.*not switched"):
+    with pytest.raises(NotVisibleError, match=r"is at 1/0/64, but readers are at 1/0/C8.*not switched"):
         revisions.switch(2)
     other = {"two": revisions.writers[2].views["one"]}
-    with pytest.raises(ClientConfigError, match="has no view 'one', which readers of"):
+    with pytest.raises(ClientConfigError, match="lacks view 'one', which readers of"):
         switch_topics(memory.kafka, revisions.writers[2].name, 2, other, timeout=NOW)
     assert read_by(memory) == revisions.name
     assert revisions.switch(2, accept_earlier=True).position == at(100)
@@ -373,28 +373,28 @@ def test_who_switches_sees_what_was_switched_before(memory: World, monkeypatch: 
 def test_what_cannot_be_followed_is_refused(memory: World) -> None:
     revisions = Revisions(memory)
     for _ in range(2):
-        with pytest.raises(ClientConfigError, match="nothing says which revision"):
+        with pytest.raises(ClientConfigError, match="were never switched to a revision"):
             memory.consumer(revisions.inputs)
         memory.topics.make(readers_topic(revisions.name))
-    with pytest.raises(ClientConfigError, match="nothing says which revision"):
+    with pytest.raises(ClientConfigError, match="were never switched to a revision"):
         topics_of_readers(memory.kafka, revisions.name)
     revisions.publish(1, 100)
     revisions.switch(1)
-    with pytest.raises(ClientConfigError, match="revisions may have others"):
+    with pytest.raises(ClientConfigError, match="revisions may differ in their partitions"):
         memory.consumer(revisions.inputs, share=ByPartition(revisions.writers[1].views["one"]))
     with pytest.raises(ClientConfigError, match="has no view 'two'"):
         memory.consumer(PipelineViews(revisions.name, "two"))
-    with pytest.raises(ClientConfigError, match="no view is named"):
+    with pytest.raises(ClientConfigError, match="no view was given"):
         PipelineViews(revisions.name)
     consumer = memory.consumer(revisions.inputs, positions=lambda _: str(LanePosition(0)))
-    with pytest.raises(ClientStateError, match="names no revision"):
+    with pytest.raises(ClientStateError, match="does not name a revision"):
         memory.read(consumer, 1)
 
 
 def test_without_a_switch_there_is_nothing_to_follow(world: World) -> None:
     revisions = Revisions(world)
     assert newest_switch(world.kafka, revisions.name) is None
-    with pytest.raises(ClientConfigError, match="nothing says which revision"):
+    with pytest.raises(ClientConfigError, match="were never switched to a revision"):
         world.consumer(revisions.inputs)
 
 

@@ -1,4 +1,4 @@
-"""Whole source transactions for a service: read from Kafka, and written to it. No Spark, no JVM."""
+"""Reads and writes whole source transactions in Kafka, for services. Needs neither Spark nor a JVM."""
 
 from slackwater_client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
 from slackwater_client.broker import ProducerSettings

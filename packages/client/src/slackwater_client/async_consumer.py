@@ -1,7 +1,8 @@
-"""Whole transactions for a service that runs on asyncio.
+"""Reads whole transactions in a service that uses asyncio.
 
-A thread for each consumer runs :class:`TransactionalConsumer`, so that the rules stay in one place. The event
-loop hands it calls and never waits for Kafka itself; without a call, the thread takes part in the group.
+A separate thread for each consumer runs a :class:`TransactionalConsumer`, so that the rules exist only once.
+The event loop passes calls to the thread and never waits for Kafka itself. Between calls, the thread keeps
+the consumer in its group.
 """
 
 import asyncio
@@ -28,24 +29,24 @@ from slackwater_client.transaction import Piece, Transaction
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 _IDLE_SECONDS = 0.1
-"""How often the thread takes part in the group while it has nothing to do."""
+"""How often the thread polls the group while it has nothing else to do."""
 _SLICE = timedelta(seconds=0.1)
-"""How long the thread looks for a transaction at once: a caller that is cancelled occupies it no longer."""
+"""How long one search for a transaction takes; a cancelled caller occupies the thread no longer than that."""
 
 T = TypeVar("T")
 
 
 class _InThread(Protocol):
-    """Calls a function in the thread of a consumer; returns or raises what it does."""
+    """Calls a function in the thread of a consumer, and returns its result or raises its error."""
 
     def __call__(self, do: "Callable[[_HeldConsumer], T]") -> Awaitable[T]: ...
 
 
 class AsyncTransaction(Transaction):
-    """A transaction whose records come with ``async for``.
+    """A transaction whose records are read with ``async for``.
 
-    One that is not streamed can be iterated with ``for``, too. Iterating over a streamed one may be cancelled
-    and gone on with: no record is left out.
+    A transaction that is not streamed can also be iterated with ``for``. If iterating over a streamed one is
+    cancelled, it can be resumed without missing a record.
     """
 
     def __init__(
@@ -54,22 +55,22 @@ class AsyncTransaction(Transaction):
         super().__init__(piece, read_on)
         self._in_thread = in_thread
         self._unread: list[Record] | None = piece.records
-        """Nobody has got them."""
+        """Records that were read, but not yielded yet."""
         self._streamed = _StreamedRecords(self._next_portion)
 
     def __iter__(self) -> Iterator[Record]:
         """Yields the records.
 
         Raises:
-            ClientConfigError: It is streamed: that needs ``async for``.
+            ClientConfigError: The transaction is streamed, which requires ``async for``.
         """
         return iter(self.records)
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        """Yields the records; those of a streamed one once.
+        """Yields the records. A streamed transaction yields each of them only once.
 
         Raises:
-            TransactionLostError: It is streamed, and its lane went to another member.
+            TransactionLostError: The transaction is streamed, and its lane was assigned to another member.
         """
         return self._streamed if self.is_streamed else self._whole()
 
@@ -84,13 +85,13 @@ class AsyncTransaction(Transaction):
         return records
 
     def _read(self, _: "_HeldConsumer") -> None:
-        """Runs in the thread, and to its end also when the caller is cancelled."""
+        """Runs in the thread, and completes even if the caller is cancelled."""
         if self._unread is None:
             self._unread = self._read_portion()
 
 
 class _StreamedRecords(AsyncIterator[Record]):
-    """The records of a transaction, portion by portion; None ends it."""
+    """The records of a transaction, portion by portion; None marks the end."""
 
     def __init__(self, next_portion: Callable[[], Awaitable[list[Record] | None]]) -> None:
         self._next_portion = next_portion
@@ -107,14 +108,15 @@ class _StreamedRecords(AsyncIterator[Record]):
 
 
 class _HeldConsumer(TransactionalConsumer):
-    """A consumer that takes part in its group while its newest transaction is being processed.
+    """A consumer that stays in its group while its newest transaction is being processed.
 
-    A lane of that transaction is given away only when it was processed: the group waits.
+    A lane of that transaction is given up only after the transaction was processed; a rebalance waits for
+    that.
     """
 
     in_thread: _InThread
     wait_for_handler: Callable[[], None]
-    """Waits, within a rebalance, for what may say that the transaction was processed."""
+    """Called within a rebalance: waits for a call that may report the transaction as processed."""
     is_closing: Callable[[], bool]
 
     def settle(self) -> None:
@@ -122,21 +124,21 @@ class _HeldConsumer(TransactionalConsumer):
         self._settle()
 
     def take_back(self) -> None:
-        """Takes the newest transaction back, because nobody has got it."""
+        """Takes the newest transaction back, because no caller received it."""
         self._take_back()
 
     def take_part(self) -> None:
-        """Takes part in the group; what changes there counts from the next call on. Does not block."""
+        """Polls the group; changes take effect at the next call. Does not block."""
         self._member.poll(0)
         self._gone |= self._member.take_gone()
         self._tend_at = float("-inf")
 
     def has_gone_to(self, lsn: int, timeline: int) -> bool:
-        """Goes to a commit if there is a lane; waits a moment for one."""
+        """Seeks to a commit if a lane is assigned; waits briefly for one."""
         return self._has_moved(lambda: self._at_commit(lsn, timeline))
 
     def has_gone_to_time(self, time: datetime) -> bool:
-        """Goes to a time if there is a lane; waits a moment for one."""
+        """Seeks to a time if a lane is assigned; waits briefly for one."""
         return self._has_moved(lambda: self._at_time(time))
 
     def _hand_out(self, piece: Piece) -> Transaction:
@@ -158,30 +160,30 @@ class _Call(NamedTuple):
     """Something to be done in the thread."""
 
     do: Callable[[_HeldConsumer], Any] | None
-    """None: end."""
+    """None: end the thread."""
     answer: "asyncio.Future[Any] | None" = None
-    """None: nobody waits; an error is told to the next one who does."""
+    """None: nobody waits for the result; an error is then raised by the next call that is waited for."""
 
 
 class _ConsumerThread:
-    """Runs calls in their order. A call is done also when whoever waits for it is cancelled."""
+    """Runs calls in order. A call completes even if the task that waits for it is cancelled."""
 
     def __init__(self, make: Callable[[], _HeldConsumer]) -> None:
         self._make = make
         self._calls: SimpleQueue[_Call] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        """Happened while nobody waited."""
+        """An error of a call that nobody waited for."""
         self.consumer: _HeldConsumer | None = None
         self.is_closing = False
 
     def submit(self, do: Callable[[_HeldConsumer], None]) -> None:
-        """Has something done before what is asked next; nothing any more when the consumer is closed."""
+        """Queues a call that runs before the next ones; ignored once the consumer is closed."""
         if not self.is_closing:
             self._put(_Call(do))
 
     async def ask(self, do: Callable[[_HeldConsumer], T]) -> T:
-        """Has something done, and returns or raises what it does."""
+        """Runs a call, and returns its result or raises its error."""
         if self.is_closing:
             raise _closed()
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -189,15 +191,15 @@ class _ConsumerThread:
         return await answer
 
     async def close(self) -> None:
-        """Ends the consumer; a caller that is cancelled waits for it all the same."""
+        """Closes the consumer; a cancelled caller still waits for that."""
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.end(answer):
             await finished(answer)
 
     def end(self, answer: "asyncio.Future[None] | None" = None) -> bool:
-        """Has the consumer closed; its newest transaction counts as not processed.
+        """Requests that the consumer is closed; its newest transaction counts as not processed.
 
-        Returns whether there is anything to be closed.
+        Returns whether there is anything to close.
         """
         is_running = self._thread is not None and not self.is_closing
         self.is_closing = True
@@ -209,7 +211,7 @@ class _ConsumerThread:
     def _put(self, call: _Call) -> None:
         self._calls.put(call)
         if self._thread is None:
-            # A daemon: a consumer that nobody has closed does not keep the process.
+            # A daemon thread: a consumer that was never closed must not keep the process alive.
             self._thread = threading.Thread(target=self._serve, name="slackwater-consumer", daemon=True)
             self._thread.start()
 
@@ -226,7 +228,7 @@ class _ConsumerThread:
                 return
 
     def _wait_for_handler(self) -> None:
-        """Runs the next call, within a rebalance: one that says whether the transaction was processed."""
+        """Runs the next call within a rebalance; it says whether the transaction was processed."""
         self._run(self._calls.get())
 
     def _run(self, call: _Call) -> None:
@@ -270,30 +272,32 @@ class _ConsumerThread:
 
 
 class AsyncTransactionalConsumer:
-    """Hands out the transactions of a source whole, in commit order, at least once, with ``async for``.
+    """Returns whole transactions of a source in commit order, at least once, with ``async for``.
 
-    What a :class:`TransactionalConsumer` promises holds. The event loop is never blocked: a thread of the
-    consumer's own waits for Kafka. Cancelling a call loses nothing: a transaction that was found for a caller
-    who was cancelled comes with the next :meth:`poll`, and does not count as processed before.
+    It makes the same promises as :class:`TransactionalConsumer`. The event loop is never blocked, because a
+    separate thread of the consumer waits for Kafka. Cancelling a call loses nothing: a transaction that was
+    found for a cancelled caller is returned by the next :meth:`poll`, and does not count as processed before
+    that.
 
-    A member stays in its group however long its handler awaits. A lane of the transaction that is being
-    processed is given away only when the next one is asked for; the group waits for that as long as its
-    ``max.poll.interval.ms`` says, then it goes on without the member.
+    A member stays in its group for as long as its handler awaits. A lane of the transaction that is being
+    processed is given up only when the next transaction is requested. The group waits for that, but not
+    longer than its ``max.poll.interval.ms``; after that it removes the member.
 
-    To be used from one task at a time. Leave it with ``async with``, or call :meth:`close`.
+    Use it from one task at a time. Use ``async with``, or call :meth:`close`.
 
     Args:
         kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
-        inputs: What is read.
+        inputs: What to read.
         group: The consumer group.
-        share: How its members share the work; all have to say the same.
-        positions: Where lanes stand, if the handler stores that itself; called in the consumer's thread, so
-            it may block. None: what the group has committed.
-        settings: How it works.
-        clock: For deadlines.
+        share: How the members of the group share the work; the same for all of them.
+        positions: Returns the position of a lane, if the handler stores positions itself. It is called in the
+            consumer's thread, so it may block. None: the group's committed offsets are used.
+        settings: The consumer's settings.
+        clock: Measures deadlines.
 
     Raises:
-        ClientConfigError: Arguments do not fit each other. Like others, it comes with the first call.
+        ClientConfigError: The arguments contradict each other. Like all errors, it is raised by the first
+            call.
         ClientUnavailableError: Kafka does not answer.
     """
 
@@ -334,7 +338,7 @@ class AsyncTransactionalConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commits positions, without the newest transaction if there was an error, and leaves the group."""
+        """Commits the positions, and leaves the group. After an error, the newest transaction is excluded."""
         try:
             if kind is None:
                 await self._thread.ask(_HeldConsumer.settle)
@@ -342,21 +346,21 @@ class AsyncTransactionalConsumer:
             await self.close()
 
     async def __aiter__(self) -> AsyncIterator[AsyncTransaction]:
-        """Yields transactions for ever; waits while there is none."""
+        """Yields transactions without end, and waits for the next one."""
         while True:
             transaction = await self.poll(timedelta(seconds=1))
             if transaction is not None:
                 yield transaction
 
     async def poll(self, timeout: timedelta) -> AsyncTransaction | None:
-        """Returns the next transaction; None if there is none in time, which ends nothing.
+        """Returns the next transaction, or None if none arrived in time; the next call may return one.
 
-        Says that the transaction before was processed.
+        The call also reports the previous transaction as processed.
 
         Raises:
-            ClientError: See the tree of errors. The consumer cannot be used any more.
-            slackwater_cdc.BadInputError: A change record cannot be understood.
-            slackwater_protocol.ProtocolError: A commit record or cut cannot be.
+            ClientError: See the tree of errors. The consumer cannot be used afterwards.
+            slackwater_cdc.BadInputError: A change record cannot be decoded.
+            slackwater_protocol.ProtocolError: A commit record or a cut cannot be decoded.
         """
         self._settle()
         deadline = self._clock.monotonic() + timeout.total_seconds()
@@ -367,45 +371,46 @@ class AsyncTransactionalConsumer:
                 return transaction
 
     async def commit(self) -> None:
-        """Says that the newest transaction was processed, and commits the positions now."""
+        """Reports the newest transaction as processed, and commits the positions immediately."""
         await self._thread.ask(_HeldConsumer.commit)
 
     async def seek(self, lsn: int, *, timeline: int = 1) -> None:
-        """Goes to the first commit at or above an LSN, or to where it will be. Waits for a lane.
+        """Seeks to the first commit at or above an LSN, which may still be in the future. Waits for a lane.
 
-        Concerns the lanes that this member has. If it is cancelled, it may have gone there.
+        It affects the lanes that this member owns. If the call is cancelled, it may have had its effect.
         """
         await self._go(lambda consumer: consumer.has_gone_to(lsn, timeline))
 
     async def seek_to_time(self, time: datetime) -> None:
-        """Goes to the first commit at or after a time by the database's clock, or to where it will be.
+        """Seeks to the first commit at or after a time of the database's clock, which may be in the future.
 
-        Commit times do not rise as strictly as LSNs: where they go back, it is one of the first.
+        Commit times do not increase as strictly as LSNs. Where they go back, it is one of the first such
+        commits.
         """
         await self._go(lambda consumer: consumer.has_gone_to_time(time))
 
     async def offsets(self) -> list[TopicPartition]:
-        """Returns the offsets to be committed for all that was handed out, with the newest transaction.
+        """Returns the offsets to commit for everything returned so far, including the newest transaction.
 
-        For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
+        Pass them to ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
         """
         return await self._thread.ask(_HeldConsumer.offsets)
 
     async def group_metadata(self) -> Any:
-        """Returns what ``send_offsets_to_transaction`` wants to know of the group."""
+        """Returns the group metadata for ``send_offsets_to_transaction``."""
         return await self._thread.ask(_HeldConsumer.group_metadata)
 
     @property
     def lanes(self) -> frozenset[int]:
-        """What this member owns: units or partitions; 0 where nothing is divided."""
+        """The lanes that this member owns: units or partitions; 0 if the work is not divided."""
         consumer = self._thread.consumer
         return frozenset() if consumer is None else consumer.lanes
 
     async def close(self) -> None:
-        """Commits what is known to be processed, and leaves the group; also when it is cancelled meanwhile.
+        """Commits what was reported as processed, and leaves the group, even if the call is cancelled.
 
-        Not the newest transaction: it may have failed. Ask for the next one, :meth:`commit`, or use
-        ``async with``.
+        The newest transaction is not committed, because it may have failed. To include it, request the next
+        one, call :meth:`commit`, or use ``async with``.
         """
         await self._thread.close()
 
@@ -427,4 +432,4 @@ class AsyncTransactionalConsumer:
 
 
 def _closed() -> ClientConfigError:
-    return ClientConfigError("the consumer is closed", "make another one")
+    return ClientConfigError("the consumer is closed", "create a new one")

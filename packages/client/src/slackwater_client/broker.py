@@ -1,4 +1,4 @@
-"""What a consumer needs of Kafka; :mod:`slackwater_client.kafka` does it, and ``memory`` stands in for it."""
+"""What a consumer needs from Kafka, for :mod:`slackwater_client.kafka` and, in tests, ``memory``."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from slackwater_markers.kafka_transactions import DeliveredRecord, Headers
 from slackwater_protocol import SlackwaterError
 
 DeliveryReport = Callable[[KafkaError | None, DeliveredRecord], None]
-"""Is told of an error, or where a record stands now."""
+"""Called with an error, or with the place at which a record was written."""
 
 
 class Portion(NamedTuple):
-    """What was read of a partition."""
+    """What was read from a partition."""
 
     place: Place
     records: list[Record]
     position: int
-    """The offset that was reached: below it nothing more comes."""
+    """The offset that was reached; no more records below it will follow."""
 
 
 class Stored(NamedTuple):
@@ -33,36 +33,36 @@ class Stored(NamedTuple):
 
 
 class Reader(Protocol):
-    """Reads partitions from given offsets, committed Kafka transactions only. Not thread-safe.
+    """Reads committed records of partitions from given offsets on. Not thread-safe.
 
-    Methods raise :class:`slackwater_client.errors.ClientError` and nothing else: what passes by itself is
-    waited for, by later calls, too.
+    Methods raise only :class:`slackwater_client.errors.ClientError`. Transient errors are not raised: the
+    call waits for their end, and so do later calls.
     """
 
     def begin(self, starts: Mapping[Place, int]) -> None:
-        """Reads these partitions, too. Does not block."""
+        """Starts to read further partitions. Does not block."""
         ...
 
     def reset(self) -> None:
-        """Reads nothing any more. Does not block."""
+        """Stops reading all partitions. Does not block."""
         ...
 
     def pause(self, places: frozenset[Place]) -> None:
-        """Pauses these partitions and no others; what was read of them ahead may be read again."""
+        """Pauses exactly these partitions. Records that were prefetched from them may be read again."""
         ...
 
     def read(self, seconds: float) -> list[Portion]:
-        """Returns what there is, as soon as there is something; nothing after so many seconds.
+        """Returns the available records, or waits for up to ``seconds``; empty if none arrived.
 
         Raises:
             RecordsMissingError: Records at the position of a partition are no longer in Kafka.
             ClientStateError: A topic or partition does not exist.
-            ClientUnavailableError: Kafka refuses.
+            ClientUnavailableError: Kafka rejects the request.
         """
         ...
 
     def bounds(self, place: Place) -> tuple[int, int]:
-        """Returns a partition's first offset and the one behind the last. Blocks for some seconds at most.
+        """Returns a partition's first offset, and the offset after its last. May block for some seconds.
 
         Raises:
             ClientUnavailableError: Kafka does not answer, or does not have the partition.
@@ -75,36 +75,36 @@ class Reader(Protocol):
 
 
 class Member(Protocol):
-    """One member of a consumer group that shares the partitions of a topic. Reads nothing of it.
+    """One member of a consumer group that shares the partitions of a topic. It does not read them.
 
-    Calls of :meth:`poll` have to come more often than the group's ``max.poll.interval.ms`` says, or the
-    member loses what it has. Not thread-safe.
+    :meth:`poll` must be called more often than the group's ``max.poll.interval.ms``; otherwise the member
+    loses its partitions. Not thread-safe.
     """
 
     @property
     def lanes(self) -> frozenset[int]:
-        """The partitions that it owns, as of the newest :meth:`poll`."""
+        """The partitions that the member owned at the last :meth:`poll`."""
         ...
 
     def take_gone(self) -> frozenset[int]:
-        """Returns the partitions that were given away or lost since it was asked last.
+        """Returns the partitions that were revoked or lost since the last call.
 
-        One that has come back meanwhile is among them: somebody else may have had it.
+        A partition that has come back since then is included, because another member may have owned it.
         """
         ...
 
     def poll(self, seconds: float) -> None:
-        """Takes part in the group: gives partitions away, after ``on_revoke``, and takes others.
+        """Polls the group: gives up partitions, after calling ``on_revoke``, and takes over others.
 
-        Blocks for so long at most, unless partitions change hands.
+        Blocks for at most ``seconds``, unless partitions are reassigned.
 
         Raises:
-            ClientUnavailableError: Kafka refuses.
+            ClientUnavailableError: Kafka rejects the request.
         """
         ...
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
-        """Returns the group's committed offsets, of partitions that have any.
+        """Returns the group's committed offsets of the partitions that have any.
 
         Raises:
             ClientUnavailableError: Kafka does not answer.
@@ -112,10 +112,10 @@ class Member(Protocol):
         ...
 
     def store(self, offsets: Mapping[Place, Stored]) -> bool:
-        """Commits offsets for the group; returns when they are acknowledged, or refused.
+        """Commits offsets for the group; returns when they were acknowledged or rejected.
 
-        False: nothing was stored, for the group is dividing its partitions anew, or has gone on without this
-        member, which the next :meth:`poll` says.
+        Returns False if nothing was committed, because the group is rebalancing or has removed this member;
+        the next :meth:`poll` reports that.
 
         Raises:
             ClientUnavailableError: Kafka does not answer.
@@ -123,32 +123,32 @@ class Member(Protocol):
         ...
 
     def group_metadata(self) -> Any:
-        """Returns what a transactional producer needs to commit offsets in this member's name.
+        """Returns what a transactional producer needs to commit offsets on behalf of this member.
 
         Raises:
-            TransactionLostError: It is no longer a member.
+            TransactionLostError: The group has removed this member.
         """
         ...
 
     def close(self) -> None:
-        """Leaves the group, after ``on_revoke``."""
+        """Calls ``on_revoke``, and leaves the group."""
         ...
 
 
 class Writer(Protocol):
-    """Writes Kafka transactions under a transactional id; whoever opened it before is fenced.
+    """Writes Kafka transactions under a transactional id; earlier writers with this id are fenced.
 
-    Methods block until Kafka has answered, for the request time-out at most, and raise :class:`ClientError`
-    and nothing else; of these :class:`ProducerFencedError` means that somebody else has opened it. Not
+    Methods block until Kafka has answered, but not longer than the request time-out. They raise only
+    :class:`ClientError`; :class:`ProducerFencedError` means that another writer has opened the same id. Not
     thread-safe.
     """
 
     def open(self) -> None:
-        """Fences earlier writers; what they left open is ended when this returns."""
+        """Fences earlier writers. When it returns, their open transactions have ended."""
         ...
 
     def begin(self) -> None:
-        """Begins a transaction; asks nobody."""
+        """Begins a transaction, without a request to Kafka."""
         ...
 
     def produce(
@@ -159,38 +159,38 @@ class Writer(Protocol):
         headers: Headers,
         report: DeliveryReport | None,
     ) -> None:
-        """Hands over a record; blocks only while the memory for records is full.
+        """Queues a record; blocks only while the queue is full.
 
         Args:
-            topic: Its topic; the key decides about the partition.
-            key: Its key.
-            value: Its value.
+            topic: The topic; the key determines the partition.
+            key: The key.
+            value: The value.
             headers: Names and values.
-            report: Called within a later call with what became of it.
+            report: Called with the result of the delivery, during a later call of a method.
         """
         ...
 
     def serve(self) -> None:
-        """Runs due delivery reports; does not block."""
+        """Calls ``report`` for the deliveries that have finished. Does not block."""
         ...
 
     def flush(self, has_failed: Callable[[], bool]) -> None:
-        """Returns when every record has its delivery report, or soon after one has failed."""
+        """Waits until every record has its delivery report, or until shortly after one has failed."""
         ...
 
     def check(self) -> None:
-        """Raises what has broken the open transaction, if anything has; asks nobody."""
+        """Raises the error that broke the open transaction, if any, without a request to Kafka."""
         ...
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
         """Commits a group's offsets with the transaction.
 
         Args:
-            offsets: By partition.
+            offsets: One per partition.
             member: See :meth:`Member.group_metadata`.
 
         Raises:
-            TransactionLostError: The member is no longer one.
+            TransactionLostError: The group has removed the member.
         """
         ...
 
@@ -198,40 +198,41 @@ class Writer(Protocol):
         """Commits.
 
         Raises:
-            OutcomeUnknownError: Nobody has said whether it is committed; only :meth:`discard` may follow.
-            ClientError: It is not committed.
+            OutcomeUnknownError: It is not known whether the commit succeeded; only :meth:`discard` may
+                follow.
+            ClientError: The transaction was not committed.
         """
         ...
 
     def abort(self) -> SlackwaterError | None:
-        """Aborts, and returns None, or why it could not; then only :meth:`discard` may follow."""
+        """Aborts, and returns None, or the reason why that failed; then only :meth:`discard` may follow."""
         ...
 
     def discard(self) -> None:
-        """Frees connections; an open transaction is left to the next :meth:`open`, or its time-out."""
+        """Closes the connections. An open transaction ends at the next :meth:`open`, or by its time-out."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How a producer works."""
+    """The settings of a producer."""
 
     transaction_timeout: timedelta = timedelta(seconds=60)
-    """So long may a transaction stand open; so long do readers wait for a producer that died and is not
-    started again. Brokers allow 15 minutes by default."""
+    """How long a transaction may be open, and therefore how long readers wait for a producer that died and is
+    not restarted. Brokers allow up to 15 minutes by default."""
     request_timeout: timedelta = timedelta(seconds=60)
-    """How long Kafka's answer to one call is waited for."""
+    """How long to wait for Kafka's answer to one call."""
     max_bytes: int = 64 * 1024 * 1024
-    """Memory for records that are not sent yet; when it is full, handing over another one waits."""
+    """Memory for records that have not been sent yet. While it is full, writing a record blocks."""
     partitions: int = 4
-    """Of topics that the producer makes for tables."""
+    """Partitions of the topics that the producer creates for tables."""
 
 
 class Broker(Protocol):
-    """Makes readers, members and writers."""
+    """Creates readers, members and writers."""
 
     def reader(self) -> Reader:
-        """Returns a reader that reads nothing yet."""
+        """Returns a reader without any partitions."""
         ...
 
     def member(
@@ -240,14 +241,15 @@ class Broker(Protocol):
         """Joins a group.
 
         Args:
-            group: Its name.
-            topic: Whose partitions are shared.
-            partitions: Makes the topic with so many if it does not exist; None: it has to.
-            on_revoke: Called within :meth:`Member.poll` with partitions that are given away in order; what it
-                stores still counts. Not called for what was lost.
+            group: The name of the group.
+            topic: The topic whose partitions the members share.
+            partitions: Creates the topic with this number of partitions if it does not exist; None: it must
+                exist.
+            on_revoke: Called within :meth:`Member.poll` with partitions that are revoked; offsets that it
+                commits still count. It is not called for partitions that were lost.
 
         Raises:
-            ClientConfigError: The topic has another number of partitions.
+            ClientConfigError: The topic has a different number of partitions.
             ClientUnavailableError: Kafka does not answer.
         """
         ...
@@ -261,24 +263,24 @@ class Broker(Protocol):
         ...
 
     def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
-        """Makes a topic that keeps everything for ever, if it does not exist.
+        """Creates a topic that keeps its records forever, unless it exists.
 
         Args:
-            topic: Its name.
-            partitions: Of a new one.
-            exactly: Whether one that exists has to have as many.
+            topic: The name.
+            partitions: The number of partitions of a new topic.
+            exactly: Whether an existing topic must have the same number.
 
         Raises:
-            ClientConfigError: It has another number.
-            ClientUnavailableError: Kafka does not answer, or refuses.
+            ClientConfigError: An existing topic has a different number.
+            ClientUnavailableError: Kafka does not answer, or rejects the request.
         """
         ...
 
     def compaction_lag(self, topic: str) -> timedelta | None:
-        """Returns for how long a topic keeps records, at least, that newer ones of their key replace.
+        """Returns how long a topic keeps records at least, after newer ones with the same key replaced them.
 
         Returns:
-            The time since they were written; zero where nobody says. None: it is not compacted.
+            The time since they were written; zero if it is not known. None: the topic is not compacted.
 
         Raises:
             ClientUnavailableError: Kafka does not answer.
@@ -286,5 +288,5 @@ class Broker(Protocol):
         ...
 
     def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
-        """Returns a writer that is not open yet."""
+        """Returns a writer that has not been opened yet."""
         ...

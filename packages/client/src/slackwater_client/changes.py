@@ -411,7 +411,8 @@ def _oldest(cuts: Sequence[Cut | None]) -> Cut | None:
 def _hole(source: str, reached: CommitPosition, published: PublishedCut) -> RecordsMissingError:
     log = cut_log_topic(source)
     return RecordsMissingError(
-        f"no cut in {log} lists the transactions of {source} after {reached}: the one at offset "
-        f"{published.log_offset} begins at {published.cut.previous_lsn}",
-        "the cut log must be kept as long as the data topics; go on with seek(), or with start='latest'",
+        f"cuts are missing in {log}: the consumer has processed {source} up to {reached}, but the next cut, "
+        "at "
+        f"offset {published.log_offset}, begins after {published.cut.previous_lsn}",
+        "keep the cut log for as long as the data topics; to skip the gap, use seek() or start='latest'",
     )

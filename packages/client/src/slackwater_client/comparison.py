@@ -1,4 +1,4 @@
-"""Compares a view in two outputs as of one commit: what two revisions of a pipeline make of the same data."""
+"""Compares a view in two outputs as of one commit, for example those of two revisions of a pipeline."""
 
 import json
 from collections import Counter
@@ -16,7 +16,7 @@ from slackwater_protocol import Clock, CommitPosition
 
 _EXAMPLES: Final = 10
 _ABSENT: Final = object()
-"""In place of the value of a column that a document lacks, which is not the same as null."""
+"""Stands for the value of a column that a document lacks, which differs from null."""
 
 
 class _ChangeEvent(msgspec.Struct):
@@ -39,7 +39,7 @@ class ComparedView:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Documents of one key that differ; None: there is none."""
+    """Documents of one key that differ; None: one side has no such document."""
 
     old: bytes | None
     new: bytes | None
@@ -47,21 +47,21 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class DocumentComparison:
-    """How documents of two outputs compare. The order of columns and the spelling of numbers do not count."""
+    """How documents of two outputs differ. The order of columns and the notation of numbers do not matter."""
 
     equal: int
     different: int
-    """Documents whose key both have, with other values; without a key there are none."""
+    """Documents whose key exists on both sides, with different values; always 0 without a key."""
     only_old: int
     only_new: int
     columns: Mapping[str, int]
-    """By column the number of different documents in which it has two values, or is on one side only."""
+    """For each column, the number of differing documents in which its values differ or one side lacks it."""
     examples: Sequence[Difference]
-    """The first ones by the text of the documents, at most ten of each of the three."""
+    """The first differences in the order of the documents' texts, at most ten of each of the three kinds."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether there is no difference."""
+        """True if there is no difference."""
         return not (self.different or self.only_old or self.only_new)
 
 
@@ -73,21 +73,21 @@ def compare_views(
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> tuple[CommitPosition, DocumentComparison]:
-    """Compares a view in two outputs at the newest commit at which both can be read; returns that, too.
+    """Compares a view in two outputs at the newest commit at which both can be read; returns the commit, too.
 
-    Holds the documents of both in memory, as reading a view does.
+    It holds the documents of both outputs in memory.
 
     Args:
-        old: The one.
-        new: The other.
+        old: The view in the first output.
+        new: The view in the second output.
         key: See :func:`compare_documents`.
-        timeout: How long a common commit is looked for.
-        clock: For the deadline.
+        timeout: How long to look for a common commit.
+        clock: Measures the deadline.
 
     Raises:
-        ClientConfigError: The outputs are of several sources, or documents are not JSON or lack the key.
-        NotVisibleError: Nothing is visible yet in one of them.
-        StateNotKeptError: There was no common commit in time; says which pipeline is behind.
+        ClientConfigError: The outputs have different sources, or documents are not JSON or lack the key.
+        NotVisibleError: Nothing is visible yet in one of the outputs.
+        StateNotKeptError: No common commit was found in time; the error names the pipeline that is behind.
         ClientUnavailableError: A server does not answer.
     """
 
@@ -105,16 +105,16 @@ def compare_views(
 def compare_documents(
     old: Iterable[bytes], new: Iterable[bytes], key: Sequence[str] = ()
 ) -> DocumentComparison:
-    """Compares documents; the answer does not depend on their order.
+    """Compares documents; the result does not depend on their order.
 
     Args:
-        old: JSON objects.
-        new: The same of the other output.
-        key: The columns that tell documents apart; none: all of them, so that no two documents are different
-            ones of one key.
+        old: JSON objects of the first output.
+        new: JSON objects of the second output.
+        key: The columns that identify a document. If empty, all columns do: a changed document then counts as
+            one that is missing and one that was added.
 
     Raises:
-        ClientConfigError: A document is no JSON object, or lacks a column of the key.
+        ClientConfigError: A document is not a JSON object, or lacks a column of the key.
     """
     held = [_by_key(documents, key) for documents in (old, new)]
     equal = 0
@@ -147,11 +147,11 @@ def _documents(view: ComparedView, at: CommitPosition) -> list[bytes]:
 
 
 def _row(event: bytes) -> bytes:
-    """Returns the row that a change event leaves, as it is written there; empty: it deletes it."""
+    """Returns the row after a change event, as the event contains it; empty if the event deletes the row."""
     try:
         after = bytes(_decode_event(event).after)
     except msgspec.MsgspecError as error:
-        raise ClientConfigError(f"a document is no change event: {event[:100]!r}", str(error)) from error
+        raise ClientConfigError(f"a document is not a change event: {event[:100]!r}", str(error)) from error
     return b"" if after == b"null" else after
 
 
@@ -163,15 +163,15 @@ def _by_key(documents: Iterable[bytes], key: Sequence[str]) -> dict[object, list
             one = _comparable([columns[name] for name in key] if key else columns)
         except KeyError as error:
             raise ClientConfigError(
-                f"a document has no column {error}, which was given as part of the key: {document[:100]!r}",
-                f"it has {', '.join(columns)}",
+                f"a document lacks column {error}, which was given as part of the key: {document[:100]!r}",
+                f"its columns are {', '.join(columns)}",
             ) from error
         found.setdefault(one, []).append(document)
     return found
 
 
 def _unequal(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[int, list[bytes], list[bytes]]:
-    """Returns how many documents are on both sides, and the others of each, in the order of their texts."""
+    """Returns how many documents both sides share, and the other documents of each side, sorted by text."""
     if list(old) == list(new):
         return len(old), [], []
     values = [[(_comparable(_columns(each)), each) for each in sorted(side)] for side in (old, new)]
@@ -209,13 +209,13 @@ def _columns(document: bytes) -> dict[str, Any]:
     if isinstance(columns, dict):
         return columns
     raise ClientConfigError(
-        f"a document is no JSON object: {document[:100]!r}",
-        "documents that need a schema registry cannot be compared; publish the view in another form beside",
+        f"a document is not a JSON object: {document[:100]!r}",
+        "documents that need a schema registry cannot be compared; also publish the view as plain JSON",
     )
 
 
 def _comparable(value: object) -> object:
-    """Returns what is equal, and hashes the same, if and only if JSON values mean the same."""
+    """Returns a value whose equality and hash correspond to the meaning of a JSON value."""
     if isinstance(value, dict):
         return frozenset((name, _comparable(each)) for name, each in value.items())
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Whole transactions for a service."""
+"""Reads whole transactions in a service."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,50 +18,51 @@ from slackwater_client.transaction import LanePosition, Piece, Place, Transactio
 from slackwater_protocol import Clock, CommitPosition, KafkaSettings, SystemClock, epoch_ms
 
 _TEND_SECONDS = 0.1
-"""How often the group is looked after while there is work."""
+"""How often the consumer polls its group while there is work."""
 _WAIT_SECONDS = 0.1
-"""How long is waited at once for new commits or records."""
+"""How long one wait for new commits or records takes."""
 
 PositionOf = Callable[[int], str | None]
-"""Returns the position that the handler has stored for a lane; None: none yet."""
+"""Returns the position that the handler has stored for a lane; None if there is none yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer works."""
+    """The settings of a consumer."""
 
     latest: bool = False
-    """Where a group without positions begins: at what is written from now on, or at all there is."""
+    """Where a group without committed positions begins: with new commits only, or with the oldest one."""
     max_bytes: int = 64 * 1024 * 1024
-    """Memory for records. Prefetching stops there; a transaction that is larger by itself is streamed. In all
-    about twice as much is used, and as much again by librdkafka."""
+    """Memory for records. Prefetching stops at this size, and a single transaction that is larger is
+    streamed. In total, about twice as much memory is used, and librdkafka uses the same amount again."""
     store_interval: timedelta = timedelta(seconds=1)
     """How often positions are committed."""
     stores_positions: bool = True
-    """False: the handler does, in its own transaction."""
+    """False: the handler stores the positions itself, in its own transaction."""
 
 
 class TransactionalConsumer:
-    """Hands out the transactions of a source whole, in commit order, at least once.
+    """Returns whole transactions of a source in commit order, at least once.
 
-    A member of a consumer group. Asking for the next transaction says that the one before was processed; its
-    position is committed to the group soon after, when a lane is given away, and when a ``with`` block ends
-    without an error. What was processed and not committed when a process dies comes again.
+    The consumer is a member of a consumer group. To request the next transaction is to report the previous
+    one as processed. Its position is committed to the group soon afterwards, when a lane is revoked, and when
+    a ``with`` block ends without an error. Transactions that were processed but not committed when a process
+    dies are delivered again.
 
-    Not thread-safe. The handler has to be back within the group's ``max.poll.interval.ms``.
+    Not thread-safe. The handler must return within the group's ``max.poll.interval.ms``.
 
     Args:
         kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
-        inputs: What is read.
+        inputs: What to read.
         group: The consumer group.
-        share: How its members share the work; all have to say the same.
-        positions: Where lanes stand, if the handler stores that itself; asked when a lane is taken over.
-            None: what the group has committed.
-        settings: How it works.
-        clock: For deadlines.
+        share: How the members of the group share the work; the same for all of them.
+        positions: Returns the position of a lane, if the handler stores positions itself; called when a lane
+            is taken over. None: the group's committed offsets are used.
+        settings: The consumer's settings.
+        clock: Measures deadlines.
 
     Raises:
-        ClientConfigError: Arguments do not fit each other.
+        ClientConfigError: The arguments contradict each other.
         ClientUnavailableError: Kafka does not answer.
     """
 
@@ -89,14 +90,14 @@ class TransactionalConsumer:
         self._reader = broker.reader()
         self._member = broker.member(group, self._topic, lanes, self._give_away)
         self._lanes: dict[int, LanePosition] = {}
-        """Where each owned lane stands: what was processed."""
+        """For each owned lane, the position up to which it was processed."""
         self._gone: frozenset[int] = frozenset()
-        """Lanes that were taken away, and may be owned again: others may have gone on with them."""
+        """Lanes that were revoked, and may be owned again; other members may have advanced them."""
         self._merge: Merge | None = None
         self._current: Piece | None = None
         """The newest piece of the transaction that is being processed."""
         self._taken_back: Piece | None = None
-        """Was found, and nobody has got it."""
+        """A piece that was found, but not returned to a caller yet."""
         self._is_lost = False
         self._processed: dict[tuple[int, ...], LanePosition] = {}
         self._unstored: dict[Place, Stored] = {}
@@ -109,7 +110,7 @@ class TransactionalConsumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commits positions, without the newest transaction if there was an error, and leaves the group."""
+        """Commits the positions, and leaves the group. After an error, the newest transaction is excluded."""
         try:
             if kind is None:
                 self._settle()
@@ -117,21 +118,21 @@ class TransactionalConsumer:
             self.close()
 
     def __iter__(self) -> Iterator[Transaction]:
-        """Yields transactions for ever; waits while there is none."""
+        """Yields transactions without end, and waits for the next one."""
         while True:
             transaction = self.poll(timedelta(seconds=1))
             if transaction is not None:
                 yield transaction
 
     def poll(self, timeout: timedelta) -> Transaction | None:
-        """Returns the next transaction; None if there is none in time, which ends nothing.
+        """Returns the next transaction, or None if none arrived in time; the next call may return one.
 
-        Says that the transaction before was processed.
+        The call also reports the previous transaction as processed.
 
         Raises:
-            ClientError: See the tree of errors. The consumer cannot be used any more.
-            slackwater_cdc.BadInputError: A change record cannot be understood.
-            slackwater_protocol.ProtocolError: A commit record or cut cannot be.
+            ClientError: See the tree of errors. The consumer cannot be used afterwards.
+            slackwater_cdc.BadInputError: A change record cannot be decoded.
+            slackwater_protocol.ProtocolError: A commit record or a cut cannot be decoded.
         """
         self._settle()
         deadline = self._clock.monotonic() + timeout.total_seconds()
@@ -151,32 +152,33 @@ class TransactionalConsumer:
                 self._finish(piece)
 
     def commit(self) -> None:
-        """Says that the newest transaction was processed, and commits the positions now."""
+        """Reports the newest transaction as processed, and commits the positions immediately."""
         self._settle()
         self._store()
 
     def seek(self, lsn: int, *, timeline: int = 1) -> None:
-        """Goes to the first commit at or above an LSN, or to where it will be. Waits for a lane.
+        """Seeks to the first commit at or above an LSN, which may still be in the future. Waits for a lane.
 
-        Concerns the lanes that this member has.
+        It affects the lanes that this member owns.
         """
         self._move(lambda: self._at_commit(lsn, timeline))
 
     def seek_to_time(self, time: datetime) -> None:
-        """Goes to the first commit at or after a time by the database's clock, or to where it will be.
+        """Seeks to the first commit at or after a time of the database's clock, which may be in the future.
 
-        Commit times do not rise as strictly as LSNs: where they go back, it is one of the first.
+        Commit times do not increase as strictly as LSNs. Where they go back, it is one of the first such
+        commits.
         """
         self._move(lambda: self._at_time(time))
 
     def offsets(self) -> list[TopicPartition]:
-        """Returns the offsets to be committed for all that was handed out, with the newest transaction.
+        """Returns the offsets to commit for everything returned so far, including the newest transaction.
 
-        For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
+        Pass them to ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
 
         Raises:
-            TransactionLostError: The newest transaction went to another member: what was made of it must
-                not be committed.
+            TransactionLostError: The newest transaction was handed to another member, so its effects must not
+                be committed.
         """
         if self._lanes:
             self._member.poll(0)
@@ -184,35 +186,36 @@ class TransactionalConsumer:
         owned = self._member.lanes - self._gone
         if self._is_lost or (self._current is not None and not owned.issuperset(self._current.lanes)):
             raise TransactionLostError(
-                "the transaction went to another member of the group", "undo what was made of it"
+                "the transaction was handed to another member of the group", "undo its effects"
             )
         self._finish_current()
         stored = {place: each for place, each in self._offsets().items() if place[1] in owned}
         return [TopicPartition(*place, each.offset, each.metadata) for place, each in stored.items()]
 
     def group_metadata(self) -> Any:
-        """Returns what ``send_offsets_to_transaction`` wants to know of the group.
+        """Returns the group metadata for ``send_offsets_to_transaction``.
 
         Raises:
-            TransactionLostError: The group has gone on without this member.
+            TransactionLostError: The group has removed this member.
         """
         return self._member.group_metadata()
 
     @property
     def lanes(self) -> frozenset[int]:
-        """What this member owns: units or partitions; 0 where nothing is divided."""
+        """The lanes that this member owns: units or partitions; 0 if the work is not divided."""
         return frozenset(self._lanes)
 
     def close(self) -> None:
-        """Commits what is known to be processed, and leaves the group.
+        """Commits what was reported as processed, and leaves the group.
 
-        Not the newest transaction: it may have failed. Ask for the next one, :meth:`commit`, or use ``with``.
+        The newest transaction is not committed, because it may have failed. To include it, request the next
+        one, call :meth:`commit`, or use ``with``.
         """
         self._current = self._taken_back = None
         try:
-            self._store()  # a consumer of Kafka that is being closed may leave the group before it can
+            self._store()  # a Kafka consumer that is being closed may leave the group before it commits
         except ClientUnavailableError:
-            self._unstored.clear()  # or it would be waited for again
+            self._unstored.clear()  # otherwise closing would wait for it again
             raise
         finally:
             for part in (self._member, self._reader, self._feed):
@@ -238,19 +241,19 @@ class TransactionalConsumer:
             self._work(_WAIT_SECONDS)
 
     def _settle(self) -> None:
-        """Notes that the newest transaction was processed; passes over the rest of it."""
+        """Notes that the newest transaction was processed; skips the rest of it."""
         while self._current is not None and not self._current.is_last and self._read_on() is not None:
             pass
         self._finish_current()
         self._current = None
 
     def _take_back(self) -> None:
-        """Takes back the newest transaction, of which nobody has seen anything; the next poll has it."""
+        """Takes back the newest transaction, which no caller has seen; the next poll returns it."""
         if self._current is not None:
             self._taken_back, self._current = self._current, None
 
     def _next(self) -> Piece | None:
-        """Returns what is to be handed out next, if there is something."""
+        """Returns the next piece, if there is one."""
         if self._taken_back is not None:
             taken, self._taken_back = self._taken_back, None
             return taken
@@ -273,7 +276,7 @@ class TransactionalConsumer:
     # --- the group
 
     def _tend(self) -> None:
-        """Looks after the group now and then: lanes that come or go, positions to be committed."""
+        """Polls the group from time to time: handles assigned and revoked lanes, and commits positions."""
         now = self._clock.monotonic()
         if now < self._tend_at:
             return
@@ -285,7 +288,7 @@ class TransactionalConsumer:
             self._store()
 
     def _follow(self) -> None:
-        """Starts anew when lanes have come or gone, but not within a transaction that is streamed."""
+        """Restarts reading when lanes were assigned or revoked, but not within a streamed transaction."""
         owned = self._member.lanes
         self._gone |= self._member.take_gone()
         if owned == self._lanes.keys() and not self._gone:
@@ -309,7 +312,7 @@ class TransactionalConsumer:
         self._merge = self._feed.begin(self._lanes) if lanes else None
 
     def _positions(self, lanes: frozenset[int]) -> dict[int, LanePosition]:
-        """Returns where lanes stand that this member takes over; a group that begins says at once where."""
+        """Returns the positions of lanes that this member takes over. A new group commits them at once."""
         if self._position_of is not None:
             texts = {lane: self._position_of(lane) for lane in lanes}
             return {n: LanePosition.parse(text) if text else self._start() for n, text in texts.items()}
@@ -347,7 +350,7 @@ class TransactionalConsumer:
         return [(topic, lane) for topic in topics]
 
     def _give_away(self, lanes: frozenset[int]) -> None:
-        """Commits what was processed before others go on."""
+        """Commits what was processed before other members continue with the lanes."""
         self._store()
 
     def _note_processed(self) -> None:
@@ -364,7 +367,7 @@ class TransactionalConsumer:
         return {place: each for place, each in self._unstored.items() if self._has(place[1])}
 
     def _has(self, lane: int) -> bool:
-        """Says whether a lane is this member's, without anybody else having had it since."""
+        """Returns whether this member owns a lane, and no other member has owned it in between."""
         return lane in self._lanes and lane not in self._gone
 
     def _store(self) -> None:
@@ -384,7 +387,7 @@ class TransactionalConsumer:
         return self._feed.at_time(epoch_ms(time))
 
     def _has_moved(self, find: Callable[[], LanePosition]) -> bool:
-        """Goes elsewhere if there is a lane; waits a moment for one."""
+        """Seeks if a lane is assigned; waits briefly for one."""
         if not self._lanes:
             self._member.poll(_WAIT_SECONDS)
             self._follow()
@@ -399,7 +402,7 @@ class TransactionalConsumer:
     # --- reading
 
     def _work(self, seconds: float) -> None:
-        """Reads what is wanted next; waits for it at most so long."""
+        """Reads what is needed next; waits for at most ``seconds``."""
         merge = self._merge
         if merge is None:
             self._member.poll(seconds)

@@ -4,60 +4,60 @@
 
     ClientError
     ├── ClientConfigError        an argument has to be changed
-    ├── ClientStateError         topics or stored positions are not what they were
+    ├── ClientStateError         topics or stored positions have changed and no longer match
     │   ├── RecordsMissingError  records that are needed are no longer in Kafka
-    │   └── StateNotKeptError    views are not known as of the commit that is asked for
+    │   └── StateNotKeptError    the output does not keep the views at the requested commit
     ├── NotVisibleError          a commit is not visible yet
-    ├── TransactionLostError     the transaction in hand went to another member: undo it
-    ├── ProducerFencedError      another instance of the producer writes
-    └── ClientUnavailableError   a server does not do its part; nothing is lost
-        └── OutcomeUnknownError  a transaction is committed or not: nobody can tell yet
+    ├── TransactionLostError     the current transaction was handed to another member: undo it
+    ├── ProducerFencedError      another instance of the producer has taken over
+    └── ClientUnavailableError   a server failed or did not answer; nothing is lost
+        └── OutcomeUnknownError  it is not known yet whether a transaction was committed
 """
 
 from slackwater_protocol import ExplainedError
 
 
 class ClientError(ExplainedError):
-    """Root of everything this package raises of its own."""
+    """Root of all errors of this package."""
 
 
 class ClientConfigError(ClientError):
-    """Arguments that cannot be used as they are."""
+    """Arguments are invalid or contradict each other."""
 
 
 class ClientStateError(ClientError):
-    """Topics, or positions that were stored, do not fit each other any more."""
+    """Topics and stored positions no longer match each other."""
 
 
 class RecordsMissingError(ClientStateError):
-    """Records that belong to a transaction, or tell of one, are no longer in Kafka."""
+    """Records of a transaction, or of the log that lists transactions, are no longer in Kafka."""
 
 
 class StateNotKeptError(ClientStateError):
-    """The state of views at a commit cannot be told from what their output keeps."""
+    """The output does not keep enough to reconstruct the views at a commit."""
 
 
 class NotVisibleError(ClientError):
-    """A commit is not visible in an output, yet or in time."""
+    """A commit is not visible in an output yet, or did not become visible in time."""
 
 
 class TransactionLostError(ClientError):
-    """A transaction that is being streamed can be read no further: another member has it from its beginning.
+    """The current transaction was handed to another member of the group, which receives all of it.
 
-    Whatever was done with its first part has to be undone.
+    Undo its effects so far.
     """
 
 
 class ProducerFencedError(ClientError):
-    """Another instance of a producer was opened after this one, which can write no more."""
+    """Another instance of a producer was opened after this one, which can no longer write."""
 
 
 class ClientUnavailableError(ClientError):
-    """Kafka refuses or does not answer. Nothing is lost: what was not processed comes again."""
+    """A server failed or did not answer. Nothing is lost: unprocessed transactions are delivered again."""
 
 
 class OutcomeUnknownError(ClientUnavailableError):
-    """Kafka has not said whether a transaction was committed, and its topics cannot be asked yet.
+    """Kafka did not answer whether a transaction was committed, and its topics do not show it yet.
 
-    The next instance of the producer knows: its ``position`` is that of the newest commit.
+    The ``position`` of the next instance of the producer, that of the newest commit, shows the outcome.
     """

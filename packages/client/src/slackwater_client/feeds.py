@@ -233,8 +233,8 @@ class ChangeFeed:
             return None
         found = self._newest(position.log_offset + 1, lambda each: each.cut.position <= done)
         if found is None and self._log.bounds()[0] > 0:
-            hint = "it has to be kept for ever; go on with seek(), or with start='latest'"
-            raise RecordsMissingError(f"{self._log.place[0]} tells of no cut at or below {done}", hint)
+            hint = "the cut log must be kept forever; to continue elsewhere, use seek() or start='latest'"
+            raise RecordsMissingError(f"{self._log.place[0]} contains no cut at or below {done}", hint)
         return found
 
     def _before(self, start: int, is_wanted: Callable[[CommitPosition, int], bool]) -> LanePosition:

@@ -33,8 +33,8 @@ def switch_log(broker: Broker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]
 def never_switched(pipeline: str) -> ClientConfigError:
     """Says that nothing says which revision is to be read."""
     return ClientConfigError(
-        f"nothing says which revision of pipeline {pipeline!r} readers read",
-        f"say it once: slackwater revise switch {pipeline} --to 1",
+        f"readers of pipeline {pipeline!r} were never switched to a revision",
+        f"switch them once: slackwater revise switch {pipeline} --to 1",
     )
 
 
@@ -179,8 +179,8 @@ class FollowedFeed:
     def _moved(self, position: LanePosition) -> LanePosition:
         if position.revision is None:
             raise ClientStateError(
-                f"position {position} names no revision of pipeline {self._pipeline!r}",
-                "it is of another kind of input; take another group, and go on with seek()",
+                f"position {position} does not name a revision of pipeline {self._pipeline!r}",
+                "it was stored for another kind of input; use another group, and start it with seek()",
             )
         done = position.done
         if done is None or not self.is_left(position.revision, done):
@@ -204,9 +204,10 @@ class FollowedFeed:
         switch = self._switches.get(revision)
         if switch is None:
             raise ClientStateError(
-                f"readers of pipeline {self._pipeline!r} were never switched to revision {revision}, where "
-                "this group stands",
-                "its record was removed; go on with seek()",
+                f"the position of this group is in revision {revision} of pipeline {self._pipeline!r}, but "
+                "no "
+                "switch of readers to that revision is recorded",
+                "the record of the switch was removed; continue with seek()",
             )
         missing = [view for view in self._views if view not in switch.views]
         if missing:

@@ -1,4 +1,4 @@
-"""What a consumer reads: outputs of a pipeline, or Debezium's own topics."""
+"""What a consumer can read: outputs of a pipeline, or Debezium's own topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ class OutputTopics:
     """Output topics of one pipeline, or topics of one producer.
 
     Args:
-        topics: At least one.
-        commits: The topic with their commit records; None: the one beside the first topic, as pipelines have
-            it. A producer has one for all of its topics, ``<source>.commits``.
+        topics: At least one topic.
+        commits: The topic with their commit records. None: the commit topic of the first topic, which is
+            right for pipelines. A producer has a single one for all of its topics, ``<source>.commits``.
     """
 
     topics: tuple[str, ...]
@@ -30,13 +30,13 @@ class OutputTopics:
 
     def __init__(self, *topics: str, commits: str | None = None) -> None:
         if not topics:
-            raise ClientConfigError("no topic is named", "name at least one output topic of the pipeline")
+            raise ClientConfigError("no topic was given", "name at least one output topic of the pipeline")
         object.__setattr__(self, "topics", topics)
         object.__setattr__(self, "commits", commits)
 
     @property
     def log(self) -> str:
-        """The topic with the commits: of all that a pipeline has, any will do."""
+        """The topic with the commit records; each commit topic of a pipeline has all commits."""
         return self.commits or commit_topic(self.topics[0])
 
     @property
@@ -45,22 +45,22 @@ class OutputTopics:
         return self.topics
 
     def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
-        """Returns what reads them."""
+        """Returns the feed that reads these topics."""
         return OutputFeed(self.topics, share, max_bytes, commit_log(broker, self.log, clock))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeTopics:
-    """Topics of tables as Debezium writes them; a sidecar has to work for the source."""
+    """Topics of tables as Debezium writes them. The source needs a running sidecar."""
 
     source: str
     """The connector's ``topic.prefix``."""
     tables: tuple[str, ...]
     """As ``schema.table``."""
     routed: Mapping[str, str] = field(default_factory=dict)
-    """Table to topic, for tables whose records a transform sends elsewhere."""
+    """Maps tables to topics, for tables whose records a transform sends to another topic."""
     to_json: ToJson | None = None
-    """Makes JSON of values, see ``slackwater_registry.avro_to_json``; None: topics are JSON."""
+    """Converts values to JSON, see ``slackwater_registry.avro_to_json``; None: the values are JSON."""
 
     @property
     def log(self) -> str:
@@ -78,13 +78,13 @@ class ChangeTopics:
         return self.rules.data_topics
 
     def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
-        """Returns what reads them.
+        """Returns the feed that reads these topics.
 
         Raises:
-            ClientConfigError: No table is named.
+            ClientConfigError: No table was given.
         """
         if not self.tables:
-            raise ClientConfigError(f"no table of source {self.source} is named", "name at least one")
+            raise ClientConfigError(f"no table of source {self.source} was given", "name at least one table")
         return ChangeFeed(self.rules, share, max_bytes, cut_log(broker, self.source, clock))
 
 
@@ -92,12 +92,13 @@ class ChangeTopics:
 class PipelineViews:
     """Views of a pipeline in Kafka, in the revision that its readers were switched to.
 
-    A consumer follows each switch at one commit: it finishes what it read before, and goes on behind that in
-    the other revision's topics. The first ``slackwater revise switch`` has to be made before.
+    A consumer follows each switch at one commit: it finishes the old revision up to that commit, and
+    continues after it in the topics of the new revision. ``slackwater revise switch`` must have been run once
+    before.
 
     Args:
         pipeline: The name without a revision.
-        views: At least one, as the pipeline names them; all revisions have them.
+        views: At least one view, by its name in the pipeline; all revisions must have these views.
     """
 
     pipeline: str
@@ -105,22 +106,22 @@ class PipelineViews:
 
     def __init__(self, pipeline: str, *views: str) -> None:
         if not views:
-            raise ClientConfigError("no view is named", "name at least one view of the pipeline")
+            raise ClientConfigError("no view was given", "name at least one view of the pipeline")
         object.__setattr__(self, "pipeline", pipeline)
         object.__setattr__(self, "views", views)
 
     @property
     def log(self) -> str:
-        """The topic that says which revision is read."""
+        """The topic that records which revision is read."""
         return readers_topic(self.pipeline)
 
     @property
     def data_topics(self) -> tuple[str, ...]:
-        """The topics with the records: none that stay the same."""
+        """Empty, because the topics with the records differ between revisions."""
         return ()
 
     def connect(self, broker: Broker, share: Share, max_bytes: int, clock: Clock) -> Feed:
-        """Returns what reads them.
+        """Returns the feed that reads these views.
 
         Raises:
             ClientConfigError: Readers of the pipeline were never switched.
@@ -132,19 +133,19 @@ Inputs = OutputTopics | ChangeTopics | PipelineViews
 
 
 def check_share(inputs: Inputs, share: Share) -> None:
-    """Refuses a division by partitions of other topics than are read.
+    """Checks that work which is shared by partition is shared by the partitions of the topics that are read.
 
     Raises:
-        ClientConfigError: It is one.
+        ClientConfigError: It is not.
     """
     if isinstance(share, ByPartition) and isinstance(inputs, PipelineViews):
         raise ClientConfigError(
-            f"work on {inputs} is to be shared by partitions, and revisions may have others",
-            "share it by units, ByUnit, or name the topics of one revision, OutputTopics",
+            f"{inputs} cannot be shared by partition, because revisions may differ in their partitions",
+            "share the work by unit (ByUnit), or read the topics of one revision (OutputTopics)",
         )
     if isinstance(share, ByPartition) and set(share.topics) != set(inputs.data_topics):
         raise ClientConfigError(
-            f"work is to be shared by partitions of {', '.join(share.topics)}, and {inputs} has "
+            f"ByPartition names the topics {', '.join(share.topics)}, but {inputs} reads "
             f"{', '.join(inputs.data_topics)}",
-            "name the same topics",
+            "name the same topics in both",
         )

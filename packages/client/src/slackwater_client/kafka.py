@@ -1,4 +1,4 @@
-"""Kafka as a consumer needs it, over confluent_kafka."""
+"""Implements what a consumer needs from Kafka with confluent_kafka."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ from slackwater_protocol import KafkaSettings
 logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
-"""How long a question to Kafka is repeated while its errors are of a kind that passes."""
+"""How long a request to Kafka is retried while its errors are transient."""
 _AT_ONCE = 1_000
 """Records that are taken from librdkafka in one call."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -47,10 +47,10 @@ _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes"
 _ADVICE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the client's user Read and Describe on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the client's user Read on its group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the client's user Create, or make the topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the client's user Create on the topic, or create it",
     **dict.fromkeys(
         ABSENT_CODES,
-        "check the name; a topic on which the client's user has no right Describe seems not to be there, too",
+        "check the name; a topic also appears to be missing if the client's user has no Describe right on it",
     ),
 }
 _NOT_A_MEMBER = (
@@ -66,9 +66,9 @@ class KafkaBroker:
     """Implements :class:`slackwater_client.broker.Broker`.
 
     Args:
-        kafka: Where it is, and further librdkafka settings for every client.
-        group: The consumer group, in whose name partitions are read.
-        max_bytes: What librdkafka may read ahead, about.
+        kafka: The brokers, and further librdkafka settings for every client.
+        group: The consumer group in whose name partitions are read.
+        max_bytes: The approximate size of what librdkafka may prefetch.
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int) -> None:
@@ -92,8 +92,8 @@ class KafkaBroker:
             "allow.auto.create.topics": False,
             "queued.max.messages.kbytes": self._max_kbytes,
             "fetch.queue.backoff.ms": 5,
-            # The end of a topic, and a partition that is read again after a pause, wait for the answer to the
-            # request that is on its way.
+            # Both the end of a topic and a partition that is resumed after a pause wait for the answer to the
+            # fetch request that is in flight.
             "fetch.wait.max.ms": 20,
             **self._config,
         }
@@ -104,7 +104,7 @@ class KafkaBroker:
     ) -> "KafkaMember":
         """See the protocol."""
         if partitions is not None:
-            hint = "all members have to say the same number, for the life of the group"
+            hint = "all members must use the same number, which cannot change while the group exists"
             _check_partitions(topic, _make(self._admin, topic, partitions), partitions, hint)
         config = {
             "group.id": group,
@@ -118,7 +118,7 @@ class KafkaBroker:
 
     def partitions(self, topic: str) -> int:
         """See the protocol."""
-        what = f"looking at topic {topic}"
+        what = f"looking up topic {topic}"
         try:
             return KafkaRetry(what, _SECONDS).call(partial(_count, self._admin, topic))
         except KafkaException as error:
@@ -128,11 +128,11 @@ class KafkaBroker:
         """See the protocol."""
         found = _make(self._admin, topic, partitions, _FOR_EVER)
         if exactly:
-            _check_partitions(topic, found, partitions, "delete the topic, or take another name")
+            _check_partitions(topic, found, partitions, "delete the topic, or use another name")
 
     def compaction_lag(self, topic: str) -> timedelta | None:
-        """See the protocol. Zero, too, without the right to see the topic's configuration."""
-        what, resource = f"the configuration of {topic}", ConfigResource(ResourceType.TOPIC, topic)
+        """See the protocol. Also zero if the user may not read the topic's configuration."""
+        what, resource = f"reading the configuration of {topic}", ConfigResource(ResourceType.TOPIC, topic)
 
         def ask(seconds: float) -> Mapping[str, ConfigEntry]:
             answer = self._admin.describe_configs([resource], request_timeout=seconds)
@@ -202,7 +202,7 @@ class KafkaReader:
 
     def bounds(self, place: Place) -> tuple[int, int]:
         """See the protocol."""
-        what, part = f"asking for the ends of {place[0]}/{place[1]}", TopicPartition(*place)
+        what, part = f"reading the end offsets of {place[0]}/{place[1]}", TopicPartition(*place)
         try:
             return KafkaRetry(what, _SECONDS).call(partial(watermark_offsets, self._consumer, part))
         except KafkaException as error:
@@ -226,7 +226,7 @@ class KafkaReader:
         return [Portion(place, records, position)]
 
     def _look_at(self, place: Place, message: Message) -> int:
-        """Returns the position that an error tells of; raises if reading cannot go on."""
+        """Returns the position that an error refers to; raises if reading cannot continue."""
         error = message.error()
         position = self._positions[place]
         if error is None or error.code() == _END:
@@ -234,24 +234,28 @@ class KafkaReader:
         if error.code() in _OUT_OF_RANGE:
             low, end = self.bounds(place)
             raise RecordsMissingError(
-                f"{place[0]}/{place[1]}: offset {position} is wanted, the partition holds {low} to {end}",
-                "records were deleted, or the topic was made anew; go on with seek(), or with start='latest'",
+                f"{place[0]}/{place[1]}: offset {position} is needed, but the partition holds {low} to {end}",
+                "records were deleted, or the topic was recreated; continue with seek() or start='latest'",
             )
         if error.code() in ABSENT_CODES:
             self._absent = self._absent or KafkaRetry(f"reading {place[0]}", _SECONDS, also=ABSENT_CODES)
             self._absent.note(error)
             if self._absent.is_over:
-                raise ClientStateError(f"{place[0]} has no partition {place[1]}, or does not exist", "")
+                raise ClientStateError(
+                    f"topic {place[0]} does not exist or has no partition {place[1]}",
+                    "check the topic's name",
+                )
         elif not is_transient(error):
-            raise ClientUnavailableError(f"Kafka refuses {place[0]}/{place[1]}: {error.str()}", _hint(error))
+            problem = f"reading {place[0]}/{place[1]} failed: {error.str()}"
+            raise ClientUnavailableError(problem, _hint(error))
         return position
 
     def _note_errors(self, messages: Iterable[Message]) -> None:
-        """Notes errors of connections; records of partitions that are no longer read are passed over."""
+        """Notes errors of connections; ignores records of partitions that are no longer read."""
         for message in messages:
             error = message.error()
             if error is None or message.topic() or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # librdkafka looks for the coordinator, which a reader has no use for
+                continue  # librdkafka looks for the coordinator, which a reader does not need
             _note(error)
 
 
@@ -283,10 +287,11 @@ class KafkaMember:
             if error.code() in ABSENT_CODES:
                 raise ClientStateError(
                     f"topic {self._topic} does not exist",
-                    "correct the name, or start what makes it: a source's sidecar, an output's pipeline",
+                    "correct the name, or start the process that creates it: the sidecar of a source, or the "
+                    "pipeline of an output",
                 )
             if error.code() == _AWAY_TOO_LONG:
-                logger.warning("%s: the group has gone on without this member; joining again", error.str())
+                logger.warning("%s: this consumer was removed from its group and joins it again", error.str())
                 self._gone, self._lanes = self._gone | self._lanes, frozenset()
             else:
                 _note(error)
@@ -298,7 +303,7 @@ class KafkaMember:
         def ask(seconds: float) -> list[TopicPartition]:
             return self._consumer.committed(asked, timeout=seconds) if asked else []
 
-        what = "asking for the group's committed offsets"
+        what = "reading the group's committed offsets"
         try:
             found = KafkaRetry(what, _SECONDS).call(ask)
         except KafkaException as error:
@@ -323,7 +328,7 @@ class KafkaMember:
             found = kafka_error(error)
             if found is None or found.code() not in _NOT_A_MEMBER:
                 raise _unavailable(what, error) from error
-            logger.warning("positions are not stored: %s; transactions may come again", found.str())
+            logger.warning("offsets were not committed: %s; transactions may be delivered again", found.str())
             return False
         return True
 
@@ -332,8 +337,8 @@ class KafkaMember:
         member = self._consumer.memberid()
         metadata = self._consumer.consumer_group_metadata()
         if not member or self._consumer.memberid() != member:  # Kafka asks nobody about such a member's lanes
-            hint = "nothing of it was written; whoever has its lane now gets it again"
-            raise TransactionLostError("the group has gone on without this consumer", hint)
+            hint = "abort what it has in hand; the new owner of its lane receives the transaction again"
+            raise TransactionLostError("the consumer was removed from its group", hint)
         return metadata
 
     def close(self) -> None:
@@ -341,7 +346,7 @@ class KafkaMember:
         self._consumer.close()
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Takes partitions; they are paused, for others read."""
+        """Takes over partitions. They are paused, because separate readers read them."""
         parts = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
         consumer.incremental_assign(parts)
         consumer.pause(parts)
@@ -370,7 +375,7 @@ def _count(admin: AdminClient, topic: str, seconds: float) -> int:
 
 
 def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> int:
-    """Makes a topic if it does not exist; returns the number of partitions that it has."""
+    """Creates a topic unless it exists; returns its number of partitions."""
 
     def create(seconds: float) -> None:
         new = NewTopic(topic, partitions, -1, config=dict(config or {}))
@@ -391,7 +396,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return found
 
-    what = f"looking at topic {topic}"
+    what = f"looking up topic {topic}"
     try:
         if found := KafkaRetry(what, _SECONDS).call(partial(_count, admin, topic)):
             return found
@@ -404,7 +409,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
 
 def _check_partitions(topic: str, found: int, expected: int, hint: str) -> None:
     if found != expected:
-        raise ClientConfigError(f"topic {topic} has {found} partitions, expected {expected}", hint)
+        raise ClientConfigError(f"topic {topic} has {found} partitions, but {expected} are expected", hint)
 
 
 def _place(message: Message) -> Place:
@@ -413,8 +418,8 @@ def _place(message: Message) -> Place:
 
 def _note(error: KafkaError) -> None:
     if not is_transient(error):
-        raise ClientUnavailableError(f"Kafka refuses: {error.str()}", _hint(error))
-    logger.warning("Kafka: %s; trying again", error.str())
+        raise ClientUnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
+    logger.warning("Kafka: %s; retrying", error.str())
 
 
 def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
@@ -424,7 +429,7 @@ def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
 
 
 def _hint(error: KafkaError | None) -> str:
-    """Says what may help."""
+    """Returns what the user can do about an error."""
     if error is not None and error.code() in _ADVICE:
         return _ADVICE[error.code()]
-    return "check that the brokers are up and reachable, and address, rights and group"
+    return "check that the brokers are up and reachable, and check the address, the rights and the group"

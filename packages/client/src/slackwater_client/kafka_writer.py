@@ -1,4 +1,4 @@
-"""Kafka transactions as a producer needs them, over confluent_kafka."""
+"""Implements the Kafka transactions of a producer with confluent_kafka."""
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -23,12 +23,12 @@ _ADVICE = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the producer's user Read on the consumer's group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the producer's user IdempotentWrite on the cluster",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "lower transaction_timeout of the settings, or raise the broker's transaction.max.timeout.ms"
+        "lower transaction_timeout in the settings, or raise the broker's transaction.max.timeout.ms"
     ),
 }
 _UNFIT = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller records",
-    KafkaError.INVALID_RECORD: "the broker's log names the rule that the record breaks",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or write smaller records",
+    KafkaError.INVALID_RECORD: "see the broker's log for the rule that the record violates",
 }
 _ABSENT = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -45,24 +45,28 @@ _NOT_A_MEMBER = (
 
 
 def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
-    """Returns what to raise for an error of Kafka in an operation of a producer."""
+    """Returns the error to raise for an error of Kafka in an operation of a producer."""
     code, problem = error.code(), f"{what} failed: {error.str()} ({error.name()})"
     if is_fenced(error):
         hint = (
-            "another instance was opened after this one, or a transaction stood open for longer than "
-            "transaction_timeout; if it is to be this one that writes, make a new producer"
+            "another instance was opened after this one, or a transaction was open for longer than "
+            "transaction_timeout; to write from this process again, create a new producer"
         )
-        return ProducerFencedError(f"producer {transactional_id} can write no more: {problem}", hint)
+        return ProducerFencedError(f"producer {transactional_id} can no longer write: {problem}", hint)
     if code in _UNFIT:
         return ClientConfigError(problem, _UNFIT[code])
     if code in _ABSENT:
         return ClientStateError(
-            problem, "make the topic (make_table makes that of a table), or correct the name"
+            problem, "create the topic (make_table creates the topic of a table), or correct the name"
         )
     if code in _NOT_A_MEMBER:
-        hint = "nothing of it was written; whoever has its lane now gets it again"
-        return TransactionLostError(f"the transaction that was read went to another member: {problem}", hint)
-    hint = _ADVICE.get(code, "nothing of the transaction is visible; try again when the brokers answer")
+        hint = "nothing was written; the new owner of its lane receives the transaction again"
+        return TransactionLostError(
+            f"the transaction that was read was handed to another member of the group: {problem}", hint
+        )
+    hint = _ADVICE.get(
+        code, "nothing of the transaction is visible; try again when the brokers can be reached"
+    )
     return ClientUnavailableError(problem, hint.replace("{id!r}", repr(transactional_id)))
 
 

@@ -1,8 +1,8 @@
 """Switches the readers of tables in a lake from one revision of a pipeline to another.
 
-One row of one table says which revision is read. It is replaced in one commit of that table, on top of the
-row that was looked at: whoever is killed meanwhile has replaced it or not, and of two who switch at once the
-second one is refused.
+One row of one table records which revision is read. It is replaced in one commit of that table, based on the
+version that was read. A process that is killed has therefore replaced it or not, and if two processes switch
+at the same time, the second one is rejected.
 """
 
 from datetime import timedelta
@@ -33,26 +33,28 @@ def switch_lake(
     source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
 ) -> Switched:
-    """Lets readers of a pipeline read the tables of a revision, from one commit on.
+    """Switches the readers of a pipeline to the tables of a revision, from one commit on.
 
-    Waits until the revision has come as far as the one that is read now. To do it again changes nothing.
+    It waits until the revision has caught up with the one that is read now. Repeating the call changes
+    nothing.
 
     Args:
         tables: The lake.
         pipeline: The name with the revision.
-        revision: Its number.
-        views: Tables by view.
-        accept_earlier: Switch to a revision that is behind, too: readers go back to an earlier commit.
-        source: The one at the beginning of a chain, if both revisions have its commits though each reads
-            another revision of an output; None: both read one source.
+        revision: The number of the revision.
+        views: The table of each view.
+        accept_earlier: Also switch to a revision that is behind; readers then go back to an earlier commit.
+        source: The source at the beginning of a chain, if the revisions read different revisions of an output
+            and both have the commits of that source. None: both read the same source.
         timeout: How long to wait.
 
     Raises:
         ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
             source.
-        NotVisibleError: The revision was still behind in the end; nothing was changed.
-        StateNotKeptError: Both ended no batch at one commit; nothing was changed.
-        ClientUnavailableError: The lake does not answer, or somebody else switched at the same moment.
+        NotVisibleError: The revision was still behind at the end; nothing was changed.
+        StateNotKeptError: The revisions have no commit in common at which both ended a batch; nothing was
+            changed.
+        ClientUnavailableError: The lake does not answer, or another process switched at the same time.
     """
     clock = SystemClock()
     look = partial(_try_to_switch, tables, pipeline, revision, views, accept_earlier, source, clock)
@@ -60,14 +62,14 @@ def switch_lake(
 
 
 def newest_lake_switch(tables: LakeTables, pipeline: str) -> ReaderSwitch | None:
-    """Returns which revision readers of a lake were switched to last.
+    """Returns the newest switch of a lake's readers to a revision.
 
     Args:
         tables: The lake.
         pipeline: The name without a revision.
 
     Returns:
-        None: they were never switched.
+        None: the readers were never switched.
 
     Raises:
         ClientUnavailableError: The lake does not answer.
@@ -79,7 +81,7 @@ def newest_lake_switch(tables: LakeTables, pipeline: str) -> ReaderSwitch | None
 
 
 def tables_of_readers(tables: LakeTables, pipeline: str) -> LakeOutput:
-    """Opens the output that readers of a pipeline were switched to, to be read with ``read_views``.
+    """Opens the output that readers of a pipeline were switched to; read it with ``read_views``.
 
     Args:
         tables: The lake.
@@ -143,7 +145,8 @@ def _try_to_switch(
         tables.replace(lake_readers(base), _schema(), make)
     except TableChangedError:
         return ClientUnavailableError(
-            f"somebody else switches readers of {base!r} at the same moment", "nothing was changed; ask again"
+            f"another process is switching readers of {base!r} at the same time",
+            "nothing was changed; try again",
         )
     assert done is not None  # noqa: S101 - make was called
     return done

@@ -19,37 +19,38 @@ _WITHOUT_RETRY = {"commit.retry.num-retries": "0"}
 
 
 class NoSuchLakeTableError(Exception):
-    """A table is not there."""
+    """A table does not exist."""
 
 
 class _SnapshotGoneError(Exception):
-    """A snapshot of a table is not, or no longer, there."""
+    """A snapshot of a table does not exist, or no longer."""
 
 
 class TableChangedError(Exception):
-    """Somebody else has changed a table at the same moment; nothing was written."""
+    """Another process changed a table at the same time; nothing was written."""
 
 
 class LakeTables(Protocol):
-    """The tables of a lake, as Arrow tables. What they raise of their libraries is translated."""
+    """The tables of a lake, as Arrow tables. Errors of the lake's libraries are translated."""
 
     def read(self, name: str, snapshot: int | None, key: Key) -> Any:
-        """Returns rows of a table, of a snapshot or the newest one: at least those of the key."""
+        """Returns rows of a table at a snapshot (None: the newest), at least all rows of the key."""
         ...
 
     def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
-        """Replaces all rows of a table in one commit, or makes the table.
+        """Replaces all rows of a table in one commit, or creates the table.
 
         Args:
             name: ``schema.name``.
-            schema: Its columns, if it is made.
-            make: Returns the new rows, given those that there are, or None without a table; None: leave it.
+            schema: The columns of a new table.
+            make: Receives the existing rows, or None if there is no table, and returns the new rows. If it
+                returns None, the table is not changed.
 
         Returns:
             The new rows, or None.
 
         Raises:
-            TableChangedError: Somebody else has replaced them since they were read.
+            TableChangedError: Another process has replaced the rows since they were read.
         """
         ...
 
@@ -62,7 +63,7 @@ class DeltaTables:
     """Implements :class:`LakeTables` for Delta; needs the package ``deltalake``.
 
     Args:
-        settings: The folder of the tables, with what the storage needs.
+        settings: The folder of the tables, and the options of the storage.
     """
 
     def __init__(self, settings: LakeSettings) -> None:
@@ -120,7 +121,7 @@ class IcebergTables:
     """Implements :class:`LakeTables` for Iceberg; needs the package ``pyiceberg``.
 
     Args:
-        settings: The name of the catalogue, with its properties.
+        settings: The name of the catalogue, and its properties.
 
     Raises:
         ClientUnavailableError: The catalogue does not answer.
@@ -201,13 +202,13 @@ class _Batch:
 class LakeOutput:
     """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a lake.
 
-    Each question asks the ledger, and reads the snapshots that one of its rows names: tables at one
-    commit, also while the pipeline writes. Views are named as their tables, ``schema.name``. A document is
-    the row as JSON: decimals, dates and times are text, binary values base64.
+    Each call reads the ledger, and then the snapshots that one of its rows names. All tables are therefore at
+    one commit, even while the pipeline writes. The name of a view is that of its table, ``schema.name``. A
+    document is the row as JSON; decimals, dates and times are text, and binary values are Base64.
 
     Args:
         tables: The lake.
-        pipeline: Its name; from revision 2 on it ends in ``.v<revision>``.
+        pipeline: The pipeline's name; from revision 2 on it ends in ``.v<revision>``.
     """
 
     def __init__(self, tables: LakeTables, pipeline: str) -> None:
@@ -230,7 +231,7 @@ class LakeOutput:
         return batches[-1].visible if batches else None
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
-        """See the protocol: the ends of the batches that the ledger has."""
+        """See the protocol; these are the ends of the batches in the ledger."""
         batches = self._batches()
         if not batches:
             return None
@@ -238,7 +239,7 @@ class LakeOutput:
         return ReadableStates(batches[-1].visible, batches[-1].written_at, ends)
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
-        """See the protocol. Earlier states are those at which a batch ended, while the ledger has its row."""
+        """See the protocol. Earlier states are the ends of batches whose rows the ledger still has."""
         batch = self._batch_at(at)
         documents = {}
         for view in views:
@@ -246,9 +247,9 @@ class LakeOutput:
                 rows = self._tables.read(view, batch.snapshots[view], key or {})
             except (NoSuchLakeTableError, _SnapshotGoneError, KeyError) as error:
                 raise StateNotKeptError(
-                    f"table {view} of pipeline {self._pipeline!r} has no longer what it showed at "
+                    f"table {view} of pipeline {self._pipeline!r} no longer has its state at "
                     f"{batch.visible.position}: {error}",
-                    "read a later state; somebody else may have removed snapshots or the table",
+                    "read a later state; another process may have removed snapshots or the table",
                 ) from error
             documents[view] = [
                 json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
@@ -267,16 +268,16 @@ class LakeOutput:
             raise not_visible(at, self._pipeline, None if newest is None else newest.visible)
         if at is None:
             return newest
-        # Of batches that end at one commit the last one shows it.
+        # If several batches end at one commit, the last one shows its state.
         found = next((batch for batch in reversed(batches) if batch.visible.position == at), None)
         if found is None:
             around = ", ".join(
                 str(batch.visible.position) for batch in (_before(batches, at), _behind(batches, at)) if batch
             )
             raise StateNotKeptError(
-                f"pipeline {self._pipeline!r} has no batch that ends at {at}, or has dropped it; next to it "
-                f"are those that end at {around}",
-                "read one of these states; `keep` says for how long they stay",
+                f"pipeline {self._pipeline!r} keeps no batch that ends at {at}; the nearest batches end at "
+                f"{around}",
+                "read one of these states; the setting `keep` determines how long they are kept",
             )
         return found
 
@@ -287,8 +288,8 @@ class LakeOutput:
             found = self._tables.read(name, None, {}).to_pylist()
         except NoSuchLakeTableError as error:
             raise ClientConfigError(
-                f"no pipeline {self._pipeline!r} has written to this lake: it has no table {name}",
-                "check the name (from revision 2 on it ends in .v<revision>) and the place",
+                f"no pipeline {self._pipeline!r} has written to this lake: table {name} does not exist",
+                "check the name (from revision 2 on it ends in .v<revision>) and the lake's location",
             ) from error
         batches = [
             _Batch(
@@ -319,7 +320,7 @@ def _rows(table: Any, key: Key) -> Iterator[dict[str, Any]]:
 
 
 def _json_value(value: Any, kind: Any) -> Any:
-    """Returns what stands for an Arrow value in JSON."""
+    """Returns an Arrow value as a JSON value."""
     if value is None:
         return None
     if hasattr(kind, "item_type"):
@@ -337,14 +338,14 @@ def _json_value(value: Any, kind: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if isinstance(value, float) and value - value != 0:  # NaN and infinities have no place in JSON
+    if isinstance(value, float) and value - value != 0:  # JSON cannot represent NaN and infinities
         return str(value)
     return value
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Translates what a catalogue raises when it does not answer, whatever its kind."""
+    """Translates the errors of any catalogue that does not answer."""
     try:
         yield
     except (NoSuchLakeTableError, _SnapshotGoneError, TableChangedError, ClientError):
@@ -355,5 +356,5 @@ def _translated() -> Iterator[None]:
 
 def _unavailable(reason: str) -> ClientUnavailableError:
     return ClientUnavailableError(
-        f"the lake refuses or does not answer: {reason}", "check place, rights and storage"
+        f"the lake cannot be accessed: {reason}", "check its location, the rights and the storage"
     )

@@ -1,7 +1,7 @@
 """Leases: views of several pipelines that stay readable at one commit for as long as a reader needs them.
 
-A reader writes what it needs into the topic of leases, and each pipeline answers once it keeps that. Reading
-trusts nobody: it finds out by itself whether the state is whole, with a lease as without.
+A reader writes what it needs to the topic of leases, and each pipeline answers once it holds that state. A
+read does not rely on these answers: with or without a lease, it checks that the state is complete.
 """
 
 import uuid
@@ -26,15 +26,15 @@ from slackwater_protocol import (
 )
 
 _MARGIN_MS = 60_000
-"""Leases that are over for so long are removed by whoever takes the next one; clocks may differ."""
+"""When a lease is taken, those that expired this long ago are removed, to allow for different clocks."""
 
 
 @contextmanager
 def open_leases(kafka: KafkaSettings) -> Iterator[LeaseLog]:
-    """Opens the topic of leases of a cluster for the time of the block.
+    """Opens the topic of leases of a cluster for the duration of the block.
 
     Raises:
-        ClientUnavailableError: What is done in the block fails because Kafka refuses or does not answer.
+        ClientUnavailableError: An operation in the block failed because Kafka rejected it or did not answer.
     """
     log = KafkaLeaseLog(kafka)
     try:
@@ -55,25 +55,25 @@ def take_lease(
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> Lease:
-    """Takes a lease on the newest commit at which some pipelines can be read; waits until they hold it.
+    """Takes a lease on the newest commit at which the pipelines can be read, and waits until they hold it.
 
-    Until its end, or until somebody ends it, the views can be read at its commit as often as is wanted, by
-    anybody who knows the commit: with ``read_views(..., at=lease)``.
+    Until the lease expires or is ended, the views can be read at its commit any number of times, by everybody
+    who knows the commit, with ``read_views(..., at=lease)``.
 
     Args:
         log: See :func:`open_leases`.
-        outputs: One per pipeline; all of one source.
-        views: Those that have to be readable; none: all views of all outputs.
-        duration: How long; pipelines refuse what is longer than their ``run.longest_lease``.
-        holder: Who needs it and what for, for the people who see it listed.
-        timeout: How long a common commit, and then the pipelines' answers, are waited for.
-        clock: For the deadlines.
+        outputs: One per pipeline, all of the same source.
+        views: The views that must be readable; empty: all views of all outputs.
+        duration: How long the lease lasts. Pipelines refuse more than their ``run.longest_lease``.
+        holder: Who needs the lease and why, for the people who see it in a list.
+        timeout: How long to wait for a common commit, and then for the pipelines' answers.
+        clock: Measures the deadlines.
 
     Raises:
-        StateNotKeptError: There is no common commit, or a pipeline refuses or does not answer; it says which
-            and why. No lease is left behind.
+        StateNotKeptError: There is no common commit, or a pipeline refuses or does not answer; the error says
+            which one and why. No lease is left behind.
         NotVisibleError: Nothing is visible yet in one of the outputs.
-        ClientConfigError: A view is unknown, or the outputs are of several sources.
+        ClientConfigError: A view is unknown, or the outputs have different sources.
         ClientUnavailableError: A server does not answer.
     """
     clock = clock or SystemClock()
@@ -99,10 +99,11 @@ def take_lease(
             states = each.states(names)
             if states is None or states.at_or_below(position) != position:
                 raise StateNotKeptError(
-                    f"pipeline {each.pipeline!r} holds commit {position} from now on, but its output no "
-                    "longer has all of that state",
-                    "take the lease again, at a newer commit; if that happens again, its output keeps states "
-                    "for less than a minute: `kafka.keep`, and `keep` of a lake",
+                    f"pipeline {each.pipeline!r} holds commit {position}, but parts of that state had "
+                    "already "
+                    "been removed from its output",
+                    "take the lease again, at a newer commit; if this repeats, raise `kafka.keep`, or `keep` "
+                    "of a lake, to at least a minute",
                 )
     except BaseException:
         end_lease(log, lease.id)
@@ -118,11 +119,11 @@ def renew_lease(
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> Lease:
-    """Lets a lease end later, or sooner: so long from now on. Returns it as it is then.
+    """Changes the end of a lease, to ``duration`` from now. Returns the changed lease.
 
     Raises:
-        ClientConfigError: There is no such lease, or it is over.
-        StateNotKeptError: A pipeline refuses the new end, or does not answer; the lease is as it was.
+        ClientConfigError: There is no such lease, or it has expired.
+        StateNotKeptError: A pipeline refuses the new end, or does not answer; the lease is unchanged.
     """
     clock = clock or SystemClock()
     now = clock.now()
@@ -138,7 +139,7 @@ def renew_lease(
 
 
 def end_lease(log: LeaseLog, lease_id: str) -> bool:
-    """Ends a lease, also one of somebody else; returns whether there was one. Its readers are not asked."""
+    """Ends a lease, whoever took it, without asking its readers. Returns whether there was such a lease."""
     records = log.read()
     found = [each for each in records if isinstance(each, Lease) and each.id == lease_id]
     log.remove([*found, *(each for each in records if isinstance(each, Hold) and each.lease == lease_id)])
@@ -146,10 +147,10 @@ def end_lease(log: LeaseLog, lease_id: str) -> bool:
 
 
 def find_lease(log: LeaseLog, lease_id: str, now_ms: int) -> LeaseStanding:
-    """Returns a lease that is not over, with what its pipelines say to it.
+    """Returns a lease that has not expired, with the answers of its pipelines.
 
     Raises:
-        ClientConfigError: There is none of this id.
+        ClientConfigError: There is no lease with this id.
     """
     known = lease_standings(log.read(), now_ms)
     for standing in known:
@@ -157,8 +158,10 @@ def find_lease(log: LeaseLog, lease_id: str, now_ms: int) -> LeaseStanding:
             return standing
     ids = ", ".join(each.lease.id for each in known if each.state is not LeaseState.OVER)
     raise ClientConfigError(
-        f"there is no lease {lease_id!r}: it is over, was ended, or never was",
-        f"leases: {ids}" if ids else "there are none; `slackwater read --level repeatable` takes one",
+        f"there is no lease {lease_id!r}: it has expired, was ended, or never existed",
+        f"current leases: {ids}"
+        if ids
+        else "there are no leases; `slackwater read --level repeatable` takes one",
     )
 
 
@@ -176,33 +179,33 @@ def _wait_until_held(log: LeaseLog, lease: Lease, timeout: timedelta, clock: Clo
 
 
 def _held_or_error(log: LeaseLog, lease: Lease, timeout: timedelta) -> bool | StateNotKeptError:
-    """Returns True if all pipelines hold a lease, else an error to be raised if that does not change.
+    """Returns True if all pipelines hold a lease, and otherwise the error to raise unless that changes.
 
     Raises:
-        StateNotKeptError: One of them refuses it, or it was ended.
+        StateNotKeptError: A pipeline refuses the lease, or it was ended.
     """
     standings = [each for each in lease_standings(log.read(), lease.taken_ms) if each.lease.id == lease.id]
     if not standings:
-        raise StateNotKeptError(f"lease {lease.id} was ended by somebody else", "take another one")
+        raise StateNotKeptError(f"lease {lease.id} was ended by another process", "take a new one")
     standing = standings[0]
     if standing.state is LeaseState.REFUSED:
         reasons = "; ".join(f"pipeline {name!r}: {reason}" for name, reason in standing.refusals.items())
         raise StateNotKeptError(
             f"commit {lease.position} cannot be held: {reasons}",
-            "read these views at level `committed`, or without those that cannot be held",
+            "read these views at level `committed`, or leave out the views that cannot be held",
         )
     if standing.state is LeaseState.HELD:
         return True
     return StateNotKeptError(
-        f"commit {lease.position} is not held: no answer from {', '.join(map(repr, standing.waits_for))} "
+        f"commit {lease.position} is not held: {', '.join(map(repr, standing.waits_for))} did not answer "
         f"within {timeout.total_seconds():g} s",
-        "only a pipeline that runs holds a state (`slackwater topology` shows which do); one that works off "
-        "a large batch answers afterwards",
+        "check that the pipelines are running (`slackwater topology`), because only a running pipeline can "
+        "hold a state; one that is processing a large batch answers afterwards",
     )
 
 
 def _remove_what_is_over(log: LeaseLog, now_ms: int) -> None:
-    """Removes leases that ended long ago, with what was said to them: their pipelines may be gone."""
+    """Removes leases that expired long ago, with their answers, because their pipelines may no longer run."""
     records = log.read()
     over = {each.id for each in records if isinstance(each, Lease) and is_over(each, now_ms - _MARGIN_MS)}
     log.remove(each for each in records if (each.id if isinstance(each, Lease) else each.lease) in over)

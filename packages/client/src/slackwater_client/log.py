@@ -1,4 +1,4 @@
-"""The topic that tells of commits, one partition: followed as it grows, and asked about its past."""
+"""The topic that lists commits, with one partition: it can be followed as it grows, and searched."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -14,19 +14,19 @@ from slackwater_protocol.commit_lookup import PlacedCommit
 from slackwater_protocol.keys import cut_log_topic
 
 _PATIENCE_SECONDS = 60.0
-"""How long a record that has to be there is waited for."""
+"""How long to wait for a record that must exist."""
 
 T = TypeVar("T")
 
 
 class Log(Generic[T]):
-    """A log of commits. Not thread-safe; raises what readers raise.
+    """A log of commits. Not thread-safe. It raises the same errors as a reader.
 
     Args:
-        broker: Where it is.
-        topic: Its name.
-        decode: Makes an entry of a record; None: the record is none.
-        clock: For deadlines.
+        broker: The broker of the topic.
+        topic: The topic's name.
+        decode: Decodes a record into an entry; None: the record is not an entry.
+        clock: Measures deadlines.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class Log(Generic[T]):
         self._past = broker.reader()
 
     def follow(self, offset: int) -> None:
-        """Goes on at an offset."""
+        """Continues at an offset."""
         self._tail.reset()
         self._tail.begin({self.place: offset})
 
     def read(self, seconds: float) -> list[T]:
-        """Returns the next entries as soon as there are any; none after so many seconds."""
+        """Returns the next entries, or waits for up to ``seconds``; empty if none arrived."""
         return [
             entry
             for portion in self._tail.read(seconds)
@@ -53,14 +53,14 @@ class Log(Generic[T]):
         ]
 
     def bounds(self) -> tuple[int, int]:
-        """Returns the first offset, and the one behind the last."""
+        """Returns the first offset, and the offset after the last."""
         return self._tail.bounds(self.place)
 
     def entries(self, start: int, end: int) -> Iterator[T]:
         """Yields the entries between two offsets.
 
         Raises:
-            ClientUnavailableError: Records that are there cannot be read for a minute.
+            ClientUnavailableError: Existing records could not be read for a minute.
         """
         for record in self.records(start, end):
             if (entry := self._decode(record)) is not None:
@@ -76,26 +76,31 @@ class Log(Generic[T]):
         while position < end:
             portions = self._past.read(0.1)
             if not portions and self._clock.monotonic() > deadline:
-                hint = "an unfinished Kafka transaction may hide records; try again in a minute"
-                raise ClientUnavailableError(f"{self.place[0]} cannot be read on at offset {position}", hint)
+                hint = "an open Kafka transaction may hide records; try again in a minute"
+                raise ClientUnavailableError(
+                    f"{self.place[0]} cannot be read beyond offset {position}, although it has records there",
+                    hint,
+                )
             for portion in portions:
                 yield from (record for record in portion.records if (record.offset() or 0) < end)
                 position = max(position, portion.position)
 
     def check(self, offset: int) -> None:
-        """Refuses an offset at which the log cannot be read on.
+        """Checks that the log can be read from an offset on.
 
         Raises:
-            RecordsMissingError: It begins above.
-            ClientStateError: It ends below: it is another log.
+            RecordsMissingError: The log begins after the offset.
+            ClientStateError: The log ends before the offset, so it was recreated.
         """
         low, end = self.bounds()
         topic = self.place[0]
         if offset < low:
-            hint = "it has to be kept for ever; go on with seek(), or with start='latest'"
-            raise RecordsMissingError(f"{topic} begins at offset {low}, {offset} is wanted", hint)
+            hint = "the topic must be kept forever; to continue elsewhere, use seek() or start='latest'"
+            raise RecordsMissingError(f"{topic} begins at offset {low}, but offset {offset} is needed", hint)
         if offset > end:
-            hint = "it was made anew: what was stored of the old one means nothing; take another group"
+            hint = (
+                "the topic was recreated, so positions stored for the old one are invalid; use another group"
+            )
             raise ClientStateError(f"{topic} ends at offset {end}, but was read up to {offset}", hint)
 
     def close(self) -> None:
@@ -115,7 +120,7 @@ def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:
 
 
 def cut_log(broker: Broker, source: str, clock: Clock) -> Log[PublishedCut]:
-    """Returns the cuts of a source. Damaged records that an operator let pass are passed."""
+    """Returns the cuts of a source. Damaged records are skipped if an operator has decided so."""
     decoder = RecordDecoder(source)
     ahead: Log[PassDecision]
 

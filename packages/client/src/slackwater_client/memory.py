@@ -217,7 +217,9 @@ class MemoryReader:
         for place in [p for p in self._positions if p not in self.paused]:
             held, at = self._broker.partition(place), self._positions[place]
             if not held.low <= at <= held.end:
-                problem = f"{place[0]}/{place[1]}: offset {at} is wanted, it holds {held.low} to {held.end}"
+                problem = (
+                    f"{place[0]}/{place[1]}: offset {at} is needed, but it holds {held.low} to {held.end}"
+                )
                 raise RecordsMissingError(problem, "")
             if left == 0 or at == held.end:
                 continue
@@ -338,7 +340,7 @@ class MemoryWriter:
         self.check()
         count = self._broker.partitions(topic)
         if not count:
-            raise ClientStateError(f"topic {topic} does not exist", "make it")
+            raise ClientStateError(f"topic {topic} does not exist", "create it")
         place = topic, crc32(key or b"") % count
         written = self._written.setdefault(place, [])
         offset = self._broker.partition(place).end + len(written)
@@ -359,7 +361,7 @@ class MemoryWriter:
     def check(self) -> None:
         """See the protocol."""
         if self._broker.writers[self._id] is not self:
-            raise ProducerFencedError(f"{self._id} was opened again", "")
+            raise ProducerFencedError(f"{self._id} was opened by another writer", "")
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
         """See the protocol."""

@@ -1,4 +1,4 @@
-"""Whole transactions of a service, written to Kafka by the service itself."""
+"""Lets a service write whole transactions to Kafka."""
 
 import logging
 from datetime import timedelta
@@ -27,35 +27,35 @@ _LOOK_BACK = 64
 _READ_AHEAD_BYTES = 1024 * 1024
 _WAIT_SECONDS = 0.1
 _MARGIN = timedelta(seconds=30)
-"""So much later than its time-out, a transaction that nobody ends is ended by Kafka."""
+"""How much later than its time-out Kafka may end an abandoned transaction."""
 
 _log = logging.getLogger(__name__)
 
 
 class TransactionalProducer:
-    """Writes transactions, each with a commit position of its own, so that readers get them whole.
+    """Writes transactions, each with its own commit position, so that readers receive them whole.
 
-    What it writes is a source: the topics of tables hold change events as Debezium's connector writes them,
-    ``<source>.transaction`` tells of the transactions, and ``<source>.commits`` holds a commit record for
-    each, also with the offsets of records that are no changes. All records of a transaction become visible in
-    one Kafka transaction.
+    Together they form a source: the topics of tables contain change events in the format of Debezium's
+    connector, ``<source>.transaction`` contains the BEGIN and END of each transaction, and
+    ``<source>.commits`` contains a commit record for each, which also lists the offsets of records that are
+    not changes. All records of a transaction become visible in one Kafka transaction.
 
-    One instance writes at a time: a new one fences all earlier ones, and goes on behind the newest commit.
-    After :class:`ProducerFencedError` and :class:`OutcomeUnknownError` nothing can be written any more; after
-    all other errors the transaction was aborted, and the next one may be tried.
+    Only one instance writes at a time: a new one fences all earlier ones, and continues after the newest
+    commit. After :class:`ProducerFencedError` and :class:`OutcomeUnknownError`, the instance can no longer
+    write. After all other errors, the transaction was aborted, and the next one can be tried.
 
-    Not thread-safe, and one transaction is open at a time.
+    Not thread-safe. Only one transaction can be open at a time.
 
     Args:
         kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
-        source: The name of the source, which topics begin with.
-        settings: How it works.
-        clock: For commit times and deadlines.
+        source: The name of the source. All topics begin with it.
+        settings: The producer's settings.
+        clock: Provides commit times, and measures deadlines.
 
     Raises:
-        ClientConfigError: A topic that tells of transactions has several partitions.
-        ClientStateError: The commit topic no longer has the newest commit.
-        ClientUnavailableError: Kafka refuses or does not answer.
+        ClientConfigError: The transaction topic or the commit topic has several partitions.
+        ClientStateError: The commit topic no longer contains the newest commit.
+        ClientUnavailableError: Kafka rejects a request or does not answer.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class TransactionalProducer:
         self._newest: CommitRecord | None = None
         self._open: ProducerTransaction | None = None
         self._over: ClientError | None = None
-        """Why nothing can be written any more."""
+        """The error that ended the instance."""
         for topic in (self.transaction_topic, self.commit_topic):
             self._broker.ensure_topic(topic, 1, exactly=True)
         self._writer: Writer | None = self._opened_writer()
@@ -104,17 +104,17 @@ class TransactionalProducer:
 
     @property
     def position(self) -> CommitPosition | None:
-        """The newest commit, of this instance or of earlier ones; None: there is none."""
+        """The position of the newest commit, by this instance or an earlier one; None: there is none."""
         newest = self._newest
         return None if newest is None else CommitPosition(newest.timeline, newest.commit_lsn)
 
     def make_table(self, table: str) -> str:
-        """Makes the topic of a table, if it does not exist; returns its name.
+        """Creates the topic of a table, unless it exists; returns its name.
 
-        It keeps everything for ever: readers count the changes of a transaction.
+        The topic keeps its records forever, because readers count the changes of a transaction.
 
         Raises:
-            ClientUnavailableError: Kafka refuses or does not answer.
+            ClientUnavailableError: Kafka rejects the request or does not answer.
         """
         topic = data_topic(self.source, table)
         self._broker.ensure_topic(topic, self._settings.partitions, exactly=False)
@@ -123,18 +123,19 @@ class TransactionalProducer:
     def transaction(
         self, commit: Commit | None = None, *, consumer: TransactionalConsumer | None = None
     ) -> ProducerTransaction:
-        """Returns a transaction, to be used in a ``with`` or an ``async with`` block.
+        """Returns a transaction, for use in a ``with`` or an ``async with`` block.
 
         Args:
-            commit: The commit whose position, xid and time it takes: those of the source that it is made
-                from. They rise. None: the next position, and the time of now.
-            consumer: Its offsets, with the newest transaction that it has handed out, are committed with this
-                one. It has to be made with ``stores_positions=False``.
+            commit: A commit of the source from which the transaction is derived. The transaction gets the
+                same position, xid and time. Positions must increase. None: the next position and the current
+                time.
+            consumer: A consumer whose offsets, including its newest transaction, are committed together with
+                this transaction. It must be created with ``stores_positions=False``.
         """
         return ProducerTransaction(self, commit, consumer)
 
     def close(self) -> None:
-        """Aborts what is open, and frees connections. Never raises."""
+        """Aborts an open transaction, and closes the connections. Never raises."""
         if self._open is not None:
             self.abort(self._open)
         self._give_up(None)
@@ -142,10 +143,10 @@ class TransactionalProducer:
     # --- for its transactions
 
     def begin(self, transaction: ProducerTransaction) -> tuple[Writer, WrittenTransaction]:
-        """Begins a Kafka transaction, at the next position or that of a commit."""
+        """Begins a Kafka transaction at the next position, or at that of a given commit."""
         if self._open is not None:
-            hint = "end it first, or make another producer, with a source of its own"
-            raise ClientConfigError(f"a transaction of producer {self.source} is open", hint)
+            hint = "end it first, or create another producer with its own source"
+            raise ClientConfigError(f"a transaction of producer {self.source} is already open", hint)
         writer = self._ready_writer()
         now_ms = epoch_ms(self._clock.now())
         given = transaction.given
@@ -174,9 +175,9 @@ class TransactionalProducer:
             self._abort(is_reusable=not transaction.has_failed)
 
     def _abort(self, *, is_reusable: bool) -> None:
-        """Aborts. A writer that Kafka has refused something is not used again.
+        """Aborts. A writer is not used again after Kafka has rejected one of its records.
 
-        Of what is handed to librdkafka right after such a transaction, records may be dropped with it.
+        librdkafka may otherwise drop records that are queued right after such a transaction.
         """
         self._open = None
         error = None if self._writer is None else self._writer.abort()
@@ -189,8 +190,8 @@ class TransactionalProducer:
         if (consumer := transaction.consumer) is not None:
             offsets = consumer.offsets()
             if not offsets:
-                hint = "it has handed out none, or was closed"
-                raise TransactionLostError("the consumer has no transaction to commit", hint)
+                hint = "poll the consumer for a transaction first, and do not close it before the commit"
+                raise TransactionLostError("the consumer has no transaction whose offsets to commit", hint)
             writer.send_offsets(offsets, consumer.group_metadata())
         try:
             writer.commit()
@@ -204,7 +205,7 @@ class TransactionalProducer:
     # --- instances
 
     def _ready_writer(self) -> Writer:
-        """Returns the writer; a new one if the one before has failed and no other instance has committed."""
+        """Returns the writer, or a new one if it has failed and no other instance has committed since."""
         if self._over is not None:
             raise self._over
         if self._writer is None:
@@ -214,12 +215,12 @@ class TransactionalProducer:
         return self._writer
 
     def _check_newest(self) -> None:
-        """Refuses to go on where another instance has committed meanwhile."""
+        """Raises if another instance has committed in the meantime."""
         newest = self._read_newest()
         if newest != self._newest:
             found = None if newest is None else newest.commit_id
             problem = f"another instance of producer {self.source} has written: the newest commit is {found}"
-            error = ProducerFencedError(problem, "make a new producer if it is to be this one that writes")
+            error = ProducerFencedError(problem, "to write from this process again, create a new producer")
             self._give_up(error)
             raise error
 
@@ -236,7 +237,7 @@ class TransactionalProducer:
         """Returns the newest commit record.
 
         Raises:
-            ClientStateError: There was one, and it is gone.
+            ClientStateError: The record existed, but was removed.
         """
         log = commit_log(self._broker, self.commit_topic, self._clock)
         try:
@@ -254,7 +255,8 @@ class TransactionalProducer:
                 f"{self.commit_topic} has lost the newest commit: it begins at offset {low}, with nothing"
             )
             hint = (
-                "it has to be kept for ever (retention.ms=-1): positions would begin anew below earlier ones"
+                "the topic must be kept forever (retention.ms=-1), because new positions must be above all "
+                "earlier ones"
             )
             raise ClientStateError(problem, hint)
         return None
@@ -263,11 +265,11 @@ class TransactionalProducer:
         """Returns whether the commit record at an offset is visible, once its transaction has ended.
 
         Raises:
-            OutcomeUnknownError: It has not ended in time, or Kafka does not answer.
+            OutcomeUnknownError: The transaction has not ended in time, or Kafka does not answer.
         """
         patience = self._settings.transaction_timeout + _MARGIN
         deadline = self._clock.monotonic() + patience.total_seconds()
-        _log.warning("%s; looking whether it is committed, for %s at most", error, patience)
+        _log.warning("%s; checking for up to %s whether it was committed", error, patience)
         reader = self._broker.reader()
         reader.begin({(self.commit_topic, 0): offset})
         try:
@@ -284,8 +286,10 @@ class TransactionalProducer:
         raise self._unknown(error)
 
     def _unknown(self, reason: ClientError) -> OutcomeUnknownError:
-        hint = "a new producer knows: its position is that of the newest commit"
-        error = OutcomeUnknownError(f"a transaction is committed or not, nobody can tell yet: {reason}", hint)
+        hint = "create a new producer; its position, that of the newest commit, shows the outcome"
+        error = OutcomeUnknownError(
+            f"it is not known yet whether a transaction was committed: {reason}", hint
+        )
         self._over = error
         return error
 
@@ -298,7 +302,7 @@ class TransactionalProducer:
             self._over = error
 
     def _give_up(self, error: BaseException | None) -> None:
-        """Lets go of a writer that has failed."""
+        """Discards a writer that has failed."""
         self._note(error)
         writer, self._writer = self._writer, None
         if writer is not None:

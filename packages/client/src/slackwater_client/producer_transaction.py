@@ -1,4 +1,4 @@
-"""One transaction of a producer, as a service writes it."""
+"""One transaction of a producer."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ from slackwater_protocol import CommitPosition, CommitRecord, encode_commit_reco
 from slackwater_protocol.keys import commit_topic, transaction_topic
 
 _SERVE_EVERY = 1000
-"""Records between two looks at delivery reports."""
+"""The number of records between two checks of the delivery reports."""
 _SHOWN_KEY = 200
 
 
@@ -44,17 +44,18 @@ class Owner(Protocol):
 
 
 class ProducerTransaction:
-    """A transaction: begun and committed by a ``with`` block, aborted when that ends with an error.
+    """A transaction that a ``with`` block begins and commits, or aborts if the block ends with an error.
 
-    In ``async with``, beginning and committing do not block the event loop. Records are handed over without
-    waiting for Kafka, unless the producer's memory for them (``max_bytes``) is full. What was handed over
-    is not kept here: a transaction may be larger than the memory. An empty one is a commit, too.
+    In ``async with``, beginning and committing do not block the event loop. Records are queued without
+    waiting for Kafka, unless the producer's memory for them (``max_bytes``) is full. They are not kept
+    afterwards, so a transaction may be larger than the memory. A transaction without records is a commit,
+    too.
 
-    Not thread-safe. After an error of any method it cannot be committed.
+    Not thread-safe. After an error of any method, the transaction cannot be committed.
 
     Args:
-        owner: Its producer.
-        given: The commit whose place it takes; None: the next one.
+        owner: The producer.
+        given: The commit whose position it takes; None: the next position.
         consumer: The consumer whose offsets are committed with it.
     """
 
@@ -71,8 +72,8 @@ class ProducerTransaction:
 
         Raises:
             ProducerFencedError: Another instance of the producer has taken over.
-            ClientConfigError: Its position is not above the newest one, or another one is open.
-            ClientUnavailableError: Kafka refuses or does not answer.
+            ClientConfigError: Its position is not above the newest commit, or another transaction is open.
+            ClientUnavailableError: Kafka rejects a request or does not answer.
         """
         self._begun = self._owner.begin(self)
         self._headers = self._begun[1].headers
@@ -81,14 +82,13 @@ class ProducerTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commits it; aborts it if there was an error, which is passed on.
+        """Commits the transaction, or aborts it if the block raised an error, which is passed on.
 
         Raises:
             ProducerFencedError: Another instance has taken over; nothing is visible.
-            TransactionLostError: The transaction that the consumer read went to another member; nothing is
-                visible.
-            OutcomeUnknownError: It is committed or not; nobody can tell yet.
-            ClientError: Kafka has refused a record or does not answer; nothing is visible.
+            TransactionLostError: The consumer's transaction was handed to another member; nothing is visible.
+            OutcomeUnknownError: It is not known yet whether the transaction was committed.
+            ClientError: Kafka rejected a record or did not answer; nothing is visible.
         """
         if kind is None:
             self._owner.commit(self)
@@ -107,36 +107,36 @@ class ProducerTransaction:
 
     @property
     def position(self) -> CommitPosition:
-        """Its place in the source's commit order."""
+        """Its position in the source's commit order."""
         return self._writing[1].position
 
     def insert(self, table: str, key: Row, row: Row) -> None:
-        """Writes that a row is new. Columns of the key need not be repeated in the row.
+        """Writes the insertion of a row. The row need not repeat the columns of the key.
 
         Raises:
-            ClientError: A value has no form, or Kafka refuses; the transaction cannot be committed any more.
+            ClientError: A value cannot be written, or Kafka rejects it; the transaction can no longer commit.
         """
         self._change(table, key, None, row, b"c")
 
     def upsert(self, table: str, key: Row, row: Row, *, before: Row | None = None) -> None:
-        """Writes that a row is now so, whether it was there or not; raises like :meth:`insert`.
+        """Writes the new state of a row, whether or not it existed; raises like :meth:`insert`.
 
         Args:
-            table: As ``schema.table``.
+            table: The table as ``schema.table``.
             key: The columns of the primary key.
-            row: The row.
-            before: The row before. Readers that declare the table with ``REPLICA IDENTITY FULL`` need it, or
-                :meth:`insert` for rows that are new.
+            row: The new state.
+            before: The previous state. Readers that declare the table with ``REPLICA IDENTITY FULL`` need it;
+                use :meth:`insert` for new rows then.
         """
         self._change(table, key, before, row, b"u")
 
     def delete(self, table: str, key: Row, *, before: Row | None = None) -> None:
-        """Writes that a row is gone; raises like :meth:`insert`.
+        """Writes the deletion of a row; raises like :meth:`insert`.
 
         Args:
-            table: As ``schema.table``.
+            table: The table as ``schema.table``.
             key: The columns of the primary key.
-            before: The row before, see :meth:`upsert`; None: only its key is known.
+            before: The previous state, see :meth:`upsert`; None: only the key is known.
         """
         self._change(table, key, {} if before is None else before, None, b"d")
 
@@ -147,15 +147,15 @@ class ProducerTransaction:
         value: bytes | None,
         headers: Sequence[tuple[str, str | bytes | None]] = (),
     ) -> None:
-        """Writes a record that is no change of a row; raises like :meth:`insert`.
+        """Writes a record that is not a change of a row; raises like :meth:`insert`.
 
-        The commit record names its offset; pipelines and sidecars do not read it.
+        The commit record lists its offset. Pipelines and sidecars do not read the record.
 
         Args:
-            topic: Not one that is named like a table's topic of the source.
-            key: It decides about the partition.
-            value: None: a tombstone.
-            headers: Names and values; those of Slackwater come before.
+            topic: The topic. Its name must not be that of a topic of a table of the source.
+            key: Determines the partition.
+            value: The value; None: a tombstone.
+            headers: Names and values. They follow the headers that Slackwater adds.
         """
         written = self._writing[1]
         if not written.has(topic):
@@ -166,15 +166,15 @@ class ProducerTransaction:
 
     @property
     def has_failed(self) -> bool:
-        """Whether Kafka has refused something of it."""
+        """Whether Kafka has rejected one of its records."""
         reports = {} if self._begun is None else self._begun[1].reports
         return self._broken is not None or any(each.first_error is not None for each in reports.values())
 
     def finish(self) -> tuple[CommitRecord, int]:
-        """Writes BEGIN, END and, last, the commit record; all is taken by Kafka when this returns.
+        """Writes BEGIN, END and finally the commit record; Kafka has acknowledged all when it returns.
 
         Returns:
-            The commit record, and its offset.
+            The commit record and its offset.
         """
         writer, written = self._writing
         if self._broken is not None:
@@ -194,7 +194,7 @@ class ProducerTransaction:
     @property
     def _writing(self) -> tuple[Writer, WrittenTransaction]:
         if self._begun is None:
-            raise ClientConfigError("the transaction has not begun", "use it in a with block")
+            raise ClientConfigError("the transaction has not been started", "use it in a with block")
         return self._begun
 
     def _change(self, table: str, key: Row, before: Row | None, after: Row | None, op: bytes) -> None:
@@ -220,14 +220,14 @@ class ProducerTransaction:
         source = self._owner.source
         is_table = re.fullmatch(re.escape(source) + r"\.[^.]+\.[^.]+", topic) is not None
         if is_table or topic in (transaction_topic(source), commit_topic(source)):
-            hint = "write changes of tables with insert, upsert and delete; name other topics otherwise"
-            self._broken = ClientConfigError(f"{topic} is a topic in which sidecars expect changes", hint)
+            hint = "write changes of tables with insert, upsert and delete; choose another name for the topic"
+            self._broken = ClientConfigError(f"{topic} is reserved for changes and transactions", hint)
             raise self._broken
 
     def _flush(
         self, writer: Writer, written: WrittenTransaction, reports: dict[str, DeliveredOffsets]
     ) -> None:
-        """Waits until Kafka has taken all records so far."""
+        """Waits until Kafka has acknowledged all records so far."""
         try:
             writer.flush(lambda: any(each.first_error is not None for each in reports.values()))
         except ClientUnavailableError:
@@ -236,10 +236,10 @@ class ProducerTransaction:
         self._check_taken(writer, reports)
         if sum(each.delivered for each in reports.values()) != written.handed_over:
             writer.check()
-            raise ClientUnavailableError("Kafka's client has dropped records of the transaction", "try again")
+            raise ClientUnavailableError("the Kafka client dropped records of the transaction", "try again")
 
     def _check_taken(self, writer: Writer, reports: dict[str, DeliveredOffsets]) -> None:
-        """Raises if Kafka has refused a record, and names it; one that was dropped says nothing of why."""
+        """Raises if Kafka has rejected a record, and names it; dropped records do not carry the reason."""
         for topic, each in reports.items():
             if each.first_error is None:
                 continue

@@ -1,4 +1,4 @@
-"""Rows of Python values as JSON, in the form in which Debezium writes the values of PostgreSQL's types."""
+"""Encodes rows of Python values as JSON, in the format in which Debezium writes PostgreSQL's types."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ _MAX_INTEGER: Final = 2**63
 def encode_row(row: Row) -> bytes:
     """Returns a row as a JSON object.
 
-    Numbers, texts, booleans and None stay what they are; what JSON has no form for becomes what Debezium
-    writes: a ``date`` the days since 1970, a ``time``, a ``datetime`` without zone and a ``timedelta``
-    microseconds, a ``datetime`` with one a text in UTC, ``Decimal`` and ``UUID`` texts, ``bytes`` Base64, a
-    ``dict`` the text of a JSON column, a list or tuple an array.
+    Numbers, strings, booleans and None keep their form. All other values are encoded as Debezium does it: a
+    ``date`` as days since 1970; a ``time``, a ``timedelta`` and a ``datetime`` without time zone as
+    microseconds; a ``datetime`` with time zone as a string in UTC; ``Decimal`` and ``UUID`` as strings;
+    ``bytes`` as Base64; a ``dict`` as the string of a JSON column; a list or tuple as an array.
 
     Raises:
-        ClientConfigError: A value has no such form; names its column.
+        ClientConfigError: A value cannot be encoded; the error names its column.
     """
     for value in row.values():
         if type(value) not in _PLAIN:
@@ -44,7 +44,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def _wire(name: str, value: Any) -> Any:
-    """Returns the value of a column as JSON has it."""
+    """Returns the value of a column as a JSON value."""
     kind = type(value)
     if kind in _PLAIN or (kind is int and -_MAX_INTEGER <= value < _MAX_INTEGER):
         return value
@@ -53,8 +53,8 @@ def _wire(name: str, value: Any) -> Any:
     convert = _FORMS.get(kind)
     if convert is None:
         known = ", ".join(each.__name__ for each in (int, *_FORMS))
-        hint = f"write None, bool, str or list, or {known}; integers of 64 bits, or Decimal"
-        raise ClientConfigError(f"column {name!r} holds {value!r}, which has no form in a row", hint)
+        hint = f"use None, bool, str, list or {known}; use Decimal for integers of more than 64 bits"
+        raise ClientConfigError(f"column {name!r} has the value {value!r}, which cannot be written", hint)
     return convert(value)
 
 

@@ -13,16 +13,16 @@ from slackwater_cdc.records.record import Record
 from slackwater_client.transaction import Place
 
 KeyOf = Callable[[Record], bytes | str | None]
-"""Returns the key of the unit that a record belongs to; None: nobody gets the record."""
+"""Returns the key of the unit that a record belongs to; None: no member receives the record."""
 Ranges = Mapping[Place, tuple[int, int]]
-"""By partition the first offset, and the one behind the last."""
+"""For each partition, the first offset and the offset after the last."""
 
 
 class Share(Protocol):
     """Divides a source's transactions into lanes. Called by a consumer; stateless, never blocks."""
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """Returns the topic whose partitions stand for the lanes, and their number if it has to be made.
+        """Returns the topic whose partitions represent the lanes, and their number if it must be created.
 
         Args:
             group: The consumer group.
@@ -32,25 +32,25 @@ class Share(Protocol):
 
     @property
     def is_by_partition(self) -> bool:
-        """True if a lane is the partitions of one number; then positions are kept by partition."""
+        """True if a lane is the set of partitions with one number, and positions are kept per partition."""
         ...
 
     def lane_of(self, record: Record) -> int | None:
-        """Returns the lane of a record; None: nobody's. Not asked where lanes are partitions."""
+        """Returns the lane of a record; None: no lane. Not called if lanes are partitions."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """One member gets every transaction whole, in commit order; the others stand by.
+    """One member receives every transaction whole, in commit order; the others stand by.
 
-    It keeps all there is: transactions, their order, the order of records. It does not scale.
+    It preserves everything: transactions, their order, and the order of records. It does not scale.
     """
 
     is_by_partition = False
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """See the protocol: the log of commits itself, so that Kafka's tools show the lag in commits."""
+        """See the protocol. It is the log of commits, so that Kafka's tools show the lag in commits."""
         return log, None
 
     def lane_of(self, record: Record) -> int | None:
@@ -60,21 +60,22 @@ class Everything:
 
 @dataclass(frozen=True, slots=True)
 class ByUnit:
-    """Each member gets of every transaction what concerns its units, in commit order.
+    """Each member receives the part of every transaction that concerns its units, in commit order.
 
-    A unit is what one key names, as an order with its lines, or a customer. Kept: all that a transaction did
-    to a unit comes at once, and transactions of a unit in commit order. Not kept: a transaction that spans
-    units comes to each of their owners, who get their parts at different times; each part says so.
+    A unit is what one key identifies, for example an order with its lines, or a customer. All changes that a
+    transaction made to a unit arrive at once, and the transactions of a unit arrive in commit order. A
+    transaction that spans several units is split: each owner receives its part at a different time, and each
+    part says so.
     """
 
     key_of: KeyOf
-    """Names a record's unit. It has to say the same in all members."""
+    """Returns a record's unit. It must return the same in all members."""
     lanes: int = 64
-    """Units are put into so many lanes, which members share; the same number for the life of a group."""
+    """The number of lanes into which units are divided; it cannot change while the group exists."""
     is_by_partition = False
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """See the protocol: an empty topic ``<group>.units``."""
+        """See the protocol. It is an empty topic, ``<group>.units``."""
         return f"{group}.units", self.lanes
 
     def lane_of(self, record: Record) -> int | None:
@@ -87,12 +88,13 @@ class ByUnit:
 
 @dataclass(frozen=True, slots=True, init=False)
 class ByPartition:
-    """Each partition of the topics is a lane of its own; of several topics, those of one number together.
+    """Each partition is a lane; with several topics, the partitions with the same number form a lane.
 
-    Kept: what a transaction did in the lane comes at once, a lane's transactions in commit order. With one
-    topic for several tables (or documents) that all have one business key, or several topics partitioned
-    alike by it, that is everything a transaction did to the key. Not kept: what a transaction did in other
-    lanes comes at other times, nothing says that there is more of it, and lanes have no common order.
+    All changes that a transaction made in a lane arrive at once, and the transactions of a lane arrive in
+    commit order. If one topic contains several tables or documents with the same business key, or several
+    topics are partitioned alike by that key, these are all changes that a transaction made to the key. The
+    changes of a transaction in other lanes arrive at other times, nothing indicates that they exist, and
+    lanes have no common order.
     """
 
     topics: tuple[str, ...]
@@ -102,7 +104,7 @@ class ByPartition:
         object.__setattr__(self, "topics", topics)
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
-        """See the protocol: the first topic."""
+        """See the protocol. It is the first topic."""
         return self.topics[0], None
 
     def lane_of(self, record: Record) -> int | None:
@@ -111,12 +113,12 @@ class ByPartition:
 
 
 def divide(share: Share, ranges: Ranges, lanes: Sequence[int]) -> list[tuple[tuple[int, ...], Ranges]]:
-    """Divides a commit into what is delivered at once: for which lanes, and from where.
+    """Divides a commit into parts that are delivered at once, each with its lanes and its offsets.
 
     Args:
-        share: How.
-        ranges: Where all of it is.
-        lanes: Those that have not had it.
+        share: How the work is shared.
+        ranges: The offsets of the whole commit.
+        lanes: The lanes that have not received it yet.
     """
     if not share.is_by_partition:
         return [(tuple(lanes), ranges)] if lanes else []
@@ -125,7 +127,7 @@ def divide(share: Share, ranges: Ranges, lanes: Sequence[int]) -> list[tuple[tup
 
 
 def select(share: Share, lanes: Sequence[int], records: list[Record]) -> tuple[list[Record], int]:
-    """Returns the records of lanes, and how many belong to other ones."""
+    """Returns the records of some lanes, and the number of records that belong to other lanes."""
     if share.is_by_partition or isinstance(share, Everything):
         return records, 0
     mine: list[Record] = []

@@ -1,8 +1,9 @@
 """Reads several views as of one commit of their source, and waits until a commit is visible in them.
 
-What differs between the places where outputs are kept is behind :class:`PipelineOutput`; which commit several
-pipelines are read at is decided here. Batches of all pipelines of a source end at its barriers, so the newest
-commit at which all of them can be read is a barrier, or they stand at one commit by chance: both will do.
+:class:`PipelineOutput` hides the differences between the kinds of outputs; this module decides at which
+commit several pipelines are read. Batches of all pipelines of a source end at its barriers, so the newest
+commit at which all of them can be read is a barrier, unless they happen to be at the same commit anyway.
+Either is consistent.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from slackwater_client.finishing import finished
 from slackwater_protocol import Clock, CommitPosition, Lease, SystemClock, epoch_ms, from_epoch_ms
 
 _LOOK_SECONDS = 0.05
-"""How long is waited before an output is asked again."""
+"""How long to wait before an output is read again."""
 
 _PAUSE = threading.Event()
 """Never set."""
@@ -46,30 +47,30 @@ class VisibleCommit:
 
 
 class ReadLevel(StrEnum):
-    """What views of several pipelines may show together; those of one pipeline are always of one commit."""
+    """Which states of several pipelines may be read together; views of one pipeline share one commit."""
 
     UNCOMMITTED = "uncommitted"
-    """The newest state of each pipeline, each at a commit of its own."""
+    """The newest state of each pipeline, each at its own commit."""
     COMMITTED = "committed"
     """The newest consistent snapshot: one commit, at which all of the pipelines can be read."""
     REPEATABLE = "repeatable"
-    """The commit of a lease: the same one whenever it is read, and all that belongs to it is still there."""
+    """The commit of a lease: every read sees the same commit, and its complete state is still there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadableStates:
-    """The commits at which an output can be read, as of now."""
+    """The commits at which an output can be read at the moment."""
 
     newest: VisibleCommit
     published_at: datetime
     """When the newest one became visible."""
     ends: Sequence[CommitPosition] = ()
-    """Earlier ones at which batches ended, ascending."""
+    """Earlier commits at which batches ended, ascending."""
     every_from: CommitPosition | None = None
-    """Every commit from here on; None: only those at which batches ended."""
+    """Every commit from this one on can be read; None: only those at which batches ended."""
 
     def at_or_below(self, position: CommitPosition) -> CommitPosition | None:
-        """Returns the newest of them up to a commit; None if there is none."""
+        """Returns the newest readable commit up to a given one; None if there is none."""
         if position >= self.newest.position:
             return self.newest.position
         if self.every_from is not None and self.every_from <= position:
@@ -79,26 +80,26 @@ class ReadableStates:
 
     @property
     def oldest(self) -> CommitPosition:
-        """The oldest of them."""
+        """The oldest readable commit."""
         known = [each for each in (self.every_from, *self.ends[:1]) if each is not None]
         return min([*known, self.newest.position])
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSnapshot:
-    """Views as of one commit: each row's document is as the pipeline has published it."""
+    """Views as of one commit, with their documents as the pipeline has published them."""
 
     source: str
     position: CommitPosition
-    """The views hold everything that was committed up to here; if it is consistent, nothing else."""
+    """The views contain everything that was committed up to here, and nothing else if they are consistent."""
     documents: Mapping[str, Sequence[bytes]]
     """JSON objects by view, in no particular order."""
     positions: Mapping[str, CommitPosition] = field(default_factory=dict)
-    """The commit of each view; empty: all are of :attr:`position`."""
+    """The commit of each view; empty: all views are at :attr:`position`."""
 
     @property
     def is_consistent(self) -> bool:
-        """Says whether all views are of one commit."""
+        """Returns whether all views are at one commit."""
         return len({self.position, *self.positions.values()}) == 1
 
 
@@ -107,14 +108,14 @@ class PipelineOutput(Protocol):
 
     @property
     def pipeline(self) -> str:
-        """Its name, as it stands in the output."""
+        """The pipeline's name in the output."""
         ...
 
     def views(self) -> Sequence[str]:
         """Returns the names by which its views can be read.
 
         Raises:
-            ClientConfigError: No pipeline of that name has written here.
+            ClientConfigError: No pipeline with this name has written here.
             ClientUnavailableError: The server does not answer.
         """
         ...
@@ -124,10 +125,10 @@ class PipelineOutput(Protocol):
         ...
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
-        """Returns at which commits views can be read; None: nothing is visible yet.
+        """Returns the commits at which views can be read; None: nothing is visible yet.
 
-        Raises like :meth:`views`. Another moment has other answers: :meth:`read` may refuse what was possible
-        a moment before.
+        Raises like :meth:`views`. The answer may be outdated immediately, so :meth:`read` may still refuse
+        one of these commits.
         """
         ...
 
@@ -135,13 +136,13 @@ class PipelineOutput(Protocol):
         """Reads views as of a commit.
 
         Args:
-            views: Some of :meth:`views`.
+            views: The views to read, as named by :meth:`views`.
             at: The commit; None: the newest one.
-            key: Only documents of this key, in views that have such a key.
+            key: Return only documents with this key, in views that have such a key.
 
         Raises:
             NotVisibleError: The commit is not visible yet.
-            StateNotKeptError: The state at that commit cannot be told from what is kept.
+            StateNotKeptError: The output does not keep enough to reconstruct the state at that commit.
             ClientUnavailableError: The server does not answer.
         """
         ...
@@ -152,14 +153,14 @@ class PipelineOutput(Protocol):
 
 
 class OfOneSource:
-    """A :class:`PipelineOutput` that names another source, whose commits its own source has, too.
+    """A :class:`PipelineOutput` that reports another source, whose commits its own source also has.
 
-    So are pipelines of a chain: whatever was built over revisions of an output has the commits of the
-    database at the beginning.
+    Pipelines of a chain need this: their sources are outputs, possibly of different revisions, but all of
+    them have the commits of the database at the beginning of the chain.
 
     Args:
-        output: What is read; it is closed with this.
-        source: The name.
+        output: The output to read. Closing this object closes it.
+        source: The name of the source to report.
     """
 
     def __init__(self, output: PipelineOutput, source: str) -> None:
@@ -205,25 +206,25 @@ def read_views(
 ) -> ViewSnapshot:
     """Reads views of one or several pipelines of one source, all as of the same commit.
 
-    Without a commit that is the newest one at which all of the pipelines can be read. Pipelines that publish
-    batches (``emit = "latest"``) can be read where recent batches ended; all of them end one at each barrier
-    of the source. One that is slow or stopped holds up only reads that ask for its views.
+    By default, this is the newest commit at which all of the pipelines can be read. Pipelines that publish
+    batches (``emit = "latest"``) can be read at the ends of recent batches, and all of them end a batch at
+    each barrier of the source. A pipeline that is slow or stopped delays only reads of its own views.
 
     Args:
         outputs: One per pipeline.
-        views: Names of views, or output topics; none: all views of all outputs.
-        at: The commit; or a lease, as ``take_lease`` returns it, whose commit it is.
-        level: What is asked for when no commit is given; with a lease it is ``repeatable`` in any case.
-        key: Only documents of this key.
-        timeout: How long a common commit is looked for.
-        clock: For the deadline.
+        views: Names of views, or output topics; empty: all views of all outputs.
+        at: The commit to read at, or a lease that ``take_lease`` returned, which stands for its commit.
+        level: The read level if no commit is given. With a lease, it is always ``repeatable``.
+        key: Return only documents with this key.
+        timeout: How long to look for a common commit.
+        clock: Measures the deadline.
 
     Raises:
-        ClientConfigError: A view is unknown, or in several of the outputs; the outputs are of several
-            sources; or commit, level and lease do not go together.
-        NotVisibleError: The commit is not visible yet in one of them, or nothing is.
-        StateNotKeptError: The state at that commit cannot be told; the lease is over; or there was no common
-            commit in time: then it says which pipeline is behind.
+        ClientConfigError: A view is unknown, or exists in several of the outputs; the outputs have different
+            sources; or commit, level and lease contradict each other.
+        NotVisibleError: The commit, or any commit at all, is not visible yet in one of the outputs.
+        StateNotKeptError: The state at that commit is no longer kept; the lease has expired; or no common
+            commit was found in time, in which case the error names the pipeline that is behind.
         ClientUnavailableError: A server does not answer.
     """
     return repeated(_Look(outputs, views, _commit_to_read(at, level, clock), level, key), timeout, clock)
@@ -241,8 +242,8 @@ async def read_views_async(
 ) -> ViewSnapshot:
     """Does what :func:`read_views` does, without blocking the event loop.
 
-    Outputs are asked in a thread. When it is cancelled, it ends as soon as a question that has begun is
-    answered: then nobody uses the outputs any more.
+    A thread reads the outputs. If the call is cancelled, it still waits for a read that has begun, so that
+    the outputs are no longer in use when it ends.
     """
     return await _repeated_async(
         _Look(outputs, views, _commit_to_read(at, level, clock), level, key), timeout, clock
@@ -256,21 +257,21 @@ def wait_visible(
     timeout: timedelta,
     clock: Clock | None = None,
 ) -> CommitPosition:
-    """Waits until everything up to a commit is visible in all outputs; returns what is visible then.
+    """Waits until everything up to a commit is visible in all outputs; returns the newest visible commit.
 
-    A client that has just committed takes the LSN from ``pg_current_wal_lsn()``. It lies at or behind the end
-    of its commit, so a later commit may have to arrive before the answer is yes; where the database can be
-    idle, a connector with ``heartbeat.action.query`` sees to it.
+    A client that has just committed gets the LSN from ``pg_current_wal_lsn()``. This LSN is at or after the
+    end of its commit, so the wait may need a later commit to arrive. If the database can be idle, configure
+    ``heartbeat.action.query`` in the connector, which writes such commits.
 
     Args:
         outputs: One per pipeline.
         at: The commit.
-        timeout: How long to wait; zero: only look.
-        clock: For the deadline.
+        timeout: How long to wait; zero: check once.
+        clock: Measures the deadline.
 
     Raises:
-        NotVisibleError: It was not visible in time; says what was.
-        ClientConfigError: No pipeline of that name has written here, or the outputs are of several sources.
+        NotVisibleError: The commit was not visible in time; the error says which commit was.
+        ClientConfigError: No pipeline with this name has written here, or the outputs have different sources.
         ClientUnavailableError: A server does not answer.
     """
     return repeated(partial(_look_for_commit, outputs, at), timeout, clock)
@@ -288,45 +289,48 @@ async def wait_visible_async(
 
 
 def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit | None) -> NotVisibleError:
-    """Says how far a pipeline is."""
+    """Returns the error that says how far a pipeline is."""
     stands = "nothing is visible yet" if newest is None else f"the newest visible commit is {newest.position}"
-    what = "" if at is None else f" and commit {at} is asked for"
+    what = "" if at is None else f", but commit {at} was requested"
     return NotVisibleError(
         f"pipeline {pipeline!r}: {stands}{what}",
-        "if nothing was committed since, there is nothing behind it to wait for; else `slackwater status` "
-        "says whether the sidecar or the pipeline holds it up",
+        "`slackwater status` shows whether the sidecar or the pipeline is late; if nothing was committed "
+        "after "
+        "that position, a later commit has to arrive first",
     )
 
 
 def _commit_to_read(
     at: CommitPosition | Lease | None, level: ReadLevel, clock: Clock | None
 ) -> CommitPosition | None:
-    """Returns the commit that is asked for; None: one that is to be found.
+    """Returns the requested commit; None: one has to be found.
 
     Raises:
-        ClientConfigError: Commit and level do not go together.
-        StateNotKeptError: The lease is over.
+        ClientConfigError: Commit and level contradict each other.
+        StateNotKeptError: The lease has expired.
     """
     if at is not None and level is ReadLevel.UNCOMMITTED:
-        hint = "leave one of the two out: at this level each view is of a commit of its own"
+        hint = "leave out one of the two: at this level each pipeline is read at its own commit"
         asked = at.position if isinstance(at, Lease) else at
-        raise ClientConfigError(f"commit {asked} is asked for at level {level}", hint)
+        raise ClientConfigError(f"commit {asked} was requested at level {level}", hint)
     if not isinstance(at, Lease):
         if level is ReadLevel.REPEATABLE:
-            raise ClientConfigError(f"level {level} is asked for without a lease", "take one: `take_lease`")
+            raise ClientConfigError(
+                f"level {level} was requested without a lease", "take one with `take_lease`"
+            )
         return at
     if at.expires_ms <= epoch_ms((clock or SystemClock()).now()):
         raise StateNotKeptError(
             f"lease {at.id} ended at {from_epoch_ms(at.expires_ms):%Y-%m-%d %H:%M:%S} UTC",
-            "take another one, for longer; or renew it before its end",
+            "take a new one for longer, or renew the next one before it expires",
         )
     return at.position
 
 
 class _Look:
-    """Reads views once; returns the error if another look may find them at one commit.
+    """Reads views once, or returns the error if a later attempt may find them at one commit.
 
-    For arguments see :func:`read_views`.
+    For the arguments, see :func:`read_views`.
     """
 
     def __init__(
@@ -358,7 +362,7 @@ class _Look:
 def _look_for_commit(
     outputs: Sequence[PipelineOutput], at: CommitPosition
 ) -> CommitPosition | NotVisibleError:
-    """Returns what is visible in all outputs, or says which one is behind."""
+    """Returns the commit that is visible in all outputs, or the error that names the one that is behind."""
     newest = [each.newest() for each in outputs]
     _check_source([seen.source for seen in newest if seen is not None])
     for each, seen in zip(outputs, newest, strict=True):
@@ -368,12 +372,12 @@ def _look_for_commit(
 
 
 def repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
-    """Looks until something is found, at least once; raises in the end what the last look returned.
+    """Repeats an attempt until it succeeds, at least once; finally raises the error of the last attempt.
 
     Args:
-        look: Returns the error if another look may find something.
-        timeout: How long to look.
-        clock: For the deadline.
+        look: Makes an attempt, and returns the error if another one may succeed.
+        timeout: How long to repeat it.
+        clock: Measures the deadline.
     """
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
@@ -385,7 +389,7 @@ def repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clo
 
 
 async def _repeated_async(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
-    """Does what :func:`repeated` does; each look is in a thread, and goes on to its end."""
+    """Does what :func:`repeated` does; each attempt runs to its end in a thread."""
     loop = asyncio.get_running_loop()
     clock = clock or SystemClock()
     deadline = clock.monotonic() + timeout.total_seconds()
@@ -399,10 +403,10 @@ async def _repeated_async(look: Callable[[], T | ClientError], timeout: timedelt
 def views_by_output(
     outputs: Sequence[PipelineOutput], views: Sequence[str]
 ) -> dict[PipelineOutput, Sequence[str]]:
-    """Returns which views are wanted of each output; all if none is named.
+    """Returns the views to read from each output; all views if none is named.
 
     Raises:
-        ClientConfigError: A view is in none of the outputs, or in several.
+        ClientConfigError: A view exists in none of the outputs, or in several.
     """
     found: dict[PipelineOutput, Sequence[str]] = {}
     known = {each: list(each.views()) for each in outputs}
@@ -412,9 +416,9 @@ def views_by_output(
         holders = [each for each, names in known.items() if view in names]
         if len(holders) != 1:
             pipelines = ", ".join(repr(each.pipeline) for each in holders or outputs)
-            problem = "in several pipelines" if holders else "in none"
+            problem = "more than one" if holders else "none"
             hint = f"their views are {', '.join(name for names in known.values() for name in names)}"
-            raise ClientConfigError(f"view {view!r} is {problem} of {pipelines}", hint)
+            raise ClientConfigError(f"view {view!r} exists in {problem} of {pipelines}", hint)
         found[holders[0]] = [*found.get(holders[0], ()), view]
     return found
 
@@ -423,9 +427,9 @@ def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> tuple[str, 
     """Returns the source of all outputs, and its newest commit at which their views can be read.
 
     Raises:
-        ClientConfigError: The outputs are of several sources.
-        NotVisibleError: Nothing is visible yet in one of them.
-        StateNotKeptError: There is none; says which pipeline is behind.
+        ClientConfigError: The outputs have different sources.
+        NotVisibleError: Nothing is visible yet in one of the outputs.
+        StateNotKeptError: There is no such commit; the error names the pipeline that is behind.
     """
     found: list[tuple[str, ReadableStates]] = []
     for each, names in wanted.items():
@@ -441,7 +445,7 @@ def newest_common(wanted: Mapping[PipelineOutput, Sequence[str]]) -> tuple[str, 
 
 
 def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:
-    """Returns the newest commit at which all of some outputs can be read; None if there is none."""
+    """Returns the newest commit at which all of the outputs can be read; None if there is none."""
     position = min(states.newest.position for states in outputs)
     while True:
         below = [states.at_or_below(position) for states in outputs]
@@ -454,7 +458,7 @@ def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:
 
 
 def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotKeptError:
-    """Says which pipeline is behind, how far and since when."""
+    """Returns the error that says which pipeline is behind, how far and since when."""
     (behind, stands), *others = sorted(found, key=lambda each: each[1].newest.position)
     ahead = ", ".join(
         f"{name!r} can be read from {states.oldest} to {states.newest.position}" for name, states in others
@@ -462,9 +466,10 @@ def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotK
     return StateNotKeptError(
         f"there is no commit at which all of the pipelines can be read: {behind!r} is behind, at "
         f"{stands.newest.position} since {stands.published_at:%Y-%m-%d %H:%M:%S} UTC; {ahead}",
-        f"see to {behind!r} (`slackwater status`), or read each at its own commit (level `uncommitted`). "
-        "How long outputs keep their states for one that is behind say `kafka.keep`, `history = true`, and "
-        "`keep` of a lake",
+        f"find out why {behind!r} is behind (`slackwater status`), or read each pipeline at its own commit "
+        "(level `uncommitted`). `kafka.keep`, `history = true`, and `keep` of a lake determine how long "
+        "outputs "
+        "keep earlier states",
     )
 
 
@@ -481,6 +486,6 @@ def _joined(parts: Sequence[ViewSnapshot]) -> ViewSnapshot:
 def _check_source(sources: Sequence[str]) -> None:
     if len(set(sources)) > 1:
         raise ClientConfigError(
-            f"the pipelines are of several sources: {', '.join(sorted(set(sources)))}",
-            "commits of different databases have no common order: read each by itself",
+            f"the pipelines read different sources: {', '.join(sorted(set(sources)))}",
+            "commits of different databases have no common order; read the pipelines separately",
         )

@@ -1,4 +1,4 @@
-"""What a switch of readers does, whatever they read: checks, the commit, and what it tells."""
+"""What all switches of readers have in common: the checks, the commit, and the result."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -14,11 +14,11 @@ class Switched:
     """What readers saw before and after a switch."""
 
     before: str | None
-    """The pipeline that was read, with its revision; None: nobody's, it is the first switch."""
+    """The pipeline that was read, with its revision; None: this is the first switch."""
     left_at: CommitPosition | None
     """The commit at which it stood."""
     position: CommitPosition
-    """The commit at which readers go on."""
+    """The commit at which readers continue."""
 
 
 def base_name(pipeline: str) -> str:
@@ -27,7 +27,7 @@ def base_name(pipeline: str) -> str:
 
 
 def check_views(before: str, views_before: Collection[str], pipeline: str, views: Collection[str]) -> None:
-    """Refuses to take a view away from readers.
+    """Checks that readers keep all of their views.
 
     Raises:
         ClientConfigError: The pipeline lacks a view that readers have.
@@ -35,30 +35,30 @@ def check_views(before: str, views_before: Collection[str], pipeline: str, views
     missing = sorted(set(views_before) - set(views))
     if missing:
         raise ClientConfigError(
-            f"{pipeline!r} has no view {missing[0]!r}, which readers of {before!r} have",
-            "leave the view in the pipeline for as long as anybody reads it",
+            f"{pipeline!r} lacks view {missing[0]!r}, which readers of {before!r} have",
+            "keep the view in the pipeline for as long as it is read",
         )
 
 
 def check_not_behind(
     before: str, seen: tuple[str, CommitPosition], pipeline: str, found: tuple[str, CommitPosition]
 ) -> None:
-    """Refuses to switch readers back in time; of each pipeline source and commit are given.
+    """Checks that a switch does not take readers back in time, given source and commit of each pipeline.
 
     Raises:
-        ClientConfigError: They are of two sources.
-        NotVisibleError: The pipeline is behind.
+        ClientConfigError: The pipelines have different sources.
+        NotVisibleError: The new pipeline is behind.
     """
     if seen[0] != found[0]:
         raise ClientConfigError(
             f"{before!r} reads source {seen[0]!r} and {pipeline!r} reads {found[0]!r}",
-            "commits of two connectors have no common order; let readers move by hand",
+            "commits of two connectors have no common order; move each reader by hand",
         )
     if found[1] < seen[1]:
         raise NotVisibleError(
-            f"pipeline {pipeline!r} stands at {found[1]}, readers are at {seen[1]} of {before!r}; not "
-            "switched",
-            "wait until it has caught up (`slackwater topology`), or accept that readers go back",
+            f"pipeline {pipeline!r} is at {found[1]}, but readers are at {seen[1]} of {before!r}; they were "
+            "not switched",
+            "wait until it has caught up (`slackwater topology`), or accept that readers go back in time",
         )
 
 
@@ -71,23 +71,24 @@ def place_of_switch(
     accept_earlier: bool,
     source: str | None,
 ) -> tuple[Switched, str] | NotVisibleError | StateNotKeptError:
-    """Finds the commit from which on readers are to read another revision.
+    """Finds the commit from which on readers read another revision.
 
-    That is the newest one at which both can be read; readers who have gone on meanwhile find the next one.
+    It is the newest commit at which both revisions can be read. Readers that are past it switch at a later
+    one.
 
     Args:
-        old: What is read; None: nothing yet.
+        old: The output that is read now; None: no output yet.
         old_names: The names of its views.
-        new: What is to be read.
+        new: The output to read from now on.
         names: The names of its views.
-        accept_earlier: Whether it may be behind.
-        source: Of both, whatever they say; None: what they say.
+        accept_earlier: Whether the new output may be behind.
+        source: Overrides the source of both outputs; None: their own sources.
 
     Returns:
-        The switch with the name of the source; or the error if another look may find it.
+        The switch with the name of the source, or the error if a later attempt may succeed.
 
     Raises:
-        ClientConfigError: The two are of several sources.
+        ClientConfigError: The outputs have different sources.
     """
     if source is not None:
         new = OfOneSource(new, source)
@@ -115,4 +116,4 @@ def place_of_switch(
 
 
 Views = Mapping[str, str]
-"""By view the name of its topic or table."""
+"""The name of the topic or table of each view."""

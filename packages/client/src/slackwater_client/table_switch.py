@@ -1,8 +1,8 @@
 """Switches the readers of tables in PostgreSQL from one revision of a pipeline to another.
 
-Readers use views in a schema of their own: one per view of the pipeline, and one of the ledger's row, all of
-one revision. A switch replaces all of them in one transaction, which is also all that is ever remembered of
-it: whoever is killed meanwhile has changed nothing.
+Readers use PostgreSQL views in a separate schema: one per view of the pipeline, and one that shows the
+ledger's row, all of the same revision. A switch replaces all of them in one transaction and stores nothing
+else, so a process that is killed during a switch has changed nothing.
 """
 
 from collections.abc import Collection
@@ -21,11 +21,12 @@ from slackwater_client.table_views import table_identifier, tables_of, translate
 from slackwater_protocol import Clock, CommitPosition
 
 LEDGER_VIEW: Final = "slackwater_ledger"
-"""The view of readers that says which pipeline they read, and at which commit it stands."""
+"""The view that tells readers which pipeline they read, and at which commit it is."""
 _CONNECT_SECONDS: Final = 10
 _LOCK_WAIT: Final = "300ms"
-"""So long a reader in a transaction may hold up the switch, and new readers wait, before it is tried again.
-Less than PostgreSQL's ``deadlock_timeout``: if a reader takes views in another order, this gives way."""
+"""How long one attempt waits for readers in a transaction, while new readers wait for it. It is shorter than
+PostgreSQL's ``deadlock_timeout``, so that the switch gives way to readers that lock views in another
+order."""
 _POSITION: Final = (
     "SELECT source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
 )
@@ -54,28 +55,29 @@ def switch_tables(
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> Switched:
-    """Lets the views of readers show the tables of a pipeline, all of them from one moment on.
+    """Switches the readers' views to the tables of a pipeline, all of them in one transaction.
 
-    Waits until the pipeline has come as far as the one that is read now, so that readers never go back to an
-    earlier commit. No batch of either becomes visible between that look and the switch. To do it again
-    changes nothing.
+    It waits until the pipeline has caught up with the one that is read now, so that readers never go back to
+    an earlier commit. No batch of either pipeline becomes visible between that check and the switch.
+    Repeating the call changes nothing.
 
     Args:
-        url: Of the database, as libpq takes it; its user owns the views.
-        schema: Where the views are; it is made if it is missing. One pipeline's only.
+        url: The database's address, as libpq takes it. The user owns the views.
+        schema: The schema of the views, for one pipeline only. It is created if it does not exist.
         pipeline: The name with the revision.
-        accept_earlier: Switch to a pipeline that is behind, too: readers go back to an earlier commit.
-        source: The one at the beginning of a chain, if both revisions have its commits though each reads
-            another revision of an output; None: both read one source.
-        timeout: How long to wait, for the pipeline and for readers who are in a transaction.
-        clock: For the deadline.
+        accept_earlier: Also switch to a pipeline that is behind; readers then go back to an earlier commit.
+        source: The source at the beginning of a chain, if the revisions read different revisions of an output
+            and both have the commits of that source. None: both read the same source.
+        timeout: How long to wait for the pipeline, and for readers in a transaction.
+        clock: Measures the deadline.
 
     Raises:
         ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
             source; the schema belongs to another pipeline; or other objects depend on a view whose columns
             change.
-        NotVisibleError: The pipeline was still behind in the end; nothing was changed.
-        ClientUnavailableError: The database does not answer, refuses, or readers did not let go of the views.
+        NotVisibleError: The pipeline was still behind at the end; nothing was changed.
+        ClientUnavailableError: The database does not answer, rejects a statement, or readers kept the views
+            locked.
     """
     with (
         translated(pipeline),
@@ -87,10 +89,10 @@ def switch_tables(
 
 
 def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
-    """Returns by schema the pipeline, with its revision, that its readers were switched to.
+    """Returns for each schema the pipeline, with its revision, that its readers were switched to.
 
     Args:
-        url: Of the database.
+        url: The database's address.
         pipeline: The name without a revision.
 
     Raises:
@@ -108,14 +110,15 @@ def schemas_of_readers(url: str, pipeline: str) -> dict[str, str]:
 def _try_to_switch(
     database: Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
 ) -> Switched | NotVisibleError | ClientUnavailableError:
-    """Switches, or says what keeps it from being done at this moment: then nothing has changed."""
+    """Switches, or returns the error that prevents it at the moment; nothing has changed then."""
     try:
         with database.transaction():
             return _switched(database, schema, pipeline, accept_earlier, source)
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         return ClientUnavailableError(
-            f"readers of schema {schema!r} do not let go of its views: {error.diag.message_primary}",
-            "nothing was changed; end transactions that are open for long, or try for longer",
+            f"transactions of readers keep the views of schema {schema!r} locked: "
+            f"{error.diag.message_primary}",
+            "nothing was changed; end long transactions, or raise the time-out",
         )
     except NotVisibleError as error:
         return error
@@ -125,18 +128,18 @@ def _switched(
     database: Database, schema: str, pipeline: str, accept_earlier: bool, source: str | None
 ) -> Switched:
     database.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_WAIT)))
-    # Of two who switch at once the second one sees what the first one has done.
+    # If two processes switch at once, the second one sees the result of the first.
     database.execute("SELECT pg_advisory_xact_lock(hashtext('slackwater'), hashtext(%s))", (schema,))
     database.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
     before = _pipeline_read(database, schema)
     tables = {view: table for view, (table, _) in tables_of(database, pipeline).items()}
     _check_views(database, schema, before, pipeline, tables)
-    # From here on, until the switch is visible, no batch of the two becomes visible.
+    # From here on, no batch of either pipeline becomes visible until the switch is visible.
     names = [name for name in (before, pipeline) if name is not None]
     database.execute("SELECT 1 FROM slackwater.ledger WHERE pipeline = ANY(%s) FOR SHARE", (names,))
     if before is not None and not accept_earlier:
         _check_not_behind(database, before, pipeline, source)
-    # Readers who ask the ledger first have views in this order, too.
+    # Readers that read the ledger first lock the views in the same order.
     _replace(database, schema, LEDGER_VIEW, sql.SQL(_LEDGER).format(sql.Literal(pipeline)))
     for view, table in tables.items():
         _replace(database, schema, view, sql.SQL("SELECT * FROM {}").format(table_identifier(table)))
@@ -145,7 +148,7 @@ def _switched(
 
 
 def _pipeline_read(database: Database, schema: str) -> str | None:
-    """Returns the pipeline that readers of a schema read; None: the schema has no such views."""
+    """Returns the pipeline that readers of a schema read; None: the schema has no views for readers."""
     name = sql.Identifier(schema, LEDGER_VIEW)
     there = database.execute("SELECT to_regclass(%s)", (name.as_string(database),)).fetchone()
     if there is None or there[0] is None:
@@ -157,7 +160,7 @@ def _pipeline_read(database: Database, schema: str) -> str | None:
 def _position(database: Database, pipeline: str) -> tuple[str, CommitPosition]:
     row = database.execute(_POSITION, (pipeline,)).fetchone()
     if row is None:
-        raise NotVisibleError(f"pipeline {pipeline!r}: nothing is visible yet", "is it running?")
+        raise NotVisibleError(f"pipeline {pipeline!r}: nothing is visible yet", "check that it is running")
     return row[0], CommitPosition(row[1], row[2])
 
 
@@ -173,14 +176,14 @@ def _check_views(
         return
     if base_name(before) != base_name(pipeline):
         raise ClientConfigError(
-            f"the views of schema {schema!r} are those of pipeline {before!r}",
-            f"give pipeline {pipeline!r} another schema",
+            f"the views in schema {schema!r} belong to pipeline {before!r}",
+            f"use another schema for pipeline {pipeline!r}",
         )
     check_views(before, tables_of(database, before), pipeline, views)
 
 
 def _replace(database: Database, schema: str, view: str, rows: sql.Composed) -> None:
-    """Makes a view or gives it another query. Its grants stay, also if its columns change."""
+    """Creates a view or replaces its query. Its grants are kept, even if its columns change."""
     name = sql.Identifier(schema, view)
     create = sql.SQL("CREATE OR REPLACE VIEW {} AS {}").format(name, rows)
     try:
@@ -188,8 +191,8 @@ def _replace(database: Database, schema: str, view: str, rows: sql.Composed) -> 
             database.execute(create)
     except psycopg.errors.WrongObjectType as error:
         raise ClientConfigError(
-            f"{schema}.{view} is no view: {error.diag.message_primary}",
-            "give readers a schema in which there are no tables of pipelines",
+            f"{schema}.{view} cannot be replaced: {error.diag.message_primary}",
+            "use a schema for readers that contains no tables of pipelines",
         ) from error
     except psycopg.errors.InvalidTableDefinition:
         grants = database.execute(_GRANTS, (name.as_string(database),)).fetchall()
@@ -206,6 +209,7 @@ def _drop(database: Database, schema: str, view: str) -> None:
         database.execute(sql.SQL("DROP VIEW {}").format(sql.Identifier(schema, view)))
     except psycopg.errors.DependentObjectsStillExist as error:
         raise ClientConfigError(
-            f"columns of view {view!r} change, and other objects depend on it: {error.diag.message_detail}",
-            "drop those, switch, and make them anew",
+            f"the columns of view {view!r} change, but other objects depend on it: "
+            f"{error.diag.message_detail}",
+            "drop these objects, switch, and create them again",
         ) from error

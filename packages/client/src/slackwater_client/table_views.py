@@ -26,12 +26,12 @@ T = TypeVar("T")
 class TableOutput:
     """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a pipeline.
 
-    Each question is one `REPEATABLE READ` transaction, in which ledger and tables stand at one commit. Close
-    it after use.
+    Each call is one `REPEATABLE READ` transaction, in which the ledger and all tables are at one commit.
+    Close the object after use.
 
     Args:
-        url: Of the database, as libpq takes it.
-        pipeline: Its name, as it stands in the ledger.
+        url: The database's address, as libpq takes it.
+        pipeline: The pipeline's name in the ledger.
 
     Raises:
         ClientUnavailableError: The database does not answer.
@@ -60,11 +60,11 @@ class TableOutput:
         return self._ask(self._visible)
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
-        """See the protocol. Those before the newest one need `history = true` of all views."""
+        """See the protocol. Earlier states require `history = true` for all of the views."""
         return self._ask(lambda: self._states(views))
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
-        """See the protocol. A state before the newest one needs `history = true`."""
+        """See the protocol. Earlier states require `history = true`."""
         return self._ask(lambda: self._read(views, at, key))
 
     def close(self) -> None:
@@ -110,11 +110,12 @@ class TableOutput:
         Raises:
             StateNotKeptError: It is not kept.
         """
-        hint = "read the newest state, or write `history = true` into pipeline.toml for states from then on"
+        hint = "read the newest state, or set `history = true` in pipeline.toml to keep states from then on"
         if history is None:
             raise StateNotKeptError(
-                f"pipeline {self._pipeline!r} stands at {newest}, {at} is asked for, and its table of view "
-                f"{view!r} keeps the newest state only",
+                f"commit {at} was requested, but pipeline {self._pipeline!r} is at {newest}, and its table "
+                "of "
+                f"view {view!r} keeps only the newest state",
                 hint,
             )
         table = table_identifier(history)
@@ -151,42 +152,42 @@ class TableOutput:
         """Returns the ledger's row of the newest batch; None: nothing is visible yet."""
         row = self._row(sql.SQL(_NEWEST), (self._pipeline,))
         if row is None:
-            self._tables()  # says that there is no such pipeline
+            self._tables()  # raises if there is no such pipeline
         return None if row is None or row[0] < 0 else row
 
     def _row(self, query: sql.SQL | sql.Composed, parameters: Sequence[Any] = ()) -> _Row | None:
         return self._database.execute(query, parameters or None).fetchone()
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Asks within one transaction, so that all answers are of one moment."""
+        """Reads in one transaction, so that all results are of one moment."""
         with translated(self._pipeline), self._database.transaction():
             return question()
 
 
 @contextmanager
 def translated(pipeline: str) -> Iterator[None]:
-    """Says of the database's errors within the block what they mean to who reads a pipeline.
+    """Translates the database's errors within the block for the readers of a pipeline.
 
     Raises:
-        ClientConfigError: A table of the pipeline, or of the ledger, is not there.
-        ClientUnavailableError: The database does not answer, or refuses.
+        ClientConfigError: A table of the pipeline or of the ledger does not exist.
+        ClientUnavailableError: The database does not answer, or rejects a statement.
     """
     try:
         yield
     except psycopg.errors.UndefinedTable as error:
         raise ClientConfigError(
             f"pipeline {pipeline!r} cannot be read: {error.diag.message_primary}",
-            "no pipeline has written to this database, or its tables are gone: check the address",
+            "no pipeline has written to this database, or its tables were removed; check the address",
         ) from error
     except psycopg.Error as error:
         raise database_unavailable(error) from error
 
 
 def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tuple[str, str | None]]:
-    """Returns each view's table, and that of its versions if there is one.
+    """Returns each view's table, and the table of its versions if there is one.
 
     Raises:
-        ClientConfigError: No pipeline of that name has written here.
+        ClientConfigError: No pipeline with this name has written here.
     """
     found: dict[str, list[str]] = {}
     for view, name in database.execute(_TABLES, (pipeline,)):
@@ -206,12 +207,13 @@ def _commit_of(row: _Row) -> VisibleCommit:
 
 
 def table_identifier(table: str) -> sql.Identifier:
-    """Returns a table's name, ``schema.table`` as in the ledger, quoted."""
+    """Returns the quoted form of a table's name in the ledger, ``schema.table``."""
     return sql.Identifier(*table.split(".", 1))
 
 
 def database_unavailable(error: psycopg.Error) -> ClientUnavailableError:
-    """Says that PostgreSQL does not do its part."""
+    """Returns the error for a PostgreSQL server that failed or did not answer."""
     return ClientUnavailableError(
-        f"PostgreSQL refuses or does not answer: {str(error).strip()}", "check address, rights and server"
+        f"PostgreSQL failed or did not answer: {str(error).strip()}",
+        "check the address, the rights and the server",
     )

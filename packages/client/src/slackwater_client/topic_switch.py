@@ -1,8 +1,8 @@
 """Switches the readers of output topics from one revision of a pipeline to another.
 
-One record in a topic of the pipeline's readers is the whole switch; the newest one counts. It is written in
-one Kafka transaction under an id that only who switches uses: of two who do so at once, the second one
-fences the first. Whoever is killed meanwhile has written it or not.
+A switch consists of one record in the topic of the pipeline's readers; the newest record counts. It is
+written in one Kafka transaction under a transactional id that only switches use, so if two processes switch
+at once, the second one fences the first. A process that is killed has written the record or not.
 """
 
 from contextlib import ExitStack, closing
@@ -26,7 +26,7 @@ from slackwater_protocol.keys import readers_topic
 
 _MAX_BYTES = 64 << 20
 _TRANSACTION = timedelta(seconds=10)
-"""So long does a switch that was killed in the middle keep others and readers waiting."""
+"""How long a switch that was killed halfway delays readers and other switches."""
 
 
 def switch_topics(
@@ -39,29 +39,30 @@ def switch_topics(
     source: str | None = None,
     timeout: timedelta = timedelta(seconds=30),
 ) -> Switched:
-    """Lets readers of a pipeline read the topics of a revision, from one commit on.
+    """Switches the readers of a pipeline to the topics of a revision, from one commit on.
 
-    Waits until the revision has come as far as the one that is read now, and both have ended a batch at one
-    commit. To do it again changes nothing.
+    It waits until the revision has caught up with the one that is read now, and both have ended a batch at
+    one commit. Repeating the call changes nothing.
 
     Args:
         kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
         pipeline: The name with the revision.
-        revision: Its number.
-        views: Topics by view.
-        accept_earlier: Switch to a revision that is behind, too: readers wait until it has caught up.
-        source: The one at the beginning of a chain, if both revisions have its commits though each reads
-            another revision of an output; None: both read one source.
+        revision: The number of the revision.
+        views: The topic of each view.
+        accept_earlier: Also switch to a revision that is behind; readers then wait until it has caught up.
+        source: The source at the beginning of a chain, if the revisions read different revisions of an output
+            and both have the commits of that source. None: both read the same source.
         timeout: How long to wait.
 
     Raises:
         ClientConfigError: The pipeline has not written here, lacks a view that readers have, or reads another
             source.
-        NotVisibleError: The revision was still behind in the end; nothing was changed.
-        StateNotKeptError: Both ended no batch at one commit; nothing was changed.
-        ProducerFencedError: Somebody else switches at the same time; nothing was changed.
-        ClientUnavailableError: Kafka does not answer, or refuses.
-        OutcomeUnknownError: Kafka has not said whether it is done; ask again.
+        NotVisibleError: The revision was still behind at the end; nothing was changed.
+        StateNotKeptError: The revisions have no commit in common at which both ended a batch; nothing was
+            changed.
+        ProducerFencedError: Another process switches at the same time; nothing was changed.
+        ClientUnavailableError: Kafka does not answer, or rejects a request.
+        OutcomeUnknownError: It is not known whether the switch was committed; call again.
     """
     clock, base = SystemClock(), base_name(pipeline)
     broker = _broker(kafka, base)
@@ -110,15 +111,15 @@ def switch_topics(
 def newest_switch(
     kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None
 ) -> ReaderSwitch | None:
-    """Returns which revision readers of topics were switched to last.
+    """Returns the newest switch of the readers of topics to a revision.
 
     Args:
         kafka: The brokers.
         pipeline: The name without a revision.
-        clock: For deadlines.
+        clock: Measures deadlines.
 
     Returns:
-        None: they were never switched.
+        None: the readers were never switched.
 
     Raises:
         ClientUnavailableError: Kafka does not answer.
@@ -134,12 +135,12 @@ def newest_switch(
 def topics_of_readers(
     kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None
 ) -> TopicOutput:
-    """Opens the output that readers of a pipeline were switched to, to be read with ``read_views``.
+    """Opens the output that readers of a pipeline were switched to; read it with ``read_views``.
 
     Args:
         kafka: The brokers.
         pipeline: The name without a revision.
-        clock: For deadlines.
+        clock: Measures deadlines.
 
     Raises:
         ClientConfigError: Readers were never switched.

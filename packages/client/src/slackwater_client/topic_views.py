@@ -28,47 +28,48 @@ from slackwater_protocol.commit_lookup import PlacedCommit, RecordFrom, first_re
 from slackwater_protocol.keys import commit_topic, progress_topic
 
 _LOOK_BACK = 64
-"""Offsets of the progress topic that are read first: the newest record is there, between markers."""
+"""How many of the last offsets of the progress topic are read first to find the newest record."""
 _READ_SECONDS = 0.2
 _MAX_BYTES: Final = 64 << 20
 _SHOWN: Final = 100
 _PATIENCE_SECONDS = 60.0
-"""How long records that have to be there are waited for."""
+"""How long to wait for records that must exist."""
 _RECENT_COMMITS: Final = 8192
-"""Offsets of the commit topic in which batches are looked for at whose ends views may be read: a batch takes
-two, so these are ten minutes of seven batches a second."""
+"""How many of the last offsets of the commit topic are searched for batches at whose ends views may be read.
+A batch takes two offsets, so this covers ten minutes at seven batches a second."""
 CLOCK_MARGIN: Final = timedelta(minutes=1)
-"""So much may the clocks of brokers, pipelines and readers differ; states count as gone so much earlier."""
+"""How much the clocks of brokers, pipelines and readers may differ; states expire that much earlier."""
 
 Ends = Mapping[Place, int]
-"""The offset of each output partition below which the documents up to some commit are."""
+"""For each output partition, the offset below which the documents up to some commit are."""
 
 
 def output_topics(topics: Iterable[str]) -> list[str]:
-    """Finds the output topics among those of a progress record: each has a commit topic beside it."""
+    """Returns the output topics among the topics of a progress record; each of them has a commit topic."""
     known = set(topics)
     return sorted(name for name in known if commit_topic(name) in known)
 
 
 def ends_of(topics: Mapping[str, TopicState], views: Iterable[str]) -> dict[Place, int]:
-    """Returns where the documents of a pipeline's newest batch, and all before, end."""
+    """Returns the offsets at which the documents of a pipeline's batches end, including the newest batch."""
     return {(view, number): end for view in views for number, end in enumerate(topics[view].end)}
 
 
 def ends_at(
     at: CommitPosition, later: Iterable[PlacedCommit], newest: Ends, pipeline: str, *, is_kept: bool = False
 ) -> Ends:
-    """Returns where the documents end that make the views as of an earlier commit.
+    """Returns the offsets at which the documents end that form the views as of an earlier commit.
 
     Args:
         at: The commit.
-        later: The commit records behind it, in order, up to the newest batch; the first one may cover it.
-        newest: Where the documents of the newest batch end.
-        pipeline: Its name, for the error.
-        is_kept: Whether a batch ends at the commit, and nothing can have been removed because of later ones.
+        later: The commit records after it, in order, up to the newest batch. The first one may include it.
+        newest: The offsets at which the documents of the newest batch end.
+        pipeline: The name of the pipeline, for the error.
+        is_kept: Whether a batch ends at the commit, and compaction cannot have removed any of its documents.
 
     Raises:
-        StateNotKeptError: The pipeline publishes batches, has published documents since, and that is not so.
+        StateNotKeptError: The pipeline publishes batches, has published documents since, and ``is_kept`` is
+            false.
     """
     topics = {topic for topic, _ in newest}
     ends: dict[Place, int] = {}
@@ -77,10 +78,13 @@ def ends_at(
         if record.xid is None and not is_kept and not topics.isdisjoint(record.offsets):
             raise StateNotKeptError(
                 f'pipeline {pipeline!r} publishes batches (`emit = "latest"`), and has published commit '
-                f"{placed.position} after {at}: no batch ends there, or it ended so long ago that its topics "
-                "need not have its documents any more",
-                "read its newest state; min.compaction.lag.ms of the topics (`kafka.keep`) says for how long "
-                'the ends of batches can be read; with `emit = "transactions"` every commit can be',
+                f"{placed.position} after {at}; either no batch ends at {at}, or its documents may already "
+                "have "
+                "been removed by compaction",
+                "read its newest state; min.compaction.lag.ms of the topics (`kafka.keep`) determines how "
+                "long "
+                'the state at the end of a batch can be read; with `emit = "transactions"` every commit can '
+                "be read",
             )
         for topic, ranges in record.offsets.items():
             for partition, held in ranges.items():
@@ -91,7 +95,7 @@ def ends_at(
 
 
 def counts_of(commits: Iterable[PlacedCommit], views: Iterable[str]) -> int:
-    """Returns the number of documents that commits have in some output topics."""
+    """Returns the number of documents that commits have published in some output topics."""
     wanted = set(views)
     return sum(
         count for placed in commits for topic, count in placed.record.record_counts.items() if topic in wanted
@@ -103,11 +107,11 @@ class FoldedView:
     """The newest document of each key."""
 
     key: Key | None = None
-    """The only key that is wanted."""
+    """The only key to keep."""
     documents: dict[bytes, bytes] = field(default_factory=dict)
 
     def add(self, key: bytes, document: bytes | None) -> None:
-        """Takes the next document of a partition; one without a value removes that of its key."""
+        """Adds the next document of a partition; a tombstone removes the document of its key."""
         if self.key is not None and _columns_of(key) != self.key:
             return
         if document is None:
@@ -117,10 +121,10 @@ class FoldedView:
 
 
 def _columns_of(key: bytes) -> object:
-    """Returns the columns of a key; of a text alone they cannot be told.
+    """Returns the columns of a key, which must be a JSON object.
 
     Raises:
-        ClientConfigError: The key is not JSON, as the output's ``key_format`` says.
+        ClientConfigError: The key is not a JSON object; the output's ``key_format`` determines that.
     """
     try:
         columns = json.loads(key)
@@ -129,7 +133,7 @@ def _columns_of(key: bytes) -> object:
     if isinstance(columns, dict):
         return columns
     raise ClientConfigError(
-        f"one key is looked for, and keys of the output are not columns in JSON: {key[:_SHOWN]!r}",
+        f"one key was requested, but the keys of the output are not JSON objects: {key[:_SHOWN]!r}",
         'read the whole view, or publish it with key_format = "json"',
     )
 
@@ -137,13 +141,13 @@ def _columns_of(key: bytes) -> object:
 class TopicOutput:
     """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the topics of a pipeline.
 
-    Each question reads the whole of a topic: this is for looking, for tests and for first copies. Close it
-    after use.
+    Each read reads whole topics, so it suits inspection, tests and initial copies. Close the object after
+    use.
 
     Args:
         kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
-        pipeline: Its name, as it stands in the output.
-        clock: For deadlines.
+        pipeline: The pipeline's name in the output.
+        clock: Measures deadlines.
     """
 
     def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
@@ -162,7 +166,7 @@ class TopicOutput:
         return self._pipeline
 
     def views(self) -> Sequence[str]:
-        """See the protocol: the names of the output topics."""
+        """See the protocol. They are the names of the output topics."""
         return output_topics(self._newest().topics)
 
     def newest(self) -> VisibleCommit | None:
@@ -170,7 +174,7 @@ class TopicOutput:
         return _visible(self._newest())
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
-        """See the protocol: the ends of batches of which nothing can have been removed, or every commit."""
+        """See the protocol. They are the ends of batches that are certainly complete, or every commit."""
         progress = self._newest()
         seen = _visible(progress)
         if seen is None:
@@ -198,7 +202,7 @@ class TopicOutput:
             at = self._fold_newest(folded, starts, progress)
         else:
             self._fold(folded, starts, self._ends_at(at, progress, views))
-            # Meanwhile more may have been published, and compaction gone on.
+            # More may have been published and compacted in the meantime.
             self._ends_at(at, self._newest(), views)
         documents = {view: list(each.documents.values()) for view, each in folded.items()}
         return ViewSnapshot(progress.source, at, documents)
@@ -218,16 +222,18 @@ class TopicOutput:
         raise ClientConfigError(f"no pipeline {self._pipeline!r} has written to this Kafka", hint)
 
     def _starts(self, progress: ProgressRecord, views: Sequence[str]) -> dict[Place, int]:
-        """Returns where topics begin, unless documents were removed: then no state is whole."""
+        """Returns the offsets at which topics begin; raises if documents were removed there."""
         starts = {}
         for view in views:
             for number, first in enumerate(progress.topics[view].start):
                 low, _ = self._reader.bounds((view, number))
                 if low > first:
                     raise StateNotKeptError(
-                        f"{view}/{number} begins at offset {low}, the pipeline wrote from {first} on: "
+                        f"{view}/{number} begins at offset {low}, but the pipeline has written from {first} "
+                        "on: "
                         "documents were removed by retention or by hand",
-                        "the views cannot be told from what is left; build them anew with another `revision`",
+                        "the views cannot be reconstructed from the rest; rebuild them with another "
+                        "`revision`",
                     )
                 starts[view, number] = low
         return starts
@@ -246,8 +252,9 @@ class TopicOutput:
             begins = _begin_of(next(log.entries(low, end)))
             if at < begins:
                 raise StateNotKeptError(
-                    f"pipeline {self._pipeline!r} has published no state before {begins}, "
-                    f"and {at} is asked for",
+                    f"commit {at} was requested, but pipeline {self._pipeline!r} has published no state "
+                    "before "
+                    f"{begins}",
                     "read it at a later commit",
                 )
             is_kept = first.position == at and _is_kept(first, kept_since)
@@ -255,10 +262,10 @@ class TopicOutput:
             return ends_at(at, later, newest, self._pipeline, is_kept=is_kept)
 
     def _kept_since(self, progress: ProgressRecord, views: Sequence[str]) -> datetime | None:
-        """Returns the time since when nothing of some topics was removed because of newer records.
+        """Returns the time since when compaction has removed nothing from some topics.
 
-        A record removes nothing before the lag of its topic is over. A lag that was raised for leases says
-        nothing of the time before: what was removable then may be gone.
+        Compaction removes a replaced record only after the topic's compaction lag. A lag that was raised for
+        leases does not cover the time before, when replaced records may already have been removed.
 
         Returns:
             None: nothing is ever removed.
@@ -276,10 +283,11 @@ class TopicOutput:
     def _fold_newest(
         self, folded: Mapping[str, FoldedView], starts: Ends, progress: ProgressRecord
     ) -> CommitPosition:
-        """Reads to the end, and on until nothing can have been compacted away unseen.
+        """Reads to the end, and further until compaction cannot have hidden a document.
 
-        A document may be removed while its topic is read, because a newer one of its key has become visible.
-        That one is read then, and so on, until as many documents were read as commits have published.
+        A document may be removed while its topic is read, because a newer one with its key has become
+        visible. That one is then read, too, and so on, until as many documents were read as commits have
+        published.
         """
         ends: Ends = ends_of(progress.topics, folded)
         self._fold(folded, starts, ends)
@@ -317,7 +325,7 @@ class TopicOutput:
                 deadline = self._clock.monotonic() + _PATIENCE_SECONDS
             elif self._clock.monotonic() > deadline:
                 place, end = next(iter(left.items()))
-                hint = "an unfinished Kafka transaction may hide records; try again in a minute"
+                hint = "an open Kafka transaction may hide records; try again in a minute"
                 raise ClientUnavailableError(f"{place[0]}/{place[1]} cannot be read up to offset {end}", hint)
             for place, records, position in portions:
                 for record in records:
@@ -331,9 +339,9 @@ class TopicOutput:
 
 
 def _is_kept(batch: PlacedCommit, kept_since: datetime | None) -> bool:
-    """Says whether no record can have been removed because of one that came after a batch.
+    """Returns whether no record can have been removed because of a record that was written after a batch.
 
-    Those were written later than the batch's commit record.
+    Such records are newer than the batch's commit record.
     """
     return kept_since is None or from_epoch_ms(batch.written_ms) > kept_since
 

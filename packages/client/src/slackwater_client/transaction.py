@@ -1,4 +1,4 @@
-"""A transaction of the source, as a handler gets it."""
+"""A transaction of the source, as a handler receives it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """The commit of a transaction, or of several that its pipeline publishes as one (``emit = "latest"``)."""
+    """The commit of a transaction, or of several that the pipeline publishes as one (``emit = "latest"``)."""
 
     source: str
     """The connector's ``topic.prefix``."""
@@ -22,11 +22,11 @@ class Commit:
     lsn: int
     """The commit LSN."""
     xid: int | None
-    """The source's transaction; 0 is an initial snapshot, None a batch of transactions."""
+    """The id of the source's transaction; 0 is an initial snapshot, None a batch of transactions."""
     commit_ts_ms: int
-    """Commit time of the (newest) transaction, milliseconds since the epoch."""
+    """The commit time of the (newest) transaction, in milliseconds since the epoch."""
     skipped: tuple[int, ...] = ()
-    """Xids of transactions in it that an operator let pass though rows were missing."""
+    """The xids of its skipped transactions: an operator released them although rows were missing."""
 
     @property
     def id(self) -> str:
@@ -35,22 +35,22 @@ class Commit:
 
     @property
     def position(self) -> CommitPosition:
-        """The place in the source's commit order."""
+        """The position in the source's commit order."""
         return CommitPosition(self.timeline, self.lsn)
 
 
 class LanePosition(NamedTuple):
-    """How far a lane is, a lane being what one member of a group owns at a time."""
+    """How far a lane was processed. A lane is a share of the work that one member owns at a time."""
 
     log_offset: int
-    """Where the log of commits (commit topic or cut log) is to be read on."""
+    """The offset at which reading of the log of commits (commit topic or cut log) continues."""
     done: CommitPosition | None = None
-    """The newest commit that was processed; None: none is known, the offset says it all."""
+    """The newest processed commit; None: it is not known, and the offset alone is the position."""
     revision: int | None = None
-    """Of the pipeline whose log it is, where readers are switched between revisions."""
+    """The revision of the pipeline that wrote the log, if readers are switched between revisions."""
 
     def __str__(self) -> str:
-        """Text that sorts in commit order."""
+        """Returns a text that sorts in commit order."""
         done = self.done or CommitPosition(0, 0)
         revision = "" if self.revision is None else f"@{self.revision}"
         return f"{commit_id(done.timeline, done.lsn)}@{self.log_offset}{revision}"
@@ -60,7 +60,7 @@ class LanePosition(NamedTuple):
         """Reads the text.
 
         Raises:
-            ClientConfigError: It is no position.
+            ClientConfigError: The text is not a position.
         """
         found, _, place = text.partition("@")
         offset, has_revision, revision = place.partition("@")
@@ -70,12 +70,12 @@ class LanePosition(NamedTuple):
             known = None if done == CommitPosition(0, 0) else done
             return cls(int(offset), known, int(revision) if has_revision else None)
         except ValueError as error:
-            hint = "expected what Transaction.positions gave, as 00000001-000000000153D218@17"
-            raise ClientConfigError(f"{text!r} is no position of a consumer", hint) from error
+            hint = "expected a value of Transaction.positions, such as 00000001-000000000153D218@17"
+            raise ClientConfigError(f"{text!r} is not a position of a consumer", hint) from error
 
 
 class Piece(NamedTuple):
-    """A transaction, or a stretch of one, as a merge hands it out."""
+    """A transaction, or a part of one, as a merge returns it."""
 
     commit: Commit
     records: list[Record]
@@ -84,31 +84,32 @@ class Piece(NamedTuple):
     lanes: tuple[int, ...]
     """The lanes that it is for."""
     elsewhere: int
-    """Records of the transaction that it leaves to the owners of other units."""
+    """The number of records of the transaction that belong to the owners of other units."""
     after: LanePosition
-    """Where its lanes are when it is done."""
+    """The positions of its lanes after it."""
     ends: Mapping[Place, int]
-    """Where its partitions are read on when it is done; only where positions are kept by partition."""
+    """The offsets of its partitions after it; only if positions are kept per partition."""
 
 
 class Transaction:
-    """All records of one commit that its consumer is to have, in the order that the consumer promises.
+    """All records of one commit that belong to a consumer, in the order that the consumer promises.
 
-    A small one is whole in memory. One that is larger than the consumer's bound is *streamed*: iterating
-    reads on, blocks, and ends with the transaction's last record; it can be iterated once. When the consumer
-    is asked for the next transaction, what was not iterated is passed over.
+    A small transaction is completely in memory. A transaction that exceeds the consumer's limit is
+    *streamed*: iterating over it reads further records, blocks, and ends with the last record. It can be
+    iterated only once. Records that were not iterated when the consumer is asked for the next transaction are
+    skipped.
 
     Args:
-        piece: Its only or first piece.
-        read_on: Returns the next piece of a streamed one; None when it was lost.
+        piece: The only or the first piece.
+        read_on: Returns the next piece of a streamed transaction; None if it was lost.
     """
 
     def __init__(self, piece: Piece, read_on: Callable[[], Piece | None] | None = None) -> None:
         self._piece = piece
         self._read_on = read_on
         self.elsewhere = piece.elsewhere
-        """Records of this transaction that other members of the group get, because the units are theirs;
-        of a streamed one up to what was iterated."""
+        """The number of records of this transaction that other members of the group receive, because they own
+        the units. For a streamed transaction, it counts up to the last iterated record."""
 
     @property
     def commit(self) -> Commit:
@@ -117,24 +118,24 @@ class Transaction:
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """What of the group's work it belongs to: units or a partition; 0 where nothing is divided."""
+        """The lanes that it belongs to: units or a partition; 0 if the work is not divided."""
         return self._piece.lanes
 
     @property
     def is_streamed(self) -> bool:
-        """True if it is too large for the memory that the consumer may use."""
+        """True if it is larger than the memory that the consumer may use."""
         return self._read_on is not None
 
     @property
     def is_part(self) -> bool:
-        """True if it spans units and other members have the rest; see :attr:`elsewhere`."""
+        """True if it spans several units and other members receive the rest; see :attr:`elsewhere`."""
         return self.elsewhere > 0
 
     @property
     def positions(self) -> dict[int, str]:
-        """By lane the position behind it, for a handler that stores positions itself.
+        """The position after it for each lane, for a handler that stores positions itself.
 
-        They sort in commit order. Give them back with ``positions=`` of the consumer.
+        Positions sort in commit order. Return them to the consumer with its argument ``positions``.
         """
         return dict.fromkeys(self._piece.lanes, str(self._piece.after))
 
@@ -143,10 +144,10 @@ class Transaction:
         """All records.
 
         Raises:
-            ClientConfigError: It is streamed, so they must be iterated.
+            ClientConfigError: The transaction is streamed; iterate over it instead.
         """
         if self._read_on is not None:
-            hint = "iterate over the transaction, or give the consumer more with max_bytes"
+            hint = "iterate over the transaction, or raise the consumer's max_bytes"
             raise ClientConfigError(f"transaction {self.commit.id} is too large to be held in memory", hint)
         return tuple(self._piece.records)
 
@@ -154,20 +155,22 @@ class Transaction:
         """Yields the records.
 
         Raises:
-            TransactionLostError: It is streamed, and its lane went to another member.
+            TransactionLostError: The transaction is streamed, and its lane was assigned to another member.
         """
         yield from self._piece.records
         while (records := self._read_portion()) is not None:
             yield from records
 
     def _read_portion(self) -> list[Record] | None:
-        """Returns the next records of a streamed one; None: there are no more."""
+        """Returns the next records of a streamed transaction; None: there are no more."""
         if self._read_on is None or self._piece.is_last:
             return None
         piece = self._read_on()
         if piece is None:
-            hint = "undo what was done with its first records"
-            raise TransactionLostError(f"transaction {self.commit.id} went to another member", hint)
+            hint = "undo the effects of its first records"
+            raise TransactionLostError(
+                f"transaction {self.commit.id} was handed to another member of the group", hint
+            )
         self.elsewhere += piece.elsewhere
         self._piece = piece
         return piece.records

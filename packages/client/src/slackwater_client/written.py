@@ -1,4 +1,4 @@
-"""What a transaction of a producer consists of: change events, BEGIN and END, a commit record. Pure."""
+"""The records of a producer's transaction: change events, BEGIN and END, and a commit record. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -12,12 +12,12 @@ from slackwater_protocol import CommitPosition, CommitRecord
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID, data_topic
 
 _STEP: Final = 1 << 24
-"""The distance of two commits whose positions the producer chooses: each change in between has an LSN."""
+"""The distance of two commits whose positions the producer chooses, so that each change has its own LSN."""
 _NS_PER_MS: Final = 1_000_000
 
 
 class CommitPlace(NamedTuple):
-    """Where the next commit stands."""
+    """Position, xid and time of a commit."""
 
     position: CommitPosition
     xid: int | None
@@ -25,28 +25,30 @@ class CommitPlace(NamedTuple):
 
 
 def place_after(newest: CommitPosition | None, newest_ms: int, now_ms: int) -> CommitPlace:
-    """Returns where a commit stands whose position its producer chooses: behind the newest one.
+    """Returns the place of a commit whose position the producer chooses: after the newest one.
 
-    Its time is not before that of the newest, whatever the clock says.
+    Its time is not before that of the newest commit, even if the clock goes back.
     """
     newest = newest or CommitPosition(1, 0)
     return CommitPlace(CommitPosition(newest.timeline, newest.lsn + _STEP), None, max(now_ms, newest_ms))
 
 
 def place_of(commit: Commit, newest: CommitPosition | None) -> CommitPlace:
-    """Returns the place that a commit of another source has there.
+    """Returns the place of a commit that takes the position of a commit of another source.
 
     Raises:
-        ClientConfigError: It is not above the newest commit.
+        ClientConfigError: The position is not above the newest commit.
     """
     if newest is not None and commit.position <= newest:
-        hint = "positions of commits rise; skip what is at or below the producer's position: it was written"
-        raise ClientConfigError(f"commit {commit.position} is not above the newest one, {newest}", hint)
+        hint = (
+            "positions must increase; skip commits up to the producer's position, which are already written"
+        )
+        raise ClientConfigError(f"commit {commit.position} is not above the newest commit, {newest}", hint)
     return CommitPlace(commit.position, commit.xid, commit.commit_ts_ms)
 
 
 class WrittenRecord(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     topic: str
     key: bytes
@@ -54,13 +56,13 @@ class WrittenRecord(NamedTuple):
 
 
 class WrittenTransaction:
-    """Makes the records of one transaction, and counts what Kafka reports of them.
+    """Creates the records of one transaction, and collects Kafka's delivery reports.
 
     Args:
         source: The name of the producer's source.
-        place: Where its commit stands.
-        previous: The commit before; None: there is none.
-        now_ms: The time of writing, milliseconds since the epoch.
+        place: Position, xid and time of its commit.
+        previous: The previous commit; None: there is none.
+        now_ms: The time of writing, in milliseconds since the epoch.
     """
 
     def __init__(self, source: str, place: CommitPlace, previous: CommitPosition | None, now_ms: int) -> None:
@@ -72,9 +74,9 @@ class WrittenTransaction:
         self._changes = ChangeWriter(EventSource(source, source), commit, now_ms)
         self._tables: dict[str, tuple[str, TableChangeWriter]] = {}
         self.reports: dict[str, DeliveredOffsets] = {}
-        """By topic what Kafka reports of its records."""
+        """The delivery reports of each topic."""
         self.handed_over = 0
-        """Records of which a report comes."""
+        """The number of records for which a report is expected."""
 
     def change(
         self, table: str, key: Row, before: Row | None, after: Row | None, op: bytes = b""
@@ -82,7 +84,7 @@ class WrittenTransaction:
         """Returns the change event of a row; equal keys are equal bytes, whatever the order of their columns.
 
         Raises:
-            ClientConfigError: The row contradicts its key, or a value has no form.
+            ClientConfigError: The row contradicts its key, or a value cannot be written.
         """
         found = self._tables.get(table)
         if found is None:
@@ -101,7 +103,7 @@ class WrittenTransaction:
         return topic in self.reports
 
     def report_of(self, topic: str) -> DeliveryReport:
-        """Returns what takes the delivery reports of a topic."""
+        """Returns the function that receives the delivery reports of a topic."""
         found = self.reports.get(topic)
         if found is None:
             found = self.reports[topic] = DeliveredOffsets()
@@ -109,12 +111,12 @@ class WrittenTransaction:
 
     @property
     def position(self) -> CommitPosition:
-        """The place of its commit."""
+        """The position of its commit."""
         return self._place.position
 
     @property
     def headers(self) -> Headers:
-        """Headers that every record has."""
+        """The headers that every record gets."""
         return [
             (HEADER_COMMIT_LSN, str(self._place.position.lsn)),
             (HEADER_PIPELINE, self._source),
@@ -122,12 +124,12 @@ class WrittenTransaction:
         ]
 
     def boundaries(self, topic: str) -> tuple[WrittenRecord, WrittenRecord]:
-        """Returns BEGIN and END, which counts the changes so far."""
+        """Returns BEGIN, and END with the number of changes so far."""
         key, begin, end = self._changes.boundaries()
         return WrittenRecord(topic, key, begin), WrittenRecord(topic, key, end)
 
     def commit_record(self) -> CommitRecord:
-        """Returns the commit record, with the offsets of all that was delivered."""
+        """Returns the commit record, with the offsets of all delivered records."""
         place = self._place
         return CommitRecord(
             pipeline=self._source,
@@ -145,7 +147,7 @@ class WrittenTransaction:
         schema, dot, name = table.partition(".")
         if not (schema and dot and name) or "." in name:
             raise ClientConfigError(
-                f"{table!r} names no table", "expected schema.table, as in public.invoice"
+                f"{table!r} is not the name of a table", "expected schema.table, for example public.invoice"
             )
         return data_topic(self._source, table), self._changes.table(schema, name)
 
@@ -153,8 +155,8 @@ class WrittenTransaction:
 def _with_key(table: str, key: Row, row: Row) -> Row:
     for name, value in key.items():
         if name in row and row[name] != value:
-            problem = f"a row of {table} has {name} {row[name]!r}, and its key {value!r}"
+            problem = f"column {name} is {row[name]!r} in a row of {table}, but {value!r} in its key"
             raise ClientConfigError(
-                problem, "a key that changes is a delete of the old and an insert of the new"
+                problem, "to change a key, delete the row with the old key and insert one with the new key"
             )
     return {**key, **row}

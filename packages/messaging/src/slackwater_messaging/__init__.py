@@ -1,4 +1,4 @@
-"""Messages and a database as one transaction, for services with psycopg and confluent-kafka. No Spark."""
+"""Sends and receives messages in one transaction with a database, over psycopg and confluent-kafka."""
 
 from slackwater_messaging.audit import AuditReport, AuditWindow, audit_messages, id_finder
 from slackwater_messaging.errors import (

@@ -1,4 +1,4 @@
-"""Compares what a database has committed with what its topics hold: the check that the cheap ways need."""
+"""Compares what a database has committed with what its topics contain, for ways that can lose messages."""
 
 import json
 from collections import Counter
@@ -16,42 +16,42 @@ from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import KafkaSettings, from_epoch_ms
 
 FindId = Callable[[Record], str | None]
-"""Returns the id of a record's message; None if the record is not one of those that are compared."""
+"""Returns the message id of a record; None if the record is not part of the comparison."""
 
 _NEWS_EVERY: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditWindow:
-    """The messages that are compared: those committed from ``start`` on and before ``end``."""
+    """Selects the messages to compare: those committed at or after ``start`` and before ``end``."""
 
     start: datetime
     end: datetime
-    """Aware. Messages on their way count as lost: leave them the time that they need."""
+    """Time zone aware. Undelivered messages count as lost, so leave enough time for delivery."""
     late_after: timedelta = timedelta(minutes=1)
-    """A message that is in its topic so much later than committed is late."""
+    """A message counts as late if it was written to its topic more than this after its commit."""
     margin: timedelta = timedelta(minutes=10)
     """The most by which the clocks of database, services and brokers differ, and the longest transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What the comparison found; ids in the order of the database, or of the topics."""
+    """The result of the comparison. Ids are in the order of the database, or of the topics."""
 
     committed: int
     """Messages that the database has committed in the window."""
     lost: tuple[str, ...]
-    """Committed, and not in a topic."""
+    """Messages that were committed, but are in no topic."""
     repeated: tuple[str, ...]
-    """Committed, and in the topics more than once."""
+    """Messages that were committed, and are in the topics more than once."""
     ghosts: tuple[str, ...]
-    """In a topic within the window, and not committed."""
+    """Ghosts: messages that are in a topic within the window, but were not committed."""
     late: tuple[tuple[str, timedelta], ...]
-    """In a topic late, and by how much after the commit."""
+    """Messages that were written late, with the time since their commit."""
 
     @property
     def is_clean(self) -> bool:
-        """True if nothing is lost, repeated or shown without data; late messages are not counted."""
+        """True if no message is lost, repeated or a ghost. Late messages do not count."""
         return not (self.lost or self.repeated or self.ghosts)
 
 
@@ -68,20 +68,20 @@ def audit_messages(
     """Compares the messages of a window of time. Changes nothing.
 
     Args:
-        connection: To the database.
+        connection: A connection to the database.
         kafka: The brokers.
-        query: SELECTs two columns, the id of each message and when it was committed, for messages from
-            ``%(start)s`` on and before ``%(end)s``; it is asked for somewhat more than the window.
-        topics: Where the messages go.
+        query: Selects two columns, the id of each message and its commit time, for messages at or after
+            ``%(start)s`` and before ``%(end)s``. These bounds are somewhat wider than the window.
+        topics: The topics of the messages.
         find_id: Finds the id in a record; see :func:`id_finder`.
-        window: Which messages are compared.
-        progress: Told now and then how many records were read.
+        window: Selects the messages to compare.
+        progress: Called from time to time with the number of records read so far.
 
     Raises:
         MessagingConfigError: The query does not return ids with aware times.
         MessagingStateError: A topic does not exist.
         MessagingUnavailableError: Kafka does not answer.
-        psycopg.Error: The database does not, or refuses the query.
+        psycopg.Error: The database does not answer, or rejects the query.
     """
     known = _committed(connection, query, window)
     expected = {each: at for each, at in known.items() if window.start <= at < window.end}
@@ -112,11 +112,11 @@ def audit_messages(
 
 
 def id_finder(place: str) -> FindId:
-    """Returns what finds a message's id in a record.
+    """Returns a function that finds the message id in a record.
 
     Args:
-        place: ``key``, ``header:NAME``, or ``value:FIELD`` of a JSON object (``value:order.id`` of an object
-            in it).
+        place: ``key``, ``header:NAME``, or ``value:FIELD`` for a field of a JSON object (``value:order.id``
+            for a field of a nested object).
 
     Raises:
         MessagingConfigError: It is none of these.
@@ -129,7 +129,7 @@ def id_finder(place: str) -> FindId:
     if kind == "value" and name:
         return lambda record: _field(record.value(), name.split("."))
     hint = "expected key, header:NAME, or value:FIELD of a JSON object"
-    raise MessagingConfigError(f"the place of a message's id is {place!r}", hint)
+    raise MessagingConfigError(f"the place of the message id is {place!r}", hint)
 
 
 def _committed(connection: Connection[Any], query: str, window: AuditWindow) -> dict[str, datetime]:
@@ -137,7 +137,7 @@ def _committed(connection: Connection[Any], query: str, window: AuditWindow) -> 
     found: dict[str, datetime] = {}
     for row in connection.execute(query.encode(), parameters):
         if len(row) != 2 or not isinstance(row[1], datetime) or row[1].tzinfo is None:
-            hint = "expected SELECT id, committed_at FROM …, with a timestamp with time zone"
+            hint = "expected SELECT id, committed_at FROM …, where committed_at is a timestamp with time zone"
             raise MessagingConfigError(f"the query returned {row!r}", hint)
         found[str(row[0])] = row[1]
     return found

@@ -3,9 +3,9 @@
 ::
 
     MessagingError
-    ├── MessagingConfigError       an argument or a table has to be changed
-    ├── MessagingStateError        tables and topics are not what they were, or somebody else has taken over
-    └── MessagingUnavailableError  a server does not do its part; nothing is lost
+    ├── MessagingConfigError       an argument, a table or a topic has to be changed
+    ├── MessagingStateError        tables and topics no longer match, or another process has taken over
+    └── MessagingUnavailableError  a server failed or did not answer; nothing is lost
 """
 
 from typing import Final
@@ -20,21 +20,21 @@ LOST_CONNECTION: Final = (
     psycopg.errors.IdleInTransactionSessionTimeout,
     psycopg.errors.TransactionTimeout,
 )
-"""What is raised when the database cannot be reached or has ended the connection: another one may succeed.
-Time-outs that end a connection are no operational errors for psycopg."""
+"""Errors that mean that the database cannot be reached or has ended the connection; a new connection may
+succeed. psycopg does not classify time-outs that end a connection as operational errors."""
 
 
 class MessagingError(ExplainedError):
-    """Root of everything this package raises of its own."""
+    """Root of all errors of this package."""
 
 
 class MessagingConfigError(MessagingError):
-    """Arguments, tables or topics that cannot be used as they are."""
+    """Arguments, tables or topics cannot be used as they are."""
 
 
 class MessagingStateError(MessagingError):
-    """Tables and topics do not fit each other any more, or another process has taken over."""
+    """Tables and topics no longer match each other, or another process has taken over."""
 
 
 class MessagingUnavailableError(MessagingError):
-    """A server refuses or does not answer. Nothing is lost: trying again goes on where it stopped."""
+    """A server failed or did not answer. Nothing is lost: a retry continues where the call stopped."""

@@ -1,4 +1,4 @@
-"""A message on its way to Kafka, and the places of messages there."""
+"""A message to send to Kafka, and the partitions in which messages are."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,11 +13,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a service wants to be in a topic."""
+    """A message that a service sends to a topic."""
 
     topic: str
     value: bytes | None
     """None: a tombstone."""
     key: bytes | None = None
-    """Messages of one key keep their order. None: any partition, and no order."""
+    """Messages with the same key keep their order. None: any partition, and no order."""
     headers: tuple[tuple[str, bytes], ...] = ()

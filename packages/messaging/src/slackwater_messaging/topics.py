@@ -1,4 +1,4 @@
-"""What topics hold: read from a time on to where they end now, past transactions that are still open."""
+"""Reads topics from a time on to their current ends, and waits for open transactions on the way."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,12 +36,12 @@ T = TypeVar("T")
 
 
 class TopicReader:
-    """Reads committed records of topics. One thread; close it.
+    """Reads committed records of topics. Use it from one thread, and close it.
 
     Args:
         kafka: The brokers.
-        patience: How long is waited for transactions that are open, and for records.
-        clock: For deadlines.
+        patience: How long to wait for open transactions, and for records.
+        clock: Measures deadlines.
     """
 
     def __init__(self, kafka: KafkaSettings, patience: timedelta, clock: Clock | None = None) -> None:
@@ -73,9 +73,9 @@ class TopicReader:
         self._consumer.close()
 
     def since(self, topics: Collection[str], time: datetime) -> Iterator[Record]:
-        """Yields every committed record that was written at or after a time, up to the topics' ends now.
+        """Yields every committed record that was written at or after a time, up to the topics' current ends.
 
-        A transaction that is open now is waited for: only behind it can be read.
+        It waits for transactions that are open at the moment, because it cannot read past them.
 
         Raises:
             MessagingStateError: A topic does not exist.
@@ -93,7 +93,7 @@ class TopicReader:
 
         Args:
             topic: Its name.
-            waits: Whether a transaction that is open now is waited for: it may have a newer one.
+            waits: Whether to wait for a transaction that is open, because it may contain a newer record.
 
         Raises:
             MessagingStateError: The topic does not exist.
@@ -141,10 +141,10 @@ class TopicReader:
                 raise KafkaException(found.error)
             return [Place(topic, number) for number in sorted(found.partitions)]
 
-        return self._asked(f"looking at topic {topic}", ask)
+        return self._asked(f"looking up topic {topic}", ask)
 
     def _ends(self, places: Collection[Place], *, waits: bool = True) -> dict[Place, int]:
-        """Returns the ends of partitions; if nobody is to wait, those before the first open transaction."""
+        """Returns the ends of partitions; without ``waits``, the ends before the first open transaction."""
         level = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
         return self._offsets(places, OffsetSpec.latest(), level)  # type: ignore[no-untyped-call]
 
@@ -160,7 +160,7 @@ class TopicReader:
             answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
             return {Place(p.topic, p.partition): found.result(seconds).offset for p, found in answers.items()}
 
-        return self._asked("asking where topics begin and end", ask) if places else {}
+        return self._asked("reading the offsets of topics", ask) if places else {}
 
     @staticmethod
     def _asked(what: str, ask: Callable[[float], T]) -> T:
@@ -169,29 +169,29 @@ class TopicReader:
 
 
 def ensure_compacted_topic(kafka: KafkaSettings, topic: str) -> None:
-    """Makes a topic with one partition that keeps the newest record of each key, unless it exists.
+    """Creates a compacted topic with one partition, unless it exists.
 
     Raises:
-        MessagingUnavailableError: Kafka refuses or does not answer.
+        MessagingUnavailableError: Kafka rejects the request or does not answer.
     """
     admin = AdminClient({**kafka.client_config})
     wanted = NewTopic(topic, 1, -1, config={"cleanup.policy": "compact"})
 
-    what = f"making topic {topic}"
+    what = f"creating topic {topic}"
     with explained(what):
         KafkaRetry(what, _SECONDS).call(partial(create_topics, admin, [wanted]))
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turns the errors of Kafka's client into the package's."""
+    """Translates errors of Kafka's client into errors of this package."""
     try:
         yield
     except KafkaException as error:
         found: Any = kafka_error(error)
         if found is not None and found.code() in _ABSENT:
             raise MessagingStateError(
-                f"{what} failed: it does not exist", "make it, or name another"
+                f"{what} failed: the topic does not exist", "create it, or correct its name"
             ) from error
         raise _unavailable(what, found or KafkaError(KafkaError._FAIL, str(error))) from error  # noqa: SLF001
 
@@ -201,14 +201,14 @@ def _place(record: Record) -> Place:
 
 
 def _unavailable(what: str, error: KafkaError) -> MessagingUnavailableError:
-    hint = "check that the brokers are up and reachable, and rights"
+    hint = "check that the brokers are up and reachable, and that the user has the necessary rights"
     return MessagingUnavailableError(f"{what} failed: {error.str()} ({error.name()})", hint)
 
 
 def _stuck(left: Mapping[Place, int], seconds: float) -> MessagingUnavailableError:
     where = ", ".join(f"{topic}/{partition} below {end}" for (topic, partition), end in sorted(left.items()))
     hint = (
-        "a transaction is open there, until its time-out at most; if it stays open for longer, it hangs: see "
+        "a transaction is open there; its time-out should end it, and if it stays open, it is hanging: see "
         "docs/runbooks/readers-stand-still.md"
     )
-    return MessagingUnavailableError(f"nothing could be read for {seconds:g} s of {where}", hint)
+    return MessagingUnavailableError(f"nothing could be read for {seconds:g} s from {where}", hint)

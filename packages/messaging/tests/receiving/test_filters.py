@@ -117,7 +117,7 @@ def test_a_filter_that_is_damaged_is_refused(place: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packed", "problem"), [(b"", "is none"), (b"SWBF", "is none"), (b"x" * 200, "is none")]
+    ("packed", "problem"), [(b"", "does not begin with SWBF"), (b"SWBF", "is none"), (b"x" * 200, "is none")]
 )
 def test_what_is_no_filter_is_refused(packed: bytes, problem: str) -> None:
     with pytest.raises(MessagingStateError, match=problem):
@@ -127,7 +127,7 @@ def test_what_is_no_filter_is_refused(packed: bytes, problem: str) -> None:
 def test_a_newer_format_is_refused() -> None:
     packed = bytearray(GOLDEN.read_bytes())
     packed[4] = 2
-    with pytest.raises(MessagingStateError, match="format 2, expected 1"):
+    with pytest.raises(MessagingStateError, match="format 2, but 1 is expected"):
         FilterChain.restore(WEEK, [bytes(packed)])
 
 

@@ -148,7 +148,7 @@ def test_a_topic_that_is_not_there_is_named_and_nothing_is_passed_over(world: Wo
     log.commit("a", "b", topic=f"{world.name}.later")
     stop = threading.Event()
     with log.relay() as relay:
-        with pytest.raises(MessagingConfigError, match="make the topic"):
+        with pytest.raises(MessagingConfigError, match="create the topic"):
             relay.run(stop)
         later = world.make_topic("later")
         while not world.values(later):

@@ -63,5 +63,5 @@ def test_a_name_that_is_no_table_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a:b", "ä", "x" * 101])
 def test_a_name_that_is_no_transactional_id_is_refused(name: str) -> None:
-    with pytest.raises(MessagingConfigError, match="a sender is named"):
+    with pytest.raises(MessagingConfigError, match="the name of a sender is"):
         check_name(name)

@@ -162,7 +162,7 @@ def test_what_another_process_left_is_decided_after_an_own_failure_too(world: Wo
     """The name was somebody else's between the failure and the next transaction."""
     with prepared(world) as sender:
         do(world, sender, 0)
-        with pytest.raises(MessagingConfigError, match=r"raise max\.message\.bytes"):
+        with pytest.raises(MessagingConfigError, match=r"raise the topic's max\.message\.bytes"):
             _send_too_much(world, sender)
         _die(world, SendStep.KAFKA_COMMITTED)
         do(world, sender, 2)
@@ -189,7 +189,7 @@ def test_a_database_that_goes_away_behind_kafka_s_commit_commits_later(world: Wo
 
 
 def test_an_error_that_was_swallowed_undoes_both_sides(world: World) -> None:
-    with prepared(world) as sender, pytest.raises(MessagingStateError, match="no longer whole"):
+    with prepared(world) as sender, pytest.raises(MessagingStateError, match="has failed or was ended"):
         _swallow(world, sender)
     assert (world.values(), left(world)) == ([], [])
 
@@ -202,7 +202,7 @@ def test_a_failed_transaction_that_the_database_calls_prepared_is_none(world: Wo
             world.connection.execute("SELECT * FROM nowhere")
 
     with prepared(world, probe=At(SendStep.PRODUCED, fail)) as sender:
-        with pytest.raises(MessagingStateError, match="but said ROLLBACK"):
+        with pytest.raises(MessagingStateError, match="but answered ROLLBACK"):
             do(world, sender, 1)
         do(world, sender, 2)
     assert (world.numbers, world.values()) == ([2], ["2"])
@@ -221,7 +221,7 @@ def test_without_its_outcomes_nobody_decides(world: World) -> None:
 
 def test_a_database_that_prepares_nothing_says_how_to_change_that() -> None:
     error = psycopg.errors.ObjectNotInPrerequisiteState("prepared transactions are disabled")
-    with pytest.raises(MessagingConfigError, match="set max_prepared_transactions"):
+    with pytest.raises(MessagingConfigError, match="set the server's max_prepared_transactions"):
         _explain(error)
 
 

@@ -60,7 +60,7 @@ def test_transactions_commit_while_kafka_is_away_and_messages_follow_in_order(
         for number in range(2):
             do(world, sender, number)
         assert not sender.is_settled
-    assert "messages stay saved" in caplog.text
+    assert "messages remain saved" in caplog.text
     assert (world.numbers, world.values(), world.waiting) == ([0, 1], [], 2)
     with saved(world) as sender:
         do(world, sender, 2)
@@ -203,7 +203,7 @@ def test_a_message_that_kafka_refuses_stays_saved_and_recovery_says_why(
         plain.flush(60)
         assert world.values() == ["of others"]  # nothing stands open before it
         assert "MSG_SIZE_TOO_LARGE" in caplog.text
-        with pytest.raises(MessagingConfigError, match=r"raise max\.message\.bytes"):
+        with pytest.raises(MessagingConfigError, match=r"raise the topic's max\.message\.bytes"):
             sender.recover(world.connection)
     assert (world.numbers, world.values(), world.waiting) == ([1], ["of others"], 2)
 

@@ -83,7 +83,7 @@ def test_a_sender_commits_what_the_session_has_changed(world: World, session: Se
 def test_a_session_in_a_transaction_is_refused(world: World, session: Session) -> None:
     session.begin()
     with (
-        pytest.raises(MessagingConfigError, match="in a transaction already"),
+        pytest.raises(MessagingConfigError, match="already has an open transaction"),
         session_transaction(senders(world)["saved"], session),
     ):
         pass

@@ -1,4 +1,4 @@
-"""Messages that come again, processed once: inboxes, filters, and the loops around them."""
+"""Receiving: inboxes and filters that recognise repeated messages, and the loops that use them."""
 
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.asynchronous import AsyncTableInbox

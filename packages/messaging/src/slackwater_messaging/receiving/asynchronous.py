@@ -1,4 +1,4 @@
-"""The inbox table over psycopg's asynchronous connections."""
+"""The inbox table for psycopg's asynchronous connections."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,12 +12,12 @@ from slackwater_messaging.receiving.statements import CLEAN_AT_ONCE, check_remem
 
 
 class AsyncTableInbox:
-    """What :class:`TableInbox` is, for services with ``asyncio``: the same table, the same rows.
+    """:class:`TableInbox` for services that use ``asyncio``, with the same table and the same rows.
 
     Args:
-        table: As there.
-        remember: As there.
-        shards: As there.
+        table: See :class:`TableInbox`.
+        remember: See :class:`TableInbox`.
+        shards: See :class:`TableInbox`.
     """
 
     def __init__(self, table: str, *, remember: timedelta = timedelta(days=30), shards: int = 16) -> None:
@@ -27,7 +27,7 @@ class AsyncTableInbox:
         self._sql = table_statements(table, shards)
 
     async def create(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Makes the table unless it exists."""
+        """Creates the table unless it exists."""
         async with connection.transaction():
             for statement in self._sql.create:
                 await connection.execute(statement)
@@ -36,7 +36,7 @@ class AsyncTableInbox:
     async def receive(
         self, connection: psycopg.AsyncConnection[Any], key: bytes | str
     ) -> AsyncIterator[Receipt]:
-        """Says whether a request came before; see :meth:`TableInbox.receive`."""
+        """Returns whether a request was received before; see :meth:`TableInbox.receive`."""
         async with connection.transaction():
             receipt = Receipt(as_key(key))
             await self._mark(connection, receipt)
@@ -45,7 +45,7 @@ class AsyncTableInbox:
                 await connection.execute(self._sql.store_answers, [[receipt.key], [receipt.answer]])
 
     async def clean(self, connection: psycopg.AsyncConnection[Any], *, at_most: int = CLEAN_AT_ONCE) -> int:
-        """Deletes the oldest keys that need not be remembered any more; see :meth:`TableInbox.clean`."""
+        """Deletes the oldest expired keys; see :meth:`TableInbox.clean`."""
         async with connection.transaction():
             return (await connection.execute(self._sql.clean, [self._remember, at_most])).rowcount
 

@@ -1,4 +1,4 @@
-"""Filters alone: memory instead of rows, at the price of some messages."""
+"""An inbox of filters alone: memory instead of rows, at the price of losing some messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,20 +26,22 @@ from slackwater_protocol import Clock, SystemClock
 class BloomInbox:
     """Implements :class:`Inbox` without a row per message; **loses messages at the policy's error rate**.
 
-    What Kafka delivers again is known exactly, by its offset. What a producer has written again is known by a
-    filter: each repeat within the time that it remembers, and, wrongly, a share of new messages, which are
-    then not processed. :class:`FilteredInbox` looks such cases up in a table and loses none.
+    Messages that Kafka delivers again are recognised exactly, by their offsets. Messages that a producer has
+    written again are recognised by a filter. It finds every repeat within the time that it remembers, but it
+    also mistakes a share of new messages for repeats, which are then not processed. :class:`FilteredInbox`
+    checks such cases in a table, and loses no message.
 
-    The next offset of each partition, the keys of the batch, and the effect are one transaction. The offset
-    is compared while it is set, so a process that has lost the partition cannot commit any more.
+    The next offset of each partition, the keys of the batch, and the effect are committed in one transaction.
+    The offset is updated only if it still has the expected value, so a process that has lost the partition
+    cannot commit.
 
     Args:
-        name: ``name`` or ``schema.name``: tables ``_positions``, ``_journal`` and ``_filters`` are called
-            after it. Each kind of receiver has its own.
-        key_of: Tells messages apart. All messages of a key have to be in one partition.
-        policy: How much is remembered, and the share of new messages that is lost, at most.
+        name: ``name`` or ``schema.name``, the prefix of the tables ``_positions``, ``_journal`` and
+            ``_filters``. Each kind of receiver has its own.
+        key_of: Returns the key of a message. All messages with one key must be in one partition.
+        policy: How much is remembered, and the maximum share of new messages that are lost.
         save_interval: How often filters are written.
-        clock: For that, and the latest time that a message can have.
+        clock: Measures that interval, and limits the timestamps of messages.
     """
 
     keeps_answers = False
@@ -57,7 +59,7 @@ class BloomInbox:
         self._filters = StoredFilters(name, policy, clock or SystemClock(), save_interval)
         self._sql = position_statements(name)
         self._next: dict[Place, int] = {}
-        """The offsets that the database has, of partitions that are loaded."""
+        """The offsets in the database of loaded partitions."""
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol."""
@@ -67,7 +69,7 @@ class BloomInbox:
             self._filters.create(connection)
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
-        """See the protocol. Waits for the end of a transaction that another process has in a partition."""
+        """See the protocol. Waits for transactions in which another process has locked a partition."""
         self.forget(places)
         require_idle(connection)
         with connection.transaction():
@@ -84,7 +86,7 @@ class BloomInbox:
     def receive_batch(
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
-        """See the protocol. Whatever fails, the partitions have to be loaded again."""
+        """See the protocol. After any failure, the partitions must be loaded again."""
         places = sorted({message.place for message in messages})
         require_idle(connection)
         self._require(places)
@@ -101,21 +103,21 @@ class BloomInbox:
                 for place, digests in added.items():
                     connection.execute(self._sql.note, [*place, ends[place], time_ms, b"".join(digests)])
         except BaseException:
-            self.forget(places)  # whether the transaction was committed, only the database knows
+            self.forget(places)  # only the database knows whether the transaction was committed
             raise
         self._next.update(ends)
         for place, digests in added.items():
             self._filters.chains[place].add(digests, time_ms)
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol: writes filters, if it is time."""
+        """See the protocol. Writes filters if it is time."""
         self._filters.save_if_due(lambda places: self.save(connection, places))
 
     def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
         """See the protocol.
 
         Raises:
-            TakenOverError: Another process has gone on with a partition; load it again.
+            TakenOverError: Another process has taken over a partition; load it again.
         """
         self._require(places)
         require_idle(connection)
@@ -139,17 +141,17 @@ class BloomInbox:
     def _lock(self, connection: psycopg.Connection[Any], place: Place) -> int:
         row = connection.execute(self._sql.lock, place).fetchone()
         if row is None:
-            problem = f"the position of {place.topic}/{place.partition} is gone from the database"
-            raise MessagingStateError(problem, "load the partition again; it begins anew")
+            problem = f"the position of {place.topic}/{place.partition} was removed from the database"
+            raise MessagingStateError(problem, "load the partition again, which creates a new position")
         return int(row[0])
 
     def _advance(self, connection: psycopg.Connection[Any], place: Place, end: int) -> None:
-        """Fences: changes the position only if nobody else has."""
+        """Advances the position unless another process has changed it, which fences this one."""
         if connection.execute(self._sql.advance, [end, *place, self._next[place]]).rowcount != 1:
             raise _taken_over(place)
 
     def _ends(self, messages: Sequence[ReceivedMessage]) -> dict[Place, int]:
-        """Returns the positions after a batch, of partitions in which it goes on."""
+        """Returns the positions after a batch, for partitions that it advances."""
         ends: dict[Place, int] = {}
         for message in messages:
             if message.offset >= self._next[message.place]:
@@ -163,15 +165,17 @@ class BloomInbox:
         missing = [place for place in places if place not in self._next]
         if missing:
             listed = ", ".join(f"{place.topic}/{place.partition}" for place in missing)
-            raise MessagingStateError(f"not loaded: {listed}", "call load() when a partition is assigned")
+            raise MessagingStateError(
+                f"the inbox has not loaded {listed}", "call load() when a partition is assigned"
+            )
 
 
 def _require_no_answers(receipts: Sequence[Receipt]) -> None:
     if any(receipt.answer is not None for receipt in receipts):
-        problem = "a message was given an answer, and a BloomInbox stores none"
+        problem = "a message was given an answer, but a BloomInbox does not store answers"
         raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox, or give no answer")
 
 
 def _taken_over(place: Place) -> TakenOverError:
-    problem = f"another process has gone on with {place.topic}/{place.partition}"
+    problem = f"another process has taken over {place.topic}/{place.partition}"
     return TakenOverError(problem, "nothing was stored; load the partition again")

@@ -1,4 +1,4 @@
-"""Filter first, table on a hit: what is new costs one insert, and nothing is lost."""
+"""A filter first, and a table on a hit: a new message costs one insert, and none is lost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,17 +22,18 @@ from slackwater_protocol import Clock, SystemClock
 
 
 class FilteredInbox:
-    """Implements :class:`Inbox` with a table that is asked only about keys which a filter seems to know.
+    """Implements :class:`Inbox` with a table that is queried only for keys that a filter appears to know.
 
-    Keys that the filter does not know are written once, with their answers, after the effect; a
-    :class:`TableInbox` writes them before it, asks whether they were new, and writes answers later. The
-    table's unique key decides in any case: a filter that is old, or is lost, costs time and nothing else.
+    Keys that the filter does not know are written once, with their answers, after the effect. A
+    :class:`TableInbox`, in contrast, writes them before the effect, checks whether they were new, and writes
+    the answers later. The table's unique key decides in any case, so an outdated or lost filter costs only
+    time.
 
     Args:
         table: The table.
-        policy: How much filters remember; the error rate is the share of new messages that are looked up.
+        policy: How much filters remember. The error rate is the share of new messages that are looked up.
         save_interval: How often filters are written.
-        clock: For that, and the latest time that a message can have.
+        clock: Measures that interval, and limits the timestamps of messages.
     """
 
     keeps_answers = True
@@ -48,7 +49,7 @@ class FilteredInbox:
         self._table = table
         self._filters = StoredFilters(table.table, policy, clock or SystemClock(), save_interval)
         self._suspects: set[bytes] = set()
-        """Digests of keys that a filter did not know, and the table did; until they were received."""
+        """Digests of keys that the table knew, but the filter did not; kept until they are received."""
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol."""
@@ -57,7 +58,7 @@ class FilteredInbox:
             self._filters.create(connection)
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
-        """See the protocol: the consumer group's offsets count."""
+        """See the protocol. The consumer group's offsets apply."""
         require_idle(connection)
         with connection.transaction():
             for place in places:
@@ -68,7 +69,7 @@ class FilteredInbox:
     def receive_batch(
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
-        """See the protocol. Partitions that are not loaded have no filter: the table is asked."""
+        """See the protocol. Partitions that are not loaded have no filter, so the table is queried."""
         require_idle(connection)
         receipts = new_receipts(messages, self._table.key_of, lambda message, key: False)
         firsts = [receipt for receipt in receipts if not receipt.is_repeat]
@@ -85,7 +86,7 @@ class FilteredInbox:
         self._note(firsts, messages)
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
-        """See the protocol: deletes some old keys; writes filters, if it is time."""
+        """See the protocol. Deletes some expired keys, and writes filters if it is time."""
         self._table.maintain(connection)
         self._filters.save_if_due(lambda places: self.save(connection, places))
 
@@ -116,10 +117,10 @@ class FilteredInbox:
         except psycopg.errors.UniqueViolation as error:
             self._suspects.update(digest_of(receipt.key) for receipt in new)
             problem = f"{self._table.table}: another process has processed one of {len(new)} messages"
-            raise TakenOverError(problem, "nothing was stored; receive them again") from error
+            raise TakenOverError(problem, "nothing was stored; receive the messages again") from error
 
     def _note(self, firsts: Sequence[Receipt], messages: Sequence[ReceivedMessage]) -> None:
-        """Lets filters know what was committed."""
+        """Adds committed keys to the filters."""
         for place, digests in digests_by_place(firsts).items():
             self._suspects.difference_update(digests)
             chain = self._filters.chains.get(place)

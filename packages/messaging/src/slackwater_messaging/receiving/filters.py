@@ -1,8 +1,9 @@
-"""Bloom filters in a chain: which keys were seen lately, in bounded memory, wrong at a stated rate. Pure.
+"""A chain of Bloom filters: which keys were seen recently, in bounded memory, with a known error rate. Pure.
 
-Time is divided into windows; each has filters of its own, and is forgotten as a whole. The error rate is that
-of the whole chain: each window has an equal share of it, and where more keys come than expected, further
-filters share what is left of their window's share, each half of the rest and twice as large.
+Time is divided into windows. Each window has its own filters, and is forgotten as a whole. The error rate is
+that of the whole chain, and each window has an equal share of it. If a window receives more keys than
+expected, it gets further filters: each of them is twice as large as the previous one, and gets half of the
+window's remaining share.
 """
 
 import struct
@@ -19,47 +20,47 @@ from slackwater_messaging.errors import MessagingConfigError, MessagingStateErro
 _MAGIC = b"SWBF"
 _VERSION = 1
 _HEADER = struct.Struct(">4sBqIQQd")
-"""Magic, version, beginning of the window in ms, number in the window, keys added, capacity, error rate."""
+"""Magic, version, start of the window in ms, number in the window, keys added, capacity, error rate."""
 _CHECKSUM_BYTES = 16
 _DIGEST_BYTES = 16
 
 
 def digest_of(key: bytes) -> bytes:
-    """Returns 16 bytes that stand for a key; the same in every process, which Python's ``hash`` is not."""
+    """Returns 16 bytes that represent a key, and are the same in every process, unlike Python's ``hash``."""
     return blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 def split_digests(joined: bytes) -> list[bytes]:
-    """Takes digests apart that were joined."""
+    """Splits joined digests."""
     return [joined[at : at + _DIGEST_BYTES] for at in range(0, len(joined), _DIGEST_BYTES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterPolicy:
-    """How much a chain of filters remembers, and how well.
+    """How much a chain of filters remembers, and with which error rate.
 
     Raises:
-        MessagingConfigError: A number that cannot be.
+        MessagingConfigError: A number is out of range.
     """
 
     capacity: int
-    """Keys of one partition within ``remember``. More is possible, and takes more memory."""
+    """The expected number of keys of one partition within ``remember``. More keys take more memory."""
     error_rate: float
-    """The share of new keys that are taken for known, at most."""
+    """The maximum share of new keys that are wrongly reported as known."""
     remember: timedelta = timedelta(days=7)
-    """So long, at least, a key is known, by the timestamps of messages."""
+    """The minimum time for which a key is known, by the timestamps of messages."""
     windows: int = 7
-    """In so many parts ``remember`` is forgotten; one more is kept."""
+    """The number of windows that ``remember`` is divided into; one more window is kept."""
 
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.windows < 1:
             problem = f"capacity is {self.capacity} and windows {self.windows}"
             raise MessagingConfigError(problem, "expected positive numbers")
         if not 0 < self.error_rate < 1:
-            raise MessagingConfigError(f"error_rate is {self.error_rate}", "expected e.g. 1e-6")
+            raise MessagingConfigError(f"error_rate is {self.error_rate}", "expected a rate such as 1e-6")
         if self.window_ms < 1:
-            problem = f"remember is {self.remember}, in {self.windows} windows"
-            raise MessagingConfigError(problem, "expected at least a millisecond each")
+            problem = f"remember is {self.remember}, divided into {self.windows} windows"
+            raise MessagingConfigError(problem, "expected at least a millisecond for each window")
 
     @property
     def window_ms(self) -> int:
@@ -68,12 +69,12 @@ class FilterPolicy:
 
     @property
     def memory_bytes(self) -> int:
-        """What one partition takes in memory, about, if as many keys come as expected."""
+        """The approximate memory of one partition, with the expected number of keys."""
         capacity, error_rate = self.size_of(0)
         return round((self.windows + 1) * capacity * -log(error_rate) / log(2) ** 2 / 8)
 
     def size_of(self, number: int) -> tuple[int, float]:
-        """Returns capacity and error rate of a window's filter, the first being 0."""
+        """Returns capacity and error rate of a window's filter; the first filter has number 0."""
         capacity = -(-self.capacity // self.windows) * 2**number
         return capacity, self.error_rate / (self.windows + 1) / 2 ** (number + 1)
 
@@ -92,10 +93,10 @@ class _Filter:
 
 
 class FilterChain:
-    """The keys that were added within a time, by their digests.
+    """The digests of recently added keys.
 
-    A key that was added is found until it is forgotten. A key that was not is found at the policy's error
-    rate, at most.
+    A key that was added is found until its window is forgotten. A key that was not added is found with a
+    probability of at most the policy's error rate.
 
     Args:
         policy: How much it remembers.
@@ -108,11 +109,11 @@ class FilterChain:
         self._forgotten: list[tuple[int, int]] = []
 
     def __contains__(self, digest: bytes) -> bool:
-        """Says whether a key was added, or seems to have been."""
+        """Returns whether a key was added, or appears to have been."""
         return any(digest in each.bloom for each in reversed(self._filters))
 
     def __len__(self) -> int:
-        """Returns how many filters there are."""
+        """Returns the number of filters."""
         return len(self._filters)
 
     @property
@@ -121,9 +122,9 @@ class FilterChain:
         return sum(each.error_rate for each in self._filters)
 
     def add(self, digests: Iterable[bytes], time_ms: int) -> None:
-        """Adds keys that are not there, at a time, and forgets what is too old then.
+        """Adds new keys at a given time, and forgets windows that are too old at that time.
 
-        Time that goes back is taken for the newest.
+        A time before the newest one counts as the newest one.
         """
         for digest in digests:
             newest = self._at(time_ms)
@@ -132,9 +133,9 @@ class FilterChain:
             newest.is_changed = True
 
     def take_changes(self) -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int]]]:
-        """Returns filters that are new or have changed since it was asked last, and those that are gone.
+        """Returns the filters that are new or have changed since the last call, and those that were removed.
 
-        A filter is the beginning of its window, its number within, and its bytes.
+        A filter consists of the start of its window, its number in the window, and its bytes.
         """
         changed = [each for each in self._filters if each.is_changed]
         gone, self._forgotten = self._forgotten, []
@@ -144,10 +145,10 @@ class FilterChain:
 
     @classmethod
     def restore(cls, policy: FilterPolicy, packed: Sequence[bytes]) -> "FilterChain":
-        """Returns the chain whose filters were stored.
+        """Returns a chain with stored filters.
 
         Raises:
-            MessagingStateError: A filter is damaged, or of a format that is not known.
+            MessagingStateError: A filter is damaged, or has an unknown format.
         """
         chain = cls(policy)
         chain._filters = sorted(
@@ -156,7 +157,7 @@ class FilterChain:
         return chain
 
     def _at(self, time_ms: int) -> _Filter:
-        """Returns the filter that keys of a time go into."""
+        """Returns the filter for keys of a time."""
         length = self._policy.window_ms
         window_ms = time_ms - time_ms % length
         if not self._filters or self._filters[-1].window_ms < window_ms:
@@ -186,13 +187,13 @@ def _pack(each: _Filter) -> bytes:
 def _unpack(packed: bytes, policy: FilterPolicy) -> _Filter:
     body, checksum = packed[:-_CHECKSUM_BYTES], packed[-_CHECKSUM_BYTES:]
     if len(body) < _HEADER.size or body[:4] != _MAGIC:
-        raise MessagingStateError("a stored filter is none: it does not begin with SWBF", _ADVICE)
+        raise MessagingStateError("a stored filter is damaged: it does not begin with SWBF", _ADVICE)
     _, version, window_ms, number, count, capacity, error_rate = _HEADER.unpack_from(body)
     if version != _VERSION:
-        problem = f"a stored filter has format {version}, expected {_VERSION}"
+        problem = f"a stored filter has format {version}, but {_VERSION} is expected"
         raise MessagingStateError(problem, "upgrade all members of the group together")
     if blake2b(body, digest_size=_CHECKSUM_BYTES).digest() != checksum:
-        raise MessagingStateError("a stored filter is damaged: its checksum does not fit", _ADVICE)
+        raise MessagingStateError("a stored filter is damaged: its checksum does not match", _ADVICE)
     found = _Filter(window_ms, number, policy)
     found.count, found.capacity, found.error_rate, found.is_changed = count, capacity, error_rate, False
     found.bloom = Bloom.load_bytes(body[_HEADER.size :], _as_integer)
@@ -200,5 +201,5 @@ def _unpack(packed: bytes, policy: FilterPolicy) -> _Filter:
 
 
 _ADVICE = (
-    "restore the table from a backup, or begin without what was seen so far by deleting the partition's rows"
+    "restore the table from a backup, or delete the partition's rows, which forgets the keys seen so far"
 )

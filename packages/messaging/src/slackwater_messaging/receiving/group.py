@@ -1,4 +1,4 @@
-"""A member of a consumer group that reads batches, and can wait with one without leaving the group."""
+"""A member of a consumer group that reads batches, and can pause during one without leaving the group."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +22,21 @@ _STRATEGY = "partition.assignment.strategy"
 
 
 class GroupMember:
-    """Reads topics together with the other members of its group. Used by one thread.
+    """Reads topics together with the other members of its group. Use it from one thread.
 
-    What was read stays in :attr:`batch` until :meth:`done`; messages of partitions that are given away or
-    lost leave it by themselves.
+    Messages stay in :attr:`batch` until :meth:`done`. Messages of revoked or lost partitions are removed from
+    it automatically.
 
     Args:
-        kafka: Where it is, and further librdkafka settings.
-        topics: What is read.
+        kafka: The brokers, and further librdkafka settings.
+        topics: The topics to read.
         group: The consumer group.
-        latest: Where a group without positions begins: at what comes from now on, or at all there is.
-        on_revoke: Called with partitions that are given away in order, before they are.
+        latest: Where a group without committed offsets begins: with new messages only, or with the oldest
+            one.
+        on_revoke: Called with partitions before they are revoked.
 
     Raises:
-        MessagingConfigError: A setting that cannot be used here.
+        MessagingConfigError: A librdkafka setting cannot be used here.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class GroupMember:
         if "cooperative" in kafka.options.get(_STRATEGY, ""):
             problem = f"{_STRATEGY} is {kafka.options[_STRATEGY]}"
             raise MessagingConfigError(
-                problem, "expected range or roundrobin: partitions are assigned together"
+                problem, "expected range or roundrobin; cooperative assignment is not supported"
             )
         self._group = group
         self._start = OFFSET_END if latest else OFFSET_BEGINNING
@@ -68,21 +69,21 @@ class GroupMember:
             logger=logger,
         )
         self.places: tuple[Place, ...] = ()
-        """The partitions that are assigned."""
+        """The assigned partitions."""
         self.is_begun = True
-        """False: partitions were assigned, and nothing is read until :meth:`begin`."""
+        """False after an assignment: nothing is read until :meth:`begin`."""
         self.batch: list[ReceivedMessage] = []
-        """What was read and is not done."""
+        """Messages that were read, but are not done."""
         self._ends: dict[Place, int] = {}
-        """What was done and is not on its way to the group's offsets."""
+        """Offsets of messages that are done, but were not sent to the group yet."""
         self._is_committing = False
-        """Whether offsets are on their way: if others went beside them, the older ones could arrive last."""
+        """Whether a commit is in progress. A second one at the same time could be overtaken by it."""
         self._consumer.subscribe(
             list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
         )
 
     def begin(self, positions: Mapping[Place, int]) -> None:
-        """Reads the assigned partitions, from here or, where nothing is said, from the group's offsets.
+        """Starts to read the assigned partitions, from these positions or from the group's offsets.
 
         Raises:
             KafkaException: Kafka does not answer.
@@ -93,11 +94,11 @@ class GroupMember:
         self.is_begun = True
 
     def read(self, at_most: int, seconds: float) -> None:
-        """Fills the batch, unless there is one, with what there is; waits for the first message so long.
+        """Fills an empty batch with available messages; waits for the first one for up to ``seconds``.
 
         Raises:
-            MessagingStateError: What is to be read next is not in Kafka any more, or a topic is not there.
-            MessagingUnavailableError: Kafka refuses.
+            MessagingStateError: The next record is no longer in Kafka, or a topic does not exist.
+            MessagingUnavailableError: Kafka rejects the request.
         """
         if self.batch:
             return
@@ -106,7 +107,7 @@ class GroupMember:
         self._take(found)
 
     def wait(self, seconds: float) -> None:
-        """Stays in the group so long without reading."""
+        """Stays in the group for ``seconds`` without reading."""
         parts = [TopicPartition(*place) for place in self.places] if self.is_begun else []
         self._consumer.pause(parts)
         message = self._consumer.poll(seconds)
@@ -117,18 +118,18 @@ class GroupMember:
             )
 
     def done(self) -> None:
-        """Says that the batch was processed."""
+        """Reports the batch as processed."""
         self._ends.update(ends_of(self.batch))
         self.batch = []
 
     def drop_below(self, ends: Mapping[Place, int]) -> None:
-        """Takes messages out of the batch that were processed, as the group's offsets say."""
+        """Removes messages from the batch that were processed according to the group's offsets."""
         self.batch = [each for each in self.batch if each.offset >= ends.get(each.place, 0)]
 
     def commit(self) -> None:
-        """Sends the offsets of what is done, unless some are on their way.
+        """Commits the offsets of messages that are done, unless a commit is in progress.
 
-        Call it again later: what has failed, or could not be sent, is sent then.
+        Call it again later; it then sends the offsets that failed or had to wait.
         """
         parts = [] if self._is_committing else self._take_ends()
         if parts:
@@ -154,15 +155,15 @@ class GroupMember:
         return {Place(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def metadata(self) -> Any:
-        """Returns what a producer needs to commit offsets in this member's name."""
+        """Returns what a producer needs to commit offsets on behalf of this member."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Leaves the group, after ``on_revoke``."""
+        """Calls ``on_revoke``, and leaves the group."""
         self._consumer.close()
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Notes partitions. A database is not asked within a callback, which cannot try again."""
+        """Notes partitions. The callback does not query the database, because it cannot retry."""
         consumer.assign([])
         self.places = tuple(sorted(Place(p.topic, p.partition) for p in partitions))
         self.is_begun = not partitions
@@ -187,11 +188,11 @@ class GroupMember:
         self._note_commit(error, partitions)
 
     def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        """Keeps offsets that were not stored, unless there are newer ones, to be sent again."""
+        """Keeps offsets that could not be committed for the next attempt, unless there are newer ones."""
         for part in partitions:
             failed, place = error or part.error, Place(part.topic, part.partition)
             if failed is not None and place in self.places:
-                logger.warning("group %s: an offset is not stored: %s", self._group, failed.str())
+                logger.warning("group %s: an offset could not be committed: %s", self._group, failed.str())
                 self._ends.setdefault(place, part.offset)
 
     def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
@@ -207,28 +208,28 @@ class GroupMember:
                 self._refuse(message, error)
                 continue
             received = as_received(message)
-            # A rebalance in between has taken the partition, or begins it anew.
+            # A rebalance in between has revoked the partition, or restarted it.
             if self.is_begun and received.place in self.places:
                 self.batch.append(received)
 
     def _refuse(self, message: KafkaMessage, error: KafkaError) -> None:
         place = f"{message.topic()}/{message.partition()}"
         if error.code() in _OUT_OF_RANGE:
-            problem = f"group {self._group}: what is to be read next of {place} is not in Kafka any more"
-            hint = "records were deleted or the topic was made anew; set the group's offset where to go on"
+            problem = f"group {self._group}: the next record of {place} is no longer in Kafka"
+            hint = "records were deleted, or the topic was recreated; set the group's offset to continue"
             raise MessagingStateError(f"{problem}: {error.str()}", hint)
         if error.code() in _ABSENT:
             raise MessagingStateError(
                 f"topic {message.topic()} does not exist", "create it, or correct its name"
             )
         if not is_transient(error):
-            problem = f"group {self._group}: Kafka refuses: {error.str()}"
-            raise MessagingUnavailableError(problem, "check address and rights of the client's user")
-        logger.warning("group %s: Kafka: %s; trying again", self._group, error.str())
+            problem = f"group {self._group}: reading failed: {error.str()}"
+            raise MessagingUnavailableError(problem, "check the address, and the rights of the client's user")
+        logger.warning("group %s: Kafka: %s; retrying", self._group, error.str())
 
 
 def as_received(message: KafkaMessage) -> ReceivedMessage:
-    """Returns a message of Kafka's client as a value."""
+    """Returns a message of Kafka's client as a received message."""
     kind, timestamp = message.timestamp()
     value, key = message.value(), message.key()
     headers = cast("list[tuple[str, str | bytes | None]]", message.headers() or [])
@@ -244,12 +245,12 @@ def as_received(message: KafkaMessage) -> ReceivedMessage:
 
 
 def ends_of(messages: Sequence[ReceivedMessage]) -> dict[Place, int]:
-    """Returns the offsets behind the last message of each partition."""
+    """Returns the offset after the last message of each partition."""
     return {message.place: message.offset + 1 for message in messages}
 
 
 def is_passing(error: BaseException) -> bool:
-    """Says whether an error of Kafka passes by itself."""
+    """Returns whether an error of Kafka is transient."""
     found = kafka_error(error)
     return found is not None and is_transient(found)
 

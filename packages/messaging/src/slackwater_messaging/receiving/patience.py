@@ -1,4 +1,4 @@
-"""How long what passes is waited for."""
+"""How long transient failures are retried."""
 
 import logging
 from datetime import timedelta
@@ -12,12 +12,12 @@ _LONGEST_SECONDS = 2.0
 
 
 class Patience:
-    """Counts failures in a row. Used by one thread.
+    """Tracks consecutive failures. Use it from one thread.
 
     Args:
-        what: Who waits, for messages.
-        limit: How long failures may go on.
-        clock: For that.
+        what: Who retries, for messages.
+        limit: How long failures may continue.
+        clock: Measures that time.
     """
 
     def __init__(self, what: str, limit: timedelta, clock: Clock) -> None:
@@ -26,17 +26,19 @@ class Patience:
         self._seconds = _FIRST_SECONDS
 
     def note(self, error: BaseException) -> float:
-        """Returns how long to wait before another try, longer each time.
+        """Returns how long to wait before the next attempt, longer each time.
 
         Raises:
-            MessagingUnavailableError: Failures have gone on for too long.
+            MessagingUnavailableError: Failures have continued for too long.
         """
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
         if now - self._since > self._limit:
-            problem = f"{self._what}: tried for {self._limit:g} s, at last: {error}"
-            raise MessagingUnavailableError(problem, "check that it is up; nothing was lost") from error
-        logger.warning("%s: %s; trying again", self._what, error)
+            problem = f"{self._what}: gave up after {self._limit:g} s of retries: {error}"
+            raise MessagingUnavailableError(
+                problem, "check that the server is up; nothing was lost"
+            ) from error
+        logger.warning("%s: %s; retrying", self._what, error)
         seconds, self._seconds = self._seconds, min(2 * self._seconds, _LONGEST_SECONDS)
         return seconds
 

@@ -1,4 +1,4 @@
-"""Consume, process, produce: within Kafka alone, in its transactions."""
+"""Consume, process and produce within Kafka alone, in Kafka transactions."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -19,20 +19,20 @@ from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
-"""Returns what a message leads to. Has no other effects: it may be called again for the same message."""
+"""Returns the outputs of a message. It may be called again, so it must have no other effects."""
 
 _TRANSACTION_TIMEOUT = timedelta(seconds=60)
-"""So long a process that was killed holds back readers of its outputs, unless it is started again before."""
+"""How long a killed process delays readers of its outputs, unless it is restarted before."""
 
 
 class ProcessorStep(StrEnum):
-    """What a processor has done; a probe is told of each."""
+    """The steps of a processor, for probes."""
 
     POLLED = "polled"
     BEGUN = "begun"
     PRODUCED = "produced"
     OFFSETS_SENT = "offsets_sent"
-    """The transaction holds outputs and offsets, and is not committed."""
+    """The transaction contains outputs and offsets, but is not committed."""
     COMMITTED = "committed"
 
 
@@ -41,38 +41,38 @@ ProcessorProbe = Callable[[ProcessorStep], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorSettings:
-    """How a processor works."""
+    """The settings of a processor."""
 
     max_batch: int = 500
-    """Messages in one Kafka transaction, at most."""
+    """The maximum number of messages in one Kafka transaction."""
     latest: bool = False
-    """Where a group without positions begins: at what comes from now on, or at all there is."""
+    """Where a group without committed offsets begins: with new messages only, or with the oldest one."""
     timeout: timedelta = timedelta(seconds=10)
-    """For one request; then the transaction is looked at anew."""
+    """The limit for one request; after that the outcome of the transaction is checked."""
     patience: timedelta = timedelta(minutes=5)
-    """So long a broker may be away; then :class:`MessagingUnavailableError`."""
+    """How long a broker may be unavailable before :class:`MessagingUnavailableError` is raised."""
 
 
 class TransactionalProcessor:
-    """Turns messages into messages, each once: outputs and the group's offsets are one Kafka transaction.
+    """Turns input messages into outputs exactly once: outputs and offsets share a Kafka transaction.
 
     Readers of the outputs with ``isolation.level=read_committed`` see the outputs of a batch at once, and
-    never twice. There is no database in it: what else ``process`` does can be repeated. Nor does it recognise
-    what a producer has written twice: it has two outputs.
+    never twice. Only effects in Kafka are covered: any other effect of ``process`` can be repeated. Messages
+    that a producer has written twice are not recognised, and produce two outputs.
 
-    Not thread-safe, but for :meth:`stop`.
+    Not thread-safe, except for :meth:`stop`.
 
     Args:
         kafka: The brokers, and further librdkafka settings.
-        topics: What is read.
+        topics: The topics to read.
         group: The consumer group.
-        transactional_id: Of this process alone, and the same after a restart: who comes later with it ends
-            what the one before has left open.
-        settings: How it works.
-        probe: Told of each step, for tests.
+        transactional_id: The transactional id of this process alone, and the same after a restart. A new
+            process with this id ends the transaction that the previous one has left open.
+        settings: The processor's settings.
+        probe: Called after each step, for tests.
 
     Raises:
-        KafkaException: No connection, or a right is missing.
+        KafkaException: Kafka cannot be reached, or a right is missing.
     """
 
     def __init__(
@@ -111,26 +111,28 @@ class TransactionalProcessor:
             self.poll(process)
 
     def stop(self) -> None:
-        """Ends :meth:`run` after the batch that is being processed. May be called by any thread or signal."""
+        """Ends :meth:`run` after the current batch. May be called by any thread or signal handler."""
         self._stop.set()
 
     def poll(self, process: Process, *, timeout: timedelta = timedelta(seconds=1)) -> int:
-        """Processes one batch, or waits for one so long.
+        """Processes one batch, or waits for one for up to ``timeout``.
 
-        An error that ``process`` raises is passed on, after the transaction was given up; the next call tries
-        the same batch again.
+        An error of ``process`` aborts the transaction and is passed on; the next call processes the same
+        batch again.
 
         Returns:
-            How many messages were processed; 0 also where something has to be tried again.
+            The number of processed messages; also 0 if an attempt has to be repeated.
 
         Raises:
-            MessagingStateError: Another process has the transactional id, or what is to be read next is not
-                in Kafka.
-            MessagingUnavailableError: Kafka was away for too long.
-            KafkaException: Kafka refuses, for example a right that is missing.
+            MessagingStateError: Another process uses the transactional id, or the next record is no longer in
+                Kafka.
+            MessagingUnavailableError: Kafka was unavailable for too long.
+            KafkaException: Kafka rejects a request, for example because a right is missing.
         """
         try:
-            transactions = self._open()  # first: it ends what holds back the group's offsets
+            transactions = (
+                self._open()
+            )  # first, because it ends the transaction that hides the group's offsets
             if not self._member.is_begun:
                 self._member.begin({})
             self._member.read(self._settings.max_batch, timeout.total_seconds())
@@ -148,7 +150,7 @@ class TransactionalProcessor:
         return processed
 
     def close(self) -> None:
-        """Leaves the group. A transaction that is open is given up."""
+        """Leaves the group. An open transaction is abandoned."""
         self._give_up()
         self._member.close()
 
@@ -170,10 +172,10 @@ class TransactionalProcessor:
         return len(batch)
 
     def _open(self) -> "_Transactions":
-        """Returns what writes transactions.
+        """Returns the writer of transactions.
 
-        A new one ends the transaction before it, in one way or the other. What that one has committed is left
-        out of the batch: the answer to its commit may have been lost.
+        A new writer ends the previous transaction. Messages that this transaction has committed are removed
+        from the batch, because the answer to its commit may have been lost.
         """
         if self._transactions is None:
             transactions = _Transactions(
@@ -188,7 +190,7 @@ class TransactionalProcessor:
         return self._transactions
 
     def _give_up(self) -> None:
-        """Drops the producer: after an error nobody knows whether its transaction was committed."""
+        """Drops the producer, because after an error the outcome of its transaction is not known."""
         if self._transactions is not None:
             self._transactions.discard()
             self._transactions = None
@@ -206,9 +208,9 @@ class _Transactions(KafkaTransactions):
         if found is None:
             return MessagingUnavailableError(f"{what} failed: {error}")
         if is_fenced(found):
-            problem = f"{what}: another process has the transactional id: {found.str()}"
-            return MessagingStateError(problem, "give each process one of its own")
+            problem = f"{what} failed: another process uses the same transactional id: {found.str()}"
+            return MessagingStateError(problem, "give each process its own transactional id")
         if is_transient(found) or found.txn_requires_abort():
             return _PassingError(f"{what} failed: {found.str()}")
-        problem = f"{what}: Kafka refuses: {found.str()}"
-        return MessagingUnavailableError(problem, "check address and rights of the client's user")
+        problem = f"{what} failed: {found.str()}"
+        return MessagingUnavailableError(problem, "check the address, and the rights of the client's user")

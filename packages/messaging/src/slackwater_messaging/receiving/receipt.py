@@ -1,4 +1,4 @@
-"""What a service and an inbox say to each other about a message."""
+"""Received messages, their receipts, and the interface of inboxes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,10 +15,10 @@ _MAX_KEY_BYTES = 1024
 
 
 class TakenOverError(MessagingStateError):
-    """Another process has processed messages of this batch meanwhile.
+    """Another process has processed messages of this batch in the meantime.
 
-    The transaction was rolled back. Load the partitions again, and receive the same messages again: they are
-    repeats then.
+    The transaction was rolled back. Load the partitions again, and receive the same messages again; they will
+    be recognised as repeats.
     """
 
 
@@ -29,7 +29,7 @@ class ReceivedMessage(Message):
     partition: int
     offset: int
     timestamp_ms: int | None = None
-    """What Kafka says when it was written, in milliseconds since the epoch; None: it does not say."""
+    """Kafka's timestamp of the message, in milliseconds since the epoch; None: it has none."""
 
     @property
     def place(self) -> Place:
@@ -38,25 +38,25 @@ class ReceivedMessage(Message):
 
 
 KeyOf = Callable[[ReceivedMessage], bytes | str]
-"""Tells messages apart: those with equal keys are one message and its repeats."""
+"""Returns the key of a message. Messages with equal keys are the same message and its repeats."""
 
 
 def offset_key(message: ReceivedMessage) -> bytes:
-    """Returns topic, partition and offset, which know what Kafka delivers again, not what a producer does."""
+    """Returns topic, partition and offset. They identify repeated deliveries, but not repeated sends."""
     return f"{message.topic}/{message.partition}/{message.offset}".encode()
 
 
 def header_key(name: str) -> KeyOf:
-    """Returns a function that takes a header for the key, as ``slackwater-message`` of an outbox's relay.
+    """Returns a function that uses a header as key, for example ``slackwater-message`` of an outbox's relay.
 
-    It knows what a sender has sent again. A message without the header is refused when it comes.
+    This key also recognises messages that a sender has sent again. A message without the header is an error.
     """
 
     def key_of(message: ReceivedMessage) -> bytes:
         found = next((value for each, value in reversed(message.headers) if each == name), b"")
         if not found:
             raise MessagingConfigError(
-                f"it has no header {name}", "take another key, or let its sender add it"
+                f"it lacks the header {name}", "use another key, or let its sender add the header"
             )
         return found
 
@@ -72,19 +72,19 @@ def as_key(key: bytes | str) -> bytes:
     found = key.encode() if isinstance(key, str) else bytes(key)
     if not 0 < len(found) <= _MAX_KEY_BYTES:
         problem = f"a key has {len(found)} bytes, expected 1 to {_MAX_KEY_BYTES}: {found[:40]!r}"
-        raise MessagingConfigError(problem, "use a digest of it, e.g. hashlib.sha256(key).digest()")
+        raise MessagingConfigError(problem, "use a digest of the key, such as hashlib.sha256(key).digest()")
     return found
 
 
 class Receipt:
-    """Says whether a message was processed before, and takes or gives its answer.
+    """Says whether a message was processed before, and holds its answer.
 
     Args:
         key: The message's unique key.
-        message: The message; None where a request came another way than over Kafka.
-        is_repeat: True if it was processed before.
-        answer: The answer that was stored for it.
-        first: The receipt of the same key within the same batch that is not a repeat.
+        message: The message; None for a request that did not arrive through Kafka.
+        is_repeat: True if the message was processed before.
+        answer: The stored answer.
+        first: The receipt with the same key in the same batch that is not a repeat.
     """
 
     __slots__ = ("_answer", "_first", "is_repeat", "key", "message")
@@ -101,30 +101,30 @@ class Receipt:
         self.key = key
         self.message = message
         self.is_repeat = is_repeat or first is not None
-        """True: its effect is in the database already, so it must not be processed."""
+        """True if its effect is already in the database, so that it must not be processed."""
         self._answer = answer
         self._first = first
 
     @property
     def answer(self) -> bytes | None:
-        """The answer to the message: what was stored with its effect, or what is to be stored.
+        """The answer to the message, either stored with its effect or to be stored.
 
-        None: none was stored. Can be set once the message was processed, and only then.
+        None: no answer is stored. Set it after the message was processed.
 
         Raises:
-            MessagingStateError: Set on a repeat, whose answer was given before.
+            MessagingStateError: The answer is set on a repeat, whose answer is already stored.
         """
         return self._answer if self._first is None else self._first.answer
 
     @answer.setter
     def answer(self, answer: bytes | None) -> None:
         if self.is_repeat:
-            problem = f"the message with key {self.key!r} is a repeat, and its answer is stored already"
-            raise MessagingStateError(problem, "look at is_repeat before the message is processed")
+            problem = f"the message with key {self.key!r} is a repeat, and its answer is already stored"
+            raise MessagingStateError(problem, "check is_repeat before you process the message")
         self._answer = answer
 
     def become_repeat(self, answer: bytes | None) -> None:
-        """Is called by the inbox that has found the key."""
+        """Called by the inbox when it has found the key."""
         self.is_repeat, self._answer = True, answer
 
     def __repr__(self) -> str:
@@ -132,79 +132,79 @@ class Receipt:
 
 
 class Inbox(Protocol):
-    """Knows which messages were processed: a table, filters, or both.
+    """Knows which messages were processed, by a table, filters, or both.
 
-    One thread uses an inbox. It keeps nothing that is not in the database as well, so a process may end at
-    any moment.
+    Use an inbox from one thread. Everything that it keeps in memory is also in the database, so a process may
+    end at any moment.
     """
 
     @property
     def keeps_answers(self) -> bool:
-        """True if a repeat has the answer of the message that it repeats."""
+        """True if a repeat has the answer of the original message."""
         ...
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """Makes the tables unless they exist, in a transaction of its own or in the one that is open."""
+        """Creates the tables unless they exist, in the open transaction or in a separate one."""
         ...
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
-        """Takes over partitions: called when they are assigned, and again after each failed batch.
+        """Takes over partitions. Called when they are assigned, and again after each failed batch.
 
         Returns:
-            The offsets where reading has to go on, of partitions for which the inbox keeps them. Of the
-            others the consumer group does.
+            The offsets at which reading must continue, for partitions whose offsets the inbox stores. For the
+            others, the consumer group stores them.
 
         Raises:
-            MessagingStateError: What is stored is damaged, or was written with other settings.
-            psycopg.Error: The database refuses.
+            MessagingStateError: The stored data are damaged, or were written with other settings.
+            psycopg.Error: The database rejects a statement.
         """
         ...
 
     def receive_batch(
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> AbstractContextManager[list[Receipt]]:
-        """Begins a transaction and says which messages are repeats; stores and commits at the block's end.
+        """Begins a transaction, returns which messages are repeats, and commits at the end of the block.
 
-        An error in the block rolls everything back and is passed on. Messages of a partition come in the
-        order of their offsets. Blocks while another process has one of the messages in a transaction.
+        An error in the block rolls everything back and is passed on. Messages of a partition must be in the
+        order of their offsets. Blocks while another process has one of the messages in an open transaction.
 
         Raises:
-            TakenOverError: Another process has processed some of them; nothing was stored.
-            MessagingConfigError: A key cannot be used, or the connection is in a transaction already, of
-                which the inbox would not see the end.
-            psycopg.Error: The database refuses.
+            TakenOverError: Another process has processed some of the messages; nothing was stored.
+            MessagingConfigError: A key is not valid, or the connection already has an open transaction, whose
+                end the inbox would not control.
+            psycopg.Error: The database rejects a statement.
         """
         ...
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
-        """Does a small piece of what has to be done now and then, if it is due, in its own transactions."""
+        """Does a small part of the periodic work, if it is due, in separate transactions."""
         ...
 
     def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
-        """Stores what makes the next :meth:`load` of partitions fast; called when they are given away."""
+        """Stores data that make the next :meth:`load` of partitions fast. Called when they are revoked."""
         ...
 
     def forget(self, places: Sequence[Place]) -> None:
-        """Drops what is in memory of these partitions; others have them now, or it is loaded again."""
+        """Drops the memory of these partitions, because others own them now or they will be loaded again."""
         ...
 
 
 def require_idle(connection: psycopg.Connection[Any]) -> None:
-    """Makes sure that a transaction begins and ends in the block that follows.
+    """Checks that a connection has no open transaction, so that the next one begins and ends in the block.
 
     Raises:
-        MessagingConfigError: The connection is in a transaction.
+        MessagingConfigError: It has an open transaction.
     """
     status = connection.info.transaction_status
     if status in (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR):
-        problem = f"the connection is in a transaction already ({status.name})"
-        raise MessagingConfigError(problem, "commit it before, or use a connection of its own")
+        problem = f"the connection already has an open transaction ({status.name})"
+        raise MessagingConfigError(problem, "commit it first, or use a separate connection")
 
 
 def new_receipts(
     messages: Sequence[ReceivedMessage], key_of: KeyOf, known: Callable[[ReceivedMessage, bytes], bool]
 ) -> list[Receipt]:
-    """Returns a receipt for each message; of one key within the batch all but the first are repeats."""
+    """Returns a receipt for each message. All but the first with one key in the batch are repeats."""
     receipts: list[Receipt] = []
     first: dict[bytes, Receipt] = {}
     for message in messages:

@@ -1,4 +1,4 @@
-"""The loop of a service that receives messages into its database."""
+"""The loop of a service that processes messages in its database."""
 
 import logging
 import threading
@@ -22,25 +22,25 @@ from slackwater_protocol import Clock, KafkaSettings, SystemClock
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], psycopg.Connection[Any]]
-"""Opens a connection to the service's database, for the receiver alone."""
+"""Opens a connection to the service's database that only the receiver uses."""
 Handle = Callable[[psycopg.Connection[Any], ReceivedMessage], bytes | None]
-"""Processes a message in the transaction that the connection has; returns the answer, if there is one."""
+"""Processes a message in the connection's transaction; returns the answer, if any."""
 Reply = Callable[[Sequence[Receipt]], None]
-"""Sends the answers of a batch, repeats included; returns when they have arrived."""
+"""Sends the answers of a batch, including those of repeats; returns when they have arrived."""
 
 
 class ReceiverStep(StrEnum):
-    """What a receiver has done; a probe is told of each."""
+    """The steps of a receiver, for probes."""
 
     LOADED = "loaded"
     POLLED = "polled"
     RECEIVED = "received"
-    """The inbox has said which messages are repeats; the transaction is open."""
+    """The inbox has determined which messages are repeats; the transaction is open."""
     HANDLED = "handled"
     COMMITTED = "committed"
     REPLIED = "replied"
     STORED = "stored"
-    """The group's offsets are on their way."""
+    """The group's offsets were sent."""
     MAINTAINED = "maintained"
 
 
@@ -49,36 +49,38 @@ ReceiverProbe = Callable[[ReceiverStep], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """How a receiver works."""
+    """The settings of a receiver."""
 
     max_batch: int = 500
-    """Messages in one transaction of the database, at most; 1: each has its own."""
+    """The maximum number of messages in one database transaction; 1: each message has its own."""
     latest: bool = False
-    """Where a group without positions begins: at what comes from now on, or at all there is."""
+    """Where a group without committed offsets begins: with new messages only, or with the oldest one."""
     patience: timedelta = timedelta(minutes=5)
-    """So long a database or a broker may be away; then :class:`MessagingUnavailableError`."""
+    """How long a server may be unavailable before :class:`MessagingUnavailableError` is raised."""
     maintain_interval: timedelta = timedelta(seconds=10)
-    """How often the inbox gets to do a small piece of its own work."""
+    """How often the inbox may do a small part of its periodic work."""
 
 
 class Receiver:
-    """Hands each message to a function once, in the transaction of its effect.
+    """Passes each message to a function once, in the transaction of its effect.
 
-    A batch of messages is one transaction: the inbox says which of them are repeats, the others are handled,
-    and effects, keys and answers are committed together. Then answers are sent, and the offsets are
-    committed. A process that ends at any moment, a server that goes away, and a partition that another member
-    has got meanwhile neither lose nor repeat an effect. Answers are sent at least once, always the same.
+    A batch of messages is one transaction: the inbox determines which messages are repeats, the function
+    handles the others, and effects, keys and answers are committed together. Then the answers are sent, and
+    the offsets are committed. No effect is lost or repeated if the process ends at any moment, a server
+    fails, or another member takes over a partition. Answers are sent at least once, and repeated answers are
+    identical.
 
-    Not thread-safe, but for :meth:`stop`. A batch has to be done within the group's ``max.poll.interval.ms``.
+    Not thread-safe, except for :meth:`stop`. A batch must be finished within the group's
+    ``max.poll.interval.ms``.
 
     Args:
         kafka: The brokers, and further librdkafka settings.
-        topics: What is read.
-        group: The consumer group; its inbox is no other group's.
-        inbox: Knows what was processed.
+        topics: The topics to read.
+        group: The consumer group. Each group needs its own inbox.
+        inbox: Knows which messages were processed.
         connect: Opens connections; called again when one is lost.
-        settings: How it works.
-        probe: Told of each step, for tests.
+        settings: The receiver's settings.
+        probe: Called after each step, for tests.
     """
 
     def __init__(
@@ -122,28 +124,27 @@ class Receiver:
             self.poll(handle, reply=reply)
 
     def stop(self) -> None:
-        """Ends :meth:`run` after the batch that is being processed. May be called by any thread or signal."""
+        """Ends :meth:`run` after the current batch. May be called by any thread or signal handler."""
         self._stop.set()
 
     def poll(
         self, handle: Handle, *, reply: Reply | None = None, timeout: timedelta = timedelta(seconds=1)
     ) -> int:
-        """Processes one batch, or waits for one so long.
+        """Processes one batch, or waits for one for up to ``timeout``.
 
-        An error that ``handle`` or ``reply`` raises is passed on, after everything was rolled back; the next
-        call tries the same batch again. Errors of a connection, deadlocks and the like are tried again by
-        themselves.
+        An error of ``handle`` or ``reply`` rolls everything back and is passed on; the next call processes
+        the same batch again. Connection errors, deadlocks and similar failures are retried automatically.
 
         Returns:
-            How many messages were received, repeats included; 0 also where something has to be tried again.
+            The number of received messages, including repeats; also 0 if an attempt has to be repeated.
 
         Raises:
-            MessagingConfigError: Answers are to be sent, and the inbox keeps none.
-            MessagingStateError: What is to be read next is not in Kafka, or stored filters are damaged.
-            MessagingUnavailableError: The database or Kafka was away for too long.
+            MessagingConfigError: ``reply`` is given, but the inbox does not store answers.
+            MessagingStateError: The next record is no longer in Kafka, or stored filters are damaged.
+            MessagingUnavailableError: The database or Kafka was unavailable for too long.
         """
         if reply is not None and not self._inbox.keeps_answers:
-            problem = f"answers are to be sent, and {type(self._inbox).__name__} keeps none for repeats"
+            problem = f"reply= needs stored answers, but {type(self._inbox).__name__} does not store them"
             raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox")
         try:
             return self._receive(handle, reply, timeout.total_seconds())
@@ -162,7 +163,7 @@ class Receiver:
         return 0
 
     def close(self) -> None:
-        """Leaves the group, after what makes the next start fast was stored; closes the connection."""
+        """Saves the inbox for a fast restart, leaves the group, and closes the connection."""
         try:
             self._member.close()
         finally:
@@ -197,7 +198,7 @@ class Receiver:
         self._member.done()
 
     def _take_over(self) -> None:
-        """Loads what the inbox does not have of the assigned partitions; begins to read new ones."""
+        """Loads assigned partitions that the inbox has not loaded, and begins to read new ones."""
         if not self._member.is_begun:
             self._unload()
         missing = [place for place in self._member.places if place not in self._loaded]
@@ -217,18 +218,18 @@ class Receiver:
             self._probe(ReceiverStep.MAINTAINED)
 
     def _give_away(self, places: Sequence[Place]) -> None:
-        """Is called before other members get the partitions. What fails costs them time only."""
+        """Called before other members take over the partitions. A failure costs them only time."""
         given = [place for place in places if place in self._loaded]
         try:
             self._inbox.save(self._connected(), given)
         except (psycopg.Error, MessagingError) as error:
-            logger.warning("%d partitions are given away without saving: %s", len(given), error)
+            logger.warning("the inbox could not be saved for %d revoked partitions: %s", len(given), error)
             self._disconnect()
         self._inbox.forget(given)
         self._loaded.difference_update(given)
 
     def _begin_again(self, error: Exception, *, is_broken: bool) -> None:
-        """Tries the same batch again after a while, in which the group is looked after."""
+        """Waits, while it stays in the group, before the same batch is processed again."""
         if is_broken:
             self._disconnect()
         self._unload()

@@ -1,4 +1,4 @@
-"""The inbox table within sessions and connections of SQLAlchemy 2."""
+"""The inbox table for sessions and connections of SQLAlchemy 2."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ from slackwater_messaging.sending.sqlalchemy import connection_of
 
 @contextmanager
 def receive(inbox: TableInbox, session: Session | Connection, key: bytes | str) -> Iterator[Receipt]:
-    """Says whether a request came before; see :meth:`TableInbox.receive`.
+    """Returns whether a request was received before; see :meth:`TableInbox.receive`.
 
-    The block is a part (a savepoint) of the session's transaction, which its owner commits. What the session
-    has not written yet is written at the end of the block.
+    The block is a savepoint in the session's transaction, which its owner commits. The session is flushed at
+    the end of the block.
 
     Raises:
-        MessagingConfigError: The session is not of PostgreSQL over psycopg 3, or the key cannot be used.
-        psycopg.Error: The database refuses the inbox.
-        sqlalchemy.exc.SQLAlchemyError: The database refuses what the session writes.
+        MessagingConfigError: The session does not use PostgreSQL with psycopg 3, or the key is not valid.
+        psycopg.Error: The database rejects a statement of the inbox.
+        sqlalchemy.exc.SQLAlchemyError: The database rejects a statement of the session.
     """
     with session.begin_nested():
         connection = connection_of(session)

@@ -20,7 +20,7 @@ def identifier(name: str, suffix: str = "") -> sql.Identifier:
     """
     parts = f"{name}{suffix}".split(".")
     if len(parts) > 2 or not all(0 < len(part.encode()) <= 63 for part in parts):
-        problem = f"{name}{suffix!s} cannot be a table's name"
+        problem = f"{name}{suffix!s} is not a valid name of a table"
         raise MessagingConfigError(problem, "expected table or schema.table, at most 63 bytes each")
     return sql.Identifier(*parts)
 

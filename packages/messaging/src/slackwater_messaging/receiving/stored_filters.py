@@ -14,16 +14,17 @@ from slackwater_messaging.receiving.receipt import Receipt, ReceivedMessage
 from slackwater_protocol import Clock, epoch_ms
 
 SAVE_INTERVAL = timedelta(minutes=1)
-"""How often filters are written; until then a :class:`BloomInbox` has their keys in its journal."""
+"""How often filters are written. Until then, a :class:`BloomInbox` keeps their keys in its journal."""
 
 
 class StoredFilters:
-    """The chains of the partitions that a process has. Used by one thread.
+    """The filter chains of the partitions that a process owns. Use it from one thread.
 
     Args:
-        name: Of the table, to which ``_filters`` is added.
+        name: The prefix of the table ``_filters``.
         policy: How much the chains remember.
-        clock: No message is newer than its time: a timestamp in the future must not make filters forget.
+        clock: Limits the timestamps of messages, because a timestamp in the future must not make filters
+            forget.
         save_interval: How often filters are written.
     """
 
@@ -36,12 +37,12 @@ class StoredFilters:
         self._save_at = clock.monotonic() + self._save_seconds
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """Makes the table unless it exists; within a transaction."""
+        """Creates the table unless it exists; requires a transaction."""
         for statement in self._sql.create:
             connection.execute(statement)
 
     def load(self, connection: psycopg.Connection[Any], place: Place) -> FilterChain:
-        """Reads a partition's chain; within a transaction.
+        """Reads a partition's chain; requires a transaction.
 
         Raises:
             MessagingStateError: A filter is damaged.
@@ -50,9 +51,9 @@ class StoredFilters:
         return FilterChain.restore(self._policy, [row[0] for row in packed])
 
     def store(self, connection: psycopg.Connection[Any], place: Place) -> None:
-        """Writes what has changed of a partition's chain; within a transaction.
+        """Writes the changes of a partition's chain; requires a transaction.
 
-        If that fails, the chain has to be loaded again.
+        If the transaction fails, the chain must be loaded again.
         """
         changed, gone = self.chains[place].take_changes()
         for window_ms, number, packed in changed:
@@ -61,13 +62,13 @@ class StoredFilters:
             connection.execute(self._sql.drop, [*place, window_ms, number])
 
     def save_if_due(self, save: Callable[[Sequence[Place]], None]) -> None:
-        """Calls a function with all partitions once per interval; again at the next call if it raises."""
+        """Calls a function with all partitions once per interval, and again at the next call if it raises."""
         if self._clock.monotonic() >= self._save_at:
             save(list(self.chains))
             self._save_at = self._clock.monotonic() + self._save_seconds
 
     def knows(self, message: ReceivedMessage, key: bytes) -> bool:
-        """Says whether a key was seen in the message's partition, or seems to have been."""
+        """Returns whether a key was seen in the message's partition, or appears to have been."""
         return digest_of(key) in self.chains[message.place]
 
     def forget(self, places: Iterable[Place]) -> None:
@@ -76,7 +77,7 @@ class StoredFilters:
             self.chains.pop(place, None)
 
     def time_ms(self, messages: Sequence[ReceivedMessage]) -> int:
-        """Returns the time of a batch by its messages' timestamps, which is never in the future."""
+        """Returns the time of a batch according to its messages' timestamps, limited to the current time."""
         now = epoch_ms(self._clock.now())
         return max(min(now if m.timestamp_ms is None else m.timestamp_ms, now) for m in messages)
 

@@ -1,4 +1,4 @@
-"""The sending half: six ways to write a database and send messages."""
+"""Sending: six ways to write to a database and send messages."""
 
 from slackwater_messaging.sending.captured import CapturedOutbox, CaptureRelay
 from slackwater_messaging.sending.chained import ChainedSender, CommitOrder

@@ -1,8 +1,8 @@
-"""Way 2, outbox by change capture: the database's log carries the messages, and a relay routes them.
+"""Way 2, outbox by change capture: a relay sends the messages that the database's log contains.
 
-Rows are inserted and removed in the same transaction, so the table is empty for everybody else. Debezium
-reads both from the log, a sidecar says which transactions are complete, and the relay gets them whole and in
-commit order.
+Rows are inserted and deleted in the same transaction, so other transactions see an empty table. Debezium
+reads both changes from the log, a sidecar determines which transactions are complete, and the relay receives
+whole transactions in commit order.
 """
 
 import base64
@@ -68,16 +68,16 @@ CREATE OR REPLACE TRIGGER remove_captured AFTER INSERT ON {table}
 
 
 class CapturedOutbox(MessageTable):
-    """A table whose rows are removed by a trigger as soon as they are written: only the log has them.
+    """A table whose rows a trigger deletes as soon as they are written, so that only the log contains them.
 
-    Writing messages is one INSERT, by :meth:`send` or by anybody's SQL. The table has to be among those that
-    the connector reads, with ``binary.handling.mode`` at its default.
+    Messages are written with one INSERT, by :meth:`send` or by any other SQL. The connector must read the
+    table, with ``binary.handling.mode`` at its default.
 
     Args:
-        table: Its name, ``schema.table``.
+        table: The name, ``schema.table``.
 
     Raises:
-        MessagingConfigError: It is no such name.
+        MessagingConfigError: The name is not valid.
     """
 
     template = _DEFINITION
@@ -86,16 +86,16 @@ class CapturedOutbox(MessageTable):
         super().__init__(table)
         schema, dot, name = table.partition(".")
         if not dot:
-            hint = "expected schema.table: change topics name the schema"
-            raise MessagingConfigError(f"the captured outbox is named {table!r}", hint)
+            hint = "expected schema.table, because names of change topics contain the schema"
+            raise MessagingConfigError(f"the name of the captured outbox is {table!r}", hint)
         self._names["remove"] = sql.Identifier(schema, f"{name[:56]}_remove")
 
     def messages(self, transaction: Iterable[Record]) -> Iterator[SavedMessage]:
         """Yields the messages that a transaction has written, in order.
 
         Args:
-            transaction: Of a :class:`slackwater_client.TransactionalConsumer` that reads ``ChangeTopics``
-                with this table; records of other tables are passed over.
+            transaction: A transaction of a :class:`slackwater_client.TransactionalConsumer` that reads
+                ``ChangeTopics`` with this table. Records of other tables are ignored.
 
         Raises:
             slackwater_cdc.BadInputError: A record is not one of this table.
@@ -117,31 +117,32 @@ class CapturedOutbox(MessageTable):
             )
             return SavedMessage(MessageId(self.table, int(row["id"]), microseconds(created_at)), message)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            hint = "the connector's binary.handling.mode has to be bytes"
-            problem = f"is no message of {self.table}: {error!r}; {hint}"
+            hint = "the connector's binary.handling.mode must be bytes"
+            problem = f"is not a message of {self.table}: {error!r}; {hint}"
             raise bad_input(record, problem) from error
 
 
 class CaptureRelay(Closing):
-    """Routes the messages of a captured outbox to their topics: exactly once, in commit order.
+    """Sends the messages of a captured outbox to their topics, exactly once and in commit order.
 
-    Each message becomes visible together with all others of its database transaction, and carries the commit
-    LSN in the header ``slackwater-commit-lsn``. What is sent and how far the log was read are committed in
-    one Kafka transaction.
+    Each message becomes visible together with all others of its database transaction, and has the commit LSN
+    in its header ``slackwater-commit-lsn``. The messages and the position in the log are committed in one
+    Kafka transaction.
 
-    Relays of one name are one consumer group: one of them works, the others stand by. The one that takes over
-    ends the Kafka transaction of the one before: until then nobody could tell where that was.
+    Relays with the same name form a consumer group: one of them works, and the others stand by. A relay that
+    takes over first ends the Kafka transaction of its predecessor, because the committed position is not
+    known before.
 
     Not thread-safe. Close it, or use it in a ``with`` block.
 
     Args:
         kafka: The brokers.
         outbox: The table.
-        source: The connector's ``topic.prefix``; a sidecar has to work for it.
-        name: The relay's; its consumer group and transactional id.
-        batch: Messages from which on no further transaction is added to a Kafka transaction.
-        settings: How long things may take.
-        probe: Is told of each step.
+        source: The connector's ``topic.prefix``. The source needs a running sidecar.
+        name: The name of the relay, which is also its consumer group and its transactional id.
+        batch: Once a Kafka transaction contains this many messages, no further database transaction is added.
+        settings: Time limits.
+        probe: Called after each step.
 
     Raises:
         MessagingConfigError: The name cannot be used.
@@ -168,25 +169,25 @@ class CaptureRelay(Closing):
         self._consumer: TransactionalConsumer | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Routes what comes until it is told to stop. Waits for servers that are away.
+        """Sends messages until it is told to stop. Waits for servers that do not answer.
 
         Raises:
-            MessagingConfigError: Kafka refuses a message, or something else that stays refused.
-            ClientError: Topics or stored positions are not what they were.
+            MessagingConfigError: Kafka rejects a message, or something else that a retry would not change.
+            ClientError: Topics or stored positions have changed and no longer match.
         """
         while not stop.is_set():
             try:
                 self.run_once()
             except (MessagingStateError, MessagingUnavailableError, ClientUnavailableError) as error:
-                logger.warning("relay %s: %s; trying again", self._name, error)
+                logger.warning("relay %s: %s; retrying", self._name, error)
                 stop.wait(_PAUSE.total_seconds())
 
     def run_once(self, timeout: timedelta = timedelta(milliseconds=500)) -> int:
-        """Routes the transactions that come within so long; returns how many messages they had.
+        """Sends the messages of transactions that arrive within ``timeout``; returns the number of messages.
 
         Raises:
-            MessagingError: Kafka does not do its part. Nothing of the transactions is visible, or nobody can
-                tell: the next call goes on where the topics say.
+            MessagingError: Kafka failed or did not answer. Either nothing is visible, or the outcome is not
+                known; the next call continues at the position that Kafka has committed.
             ClientError: The change topics cannot be read.
             slackwater_cdc.BadInputError: A record is not one of the table.
         """
@@ -199,7 +200,7 @@ class CaptureRelay(Closing):
             raise
 
     def close(self) -> None:
-        """Leaves the group and lets go of Kafka. Idempotent."""
+        """Leaves the group, and closes the connection to Kafka. Idempotent."""
         self._producer.close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -215,7 +216,7 @@ class CaptureRelay(Closing):
         )
 
     def _take_over(self, lane: int) -> str | None:
-        """Fences the relay that had the lane; returns where it was."""
+        """Fences the previous owner of the lane; returns its committed position."""
         self._producer.open()
         place = TopicPartition(self._inputs.log, lane)
         asked = [ConsumerGroupTopicPartitions(self._name, [place])]
@@ -229,7 +230,7 @@ class CaptureRelay(Closing):
                 raise KafkaException(found.error)
             return found.metadata if found.offset >= 0 else None
 
-        what = f"asking where relay {self._name} was"
+        what = f"reading the committed offset of relay {self._name}"
         with explained(what):
             return KafkaRetry(what, self._seconds).call(ask)
 

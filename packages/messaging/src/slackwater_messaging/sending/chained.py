@@ -1,4 +1,4 @@
-"""Way 3, chained best effort: one commit after the other. Cheap, and a crash between them is a loss."""
+"""Way 3, chained: one commit after the other. It is cheap, but a crash between the two commits loses data."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -23,29 +23,30 @@ from slackwater_protocol import KafkaSettings
 
 
 class CommitOrder(StrEnum):
-    """Which of the two commits first, and so what a crash between them costs."""
+    """Which of the two commits first, and therefore the effect of a crash between the commits."""
 
     DATABASE_FIRST = "database-first"
-    """A crash in between loses messages: the database has rows of which Kafka never tells."""
+    """A crash in between loses messages: the database has rows without messages."""
     KAFKA_FIRST = "kafka-first"
-    """A crash in between shows ghosts: Kafka tells of rows that the database never had."""
+    """A crash in between leaves ghosts: Kafka has messages without rows."""
 
 
 class ChainedSender(Closing):
     """Commits a database transaction and a Kafka transaction directly after each other.
 
-    All that can be refused is tried before the first commit, but for deferred constraints: the records have
-    arrived in Kafka. What remains is a crash, or a server that goes away, between the two commits: see
-    :class:`CommitOrder`. Nothing is written about a message, so nothing can tell later: audit the topic.
+    Everything that can be rejected is tried before the first commit, except for deferred constraints: at that
+    point Kafka has all records. The remaining risk is a crash, or the failure of a server, between the two
+    commits; see :class:`CommitOrder`. The outcome is not recorded anywhere, so audit the topic.
 
-    One thread, and one transaction at a time. Two processes need two names: a name is a transactional id.
+    Use it from one thread, with one transaction at a time. Each process needs its own name, because the name
+    is a transactional id.
 
     Args:
         kafka: The brokers.
-        name: The sender's.
-        order: Which commits first.
-        settings: How long things may take.
-        probe: Is told of each step.
+        name: The name of the sender.
+        order: Which of the two commits first.
+        settings: Time limits.
+        probe: Called after each step.
 
     Raises:
         MessagingConfigError: The name cannot be used.
@@ -68,8 +69,8 @@ class ChainedSender(Closing):
         """Opens a transaction; commits both sides when the block ends.
 
         Raises:
-            HalfCommittedError: One side has committed, the other not, or nobody knows.
-            MessagingError: Kafka refuses the messages or does not answer: both sides are rolled back.
+            HalfCommittedError: One side has committed, and the other has not, or its outcome is not known.
+            MessagingError: Kafka rejects the messages or does not answer; both sides are rolled back.
         """
         check_idle(connection)
         sending = SendingTransaction(connection)
@@ -88,7 +89,7 @@ class ChainedSender(Closing):
     async def transaction_async(
         self, connection: AsyncDatabase
     ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
-        """Does what :meth:`transaction` does; Kafka is waited for in a thread."""
+        """Does what :meth:`transaction` does; a thread waits for Kafka."""
         check_idle(connection)
         sending = SendingTransaction(connection)
         shown: list[Message] = []
@@ -103,7 +104,7 @@ class ChainedSender(Closing):
         await in_thread(self._after_commit, sending.messages)
 
     def close(self) -> None:
-        """Lets go of Kafka. Idempotent."""
+        """Closes the connection to Kafka. Idempotent."""
         self._producer.close()
 
     def _before_commit(self, messages: list[Message]) -> list[Message]:
@@ -119,7 +120,7 @@ class ChainedSender(Closing):
         return messages
 
     def _after_commit(self, messages: list[Message]) -> None:
-        """Goes on when the database has committed."""
+        """Continues after the database's commit."""
         self._probe(SendStep.DATABASE_COMMITTED)
         if messages and self._order is CommitOrder.DATABASE_FIRST:
             try:
@@ -129,7 +130,7 @@ class ChainedSender(Closing):
             self._probe(SendStep.KAFKA_COMMITTED)
 
     def _give_up(self, error: BaseException, shown: list[Message]) -> None:
-        """Ends the Kafka transaction when the database's has failed, or says that it is too late for that."""
+        """Aborts the Kafka transaction after the database has failed; raises if Kafka has committed."""
         if shown:
             raise HalfCommittedError(
                 f"the database did not commit: {error}", "Kafka", tuple(shown)

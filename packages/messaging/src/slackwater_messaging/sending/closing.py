@@ -1,4 +1,4 @@
-"""What senders, relays and listeners have in common: they are closed, and keep a connection."""
+"""What senders, relays and listeners have in common: closing, and a kept connection."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -29,11 +29,11 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the servers. Idempotent."""
+        """Closes the connections to the servers. Idempotent."""
 
 
 class KeptConnection:
-    """A connection with autocommit that is made when it is needed, and anew when it has broken.
+    """A connection with autocommit that is opened on demand, and again after it has broken.
 
     Args:
         database: A connection string of libpq.
@@ -44,7 +44,7 @@ class KeptConnection:
         self._connection: Database | None = None
 
     def open(self) -> Database:
-        """Returns it.
+        """Returns the connection.
 
         Raises:
             psycopg.OperationalError: The database cannot be reached.
@@ -54,12 +54,12 @@ class KeptConnection:
         return self._connection
 
     def close(self) -> None:
-        """Ends it. Idempotent."""
+        """Closes the connection. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 async def in_thread(call: Callable[..., T], *arguments: object) -> T:
-    """Makes a call in a thread; a caller that is cancelled meanwhile gets that when the call is over."""
+    """Makes a call in a thread. A cancellation of the caller takes effect when the call has ended."""
     return await finished(asyncio.ensure_future(asyncio.to_thread(call, *arguments)))

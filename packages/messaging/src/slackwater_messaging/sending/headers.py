@@ -1,4 +1,4 @@
-"""Headers of messages as a column of a table, and the header that names the row. Pure."""
+"""The headers of messages as a column of a table, and the header that identifies the row. Pure."""
 
 import base64
 import json
@@ -11,26 +11,26 @@ HEADER_MESSAGE: Final = "slackwater-message"
 
 Headers = tuple[tuple[str, bytes], ...]
 RecordHeaders = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] | None
-"""As Kafka's client hands them over."""
+"""Headers in the form in which Kafka's client returns them."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MessageId(NamedTuple):
-    """What tells a saved message from every other one, also of a table that was made anew."""
+    """Identifies a saved message uniquely, even if the table was recreated."""
 
     outbox: str
     """The name of the table."""
     id: int
     created_us: int
-    """Time at which its transaction began, by the database's clock; microseconds since the epoch."""
+    """The start time of its transaction by the database's clock, in microseconds since the epoch."""
 
     def __str__(self) -> str:
-        """The text that a record carries."""
+        """Returns the text in a record's header."""
         return f"{self.outbox}/{self.id}/{self.created_us}"
 
     @classmethod
     def parse(cls, text: str) -> "MessageId | None":
-        """Reads the text; None if it is no such id."""
+        """Parses the text; None if it is not such an id."""
         outbox, *numbers = text.rsplit("/", 2)
         if len(numbers) != 2 or not all(n.isascii() and n.isdigit() for n in numbers):
             return None
@@ -53,7 +53,7 @@ def decode_headers(column: Sequence[Sequence[str | dict[str, str]]]) -> Headers:
 
 
 def header_of(headers: RecordHeaders, name: str) -> str | None:
-    """Returns the newest value of a record's header as text; None if there is none or it is no text."""
+    """Returns the last value of a record's header as text; None if there is none or it is not text."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     for found, value in reversed(list(pairs)):
         if found == name and value is not None:
@@ -65,7 +65,7 @@ def header_of(headers: RecordHeaders, name: str) -> str | None:
 
 
 def _encoded(value: bytes) -> str | dict[str, str]:
-    """PostgreSQL's jsonb holds neither bytes that are no UTF-8 nor the character 0."""
+    """PostgreSQL's jsonb can store neither bytes that are not UTF-8 nor the character 0."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Prepared transactions of senders, and what became of them: a topic per sender tells.
+"""Prepared transactions of senders, and their outcomes, which each sender records in a topic.
 
 The newest record in that topic names the newest transaction that Kafka has committed for the sender. A sender
-has one transaction at a time, so a prepared one was committed if and only if that record names it.
+has one transaction at a time, so a prepared transaction was committed if and only if that record names it.
 """
 
 from contextlib import suppress
@@ -29,36 +29,36 @@ SELECT gid, prepared, owner, database = current_database(), database FROM pg_pre
 
 
 class Outcome(StrEnum):
-    """What is done with a prepared transaction."""
+    """The decision about a prepared transaction."""
 
     COMMITTED = "committed"
-    """Kafka shows its messages."""
+    """Its messages are visible in Kafka."""
     ROLLED_BACK = "rolled back"
-    """Kafka does not, and never will."""
+    """Its messages are not visible in Kafka, and never will be."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """A transaction that the database keeps, with its locks, until somebody decides about it."""
+    """A transaction that the database keeps, with its locks, until it is committed or rolled back."""
 
     gid: str
     sender: str | None
-    """The name of the sender; None: somebody else's transaction."""
+    """The name of the sender; None: the transaction does not belong to a sender."""
     prepared_at: datetime
     owner: str
-    """The database user who may decide, besides superusers."""
+    """The database user who may decide about it, besides superusers."""
     database: str
     is_here: bool
-    """Whether it belongs to the database of the connection: decisions are possible only from there."""
+    """Whether it belongs to the connection's database, which is required for a decision."""
 
 
 def outcome_topic(sender: str) -> str:
-    """The topic with the outcomes of a sender's transactions: one partition, compacted."""
+    """Returns the topic with the outcomes of a sender's transactions: compacted, with one partition."""
     return f"{sender}.slackwater.outcomes"
 
 
 def outcome_record(sender: str, gid: str) -> Message:
-    """Returns the record that tells that a transaction was committed."""
+    """Returns the record that says that a transaction was committed."""
     return Message(topic=outcome_topic(sender), key=sender.encode(), value=gid.encode())
 
 
@@ -68,14 +68,14 @@ def gid_of(sender: str, unique: str) -> str:
 
 
 def sender_of(gid: str) -> str | None:
-    """Returns the sender of a prepared transaction; None if it is no sender's."""
+    """Returns the sender of a prepared transaction; None if it does not belong to a sender."""
     prefix, _, rest = gid.partition(":")
     sender, colon, _ = rest.rpartition(":")
     return sender if prefix == _PREFIX and colon and sender else None
 
 
 def find_prepared(connection: Database, sender: str | None = None) -> list[PreparedTransaction]:
-    """Returns the prepared transactions of the server, oldest first; of a sender only those it can decide."""
+    """Returns the server's prepared transactions, oldest first; for a sender, those that it can decide."""
     found = [
         PreparedTransaction(gid, sender_of(gid), prepared, owner, database, is_here)
         for gid, prepared, owner, is_here, database in connection.execute(_FIND)
@@ -84,17 +84,17 @@ def find_prepared(connection: Database, sender: str | None = None) -> list[Prepa
 
 
 def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelta | None = None) -> bool:
-    """Returns whether the newest outcome record names a transaction. Final once the sender was taken over.
+    """Returns whether the newest outcome record names a transaction. Final after a takeover of the sender.
 
     Args:
         kafka: The brokers.
         sender: The sender's name.
         gid: The transaction.
-        patience: How long an open Kafka transaction of the sender is waited for. None: not at all, since a
-            sender that was taken over has none.
+        patience: How long to wait for an open Kafka transaction of the sender. None: do not wait, because
+            there is none once the sender's name was taken over.
 
     Raises:
-        MessagingStateError: The sender's topic of outcomes is gone: nobody can tell.
+        MessagingStateError: The sender's topic of outcomes no longer exists, so the outcome is not known.
         MessagingUnavailableError: Kafka does not answer.
     """
     with TopicReader(kafka, patience or _ANSWER) as reader:
@@ -105,16 +105,16 @@ def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelt
 def resolve(
     connection: Database, kafka: KafkaSettings, sender: str, settings: SenderSettings | None = None
 ) -> dict[str, Outcome]:
-    """Decides about what a sender has left prepared. Takes its name over, as its next run would.
+    """Commits or rolls back the transactions that a sender has left prepared, after taking over its name.
 
-    A process that still works under the name is told so by Kafka, and rolls back or finds its transaction
+    Kafka fences a process that still uses the name. That process rolls back, or finds its transaction
     decided.
 
     Raises:
-        MessagingConfigError: The connection is in a transaction.
-        MessagingStateError: The sender's topic of outcomes is gone.
+        MessagingConfigError: The connection has an open transaction.
+        MessagingStateError: The sender's topic of outcomes no longer exists.
         MessagingUnavailableError: Kafka does not answer.
-        psycopg.Error: The database does not, or the user may not decide.
+        psycopg.Error: The database does not answer, or the user may not decide.
     """
     producer = SenderProducer(kafka, check_name(sender), settings or SenderSettings())
     try:
@@ -125,7 +125,7 @@ def resolve(
 
 
 def decide(connection: Database, producer: SenderProducer) -> dict[str, Outcome]:
-    """Does what :func:`resolve` does, with a producer that has just taken the sender's name over."""
+    """Does what :func:`resolve` does, with a producer that has just taken over the sender's name."""
     with autocommit(connection):
         left = find_prepared(connection, producer.name)
     decided: dict[str, Outcome] = {}
@@ -137,7 +137,7 @@ def decide(connection: Database, producer: SenderProducer) -> dict[str, Outcome]
 
 
 def finish(connection: Database, gid: str, *, is_commit: bool) -> None:
-    """Commits or rolls back a prepared transaction, unless somebody else has decided about it."""
+    """Commits or rolls back a prepared transaction, unless another process has done so."""
     with autocommit(connection), suppress(psycopg.errors.UndefinedObject):
         connection.execute(_ending(gid, is_commit=is_commit))
 

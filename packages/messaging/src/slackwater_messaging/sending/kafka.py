@@ -1,4 +1,4 @@
-"""Kafka as senders need it: transactions, and batches of which each message tells whether it arrived."""
+"""What senders need from Kafka: transactions, and batches that report the delivery of each message."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -31,17 +31,17 @@ _ADVICE = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the service's user Read on the consumer's group",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the service's user IdempotentWrite on the cluster",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "lower transaction_timeout of the settings, or raise the broker's transaction.max.timeout.ms"
+        "lower transaction_timeout in the settings, or raise the broker's transaction.max.timeout.ms"
     ),
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller messages",
-    KafkaError.INVALID_RECORD: "the broker's log names the rule; a compacted topic wants keys, for one",
-    KafkaError.TOPIC_EXCEPTION: "the topic's name is not one that Kafka takes",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "make the topic, or correct its name",
-    KafkaError._UNKNOWN_TOPIC: "make the topic, or correct its name",  # noqa: SLF001 - it has no other name
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or write smaller messages",
+    KafkaError.INVALID_RECORD: "see the broker's log for the rule; compacted topics, for example, need keys",
+    KafkaError.TOPIC_EXCEPTION: "use a valid name for the topic",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct its name",
+    KafkaError._UNKNOWN_TOPIC: "create the topic, or correct its name",  # noqa: SLF001 - it has no other name
 }
 _QUEUE_SECONDS = 0.05
 _UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"
-"""A topic that is not there is a refusal of its messages, and not a broker that does not answer."""
+"""A missing topic counts as a rejection of its messages, and not as a broker that does not answer."""
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 
 
@@ -50,11 +50,11 @@ def _unknown_topic_ms(request_timeout: timedelta) -> int:
 
 
 def failure(what: str, error: KafkaError) -> MessagingError:
-    """Returns what to raise for an error of Kafka in an operation."""
+    """Returns the error to raise for an error of Kafka in an operation."""
     problem = f"{what} failed: {error.str()} ({error.name()})"
     if is_fenced(error):
         hint = (
-            "another process has taken over the sender's name, or a transaction stood open for longer than "
+            "another process has taken over the sender's name, or a transaction was open for longer than "
             "transaction_timeout"
         )
         return MessagingStateError(problem, hint)
@@ -64,11 +64,11 @@ def failure(what: str, error: KafkaError) -> MessagingError:
 
 
 class MessageTransactions(KafkaTransactions):
-    """Writes messages in Kafka transactions under a sender's name. One thread.
+    """Writes messages in Kafka transactions under a sender's name. Use it from one thread.
 
-    Every method raises :class:`MessagingStateError` if another process has taken the name over,
-    :class:`MessagingConfigError` for what Kafka would refuse again, and :class:`MessagingUnavailableError`
-    for all else.
+    Every method raises :class:`MessagingStateError` if another process has taken over the name,
+    :class:`MessagingConfigError` for requests that Kafka would reject again, and
+    :class:`MessagingUnavailableError` for all other failures.
     """
 
     def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: SenderSettings) -> None:
@@ -83,19 +83,19 @@ class MessageTransactions(KafkaTransactions):
         )
 
     def begin(self) -> None:
-        """Starts a transaction; no round trip."""
+        """Starts a transaction, without a round trip."""
         self._first_error = None
         super().begin()
 
     def send(self, message: Message, message_id: object = None) -> None:
-        """Queues a message, with the header that names its row if it has one."""
+        """Queues a message, with the header that identifies its row if it has one."""
         headers: list[tuple[str, str | bytes | None]] = list(message.headers)
         if message_id is not None:
             headers.append((HEADER_MESSAGE, str(message_id).encode()))
         self.produce(message.topic, message.key, message.value, headers, self._report)
 
     def arrive(self) -> None:
-        """Returns when Kafka has all that was queued; none of it is visible yet."""
+        """Waits until Kafka has all queued messages. They are not visible yet."""
         self.flush(lambda: self._first_error is not None)
         if self._first_error is not None:
             self.check()
@@ -109,10 +109,10 @@ class MessageTransactions(KafkaTransactions):
 
 
 class SenderProducer:
-    """The Kafka side of a sender: one transaction at a time, of a producer that is made when it is needed.
+    """The Kafka side of a sender: one transaction at a time, with a producer that is created on demand.
 
-    After a failure, and after an abort, the next transaction has a producer of its own, which finds the
-    transaction before it committed or aborted. Every method raises like :class:`MessageTransactions`.
+    After a failure or an abort, the next transaction uses a new producer, which guarantees that the previous
+    transaction has been committed or aborted. Every method raises like :class:`MessageTransactions`.
     """
 
     def __init__(self, kafka: KafkaSettings, name: str, settings: SenderSettings) -> None:
@@ -121,7 +121,7 @@ class SenderProducer:
         self._is_begun = False
 
     def open(self) -> None:
-        """Takes the sender's name over: earlier producers can write no more, and left nothing undecided."""
+        """Takes over the sender's name: earlier producers are fenced, and their transactions have ended."""
         self.close()
         producer = MessageTransactions(self.kafka, self.name, self.settings)
         try:
@@ -132,7 +132,7 @@ class SenderProducer:
         self._producer = producer
 
     def write(self, messages: Iterable[tuple[Message, object]]) -> None:
-        """Begins a transaction and returns when its messages, each with its id, have arrived in Kafka."""
+        """Begins a transaction, and waits until its messages, each with its id, have arrived in Kafka."""
         if self._producer is None:
             self.open()
         assert self._producer is not None  # noqa: S101 - open() has made it
@@ -147,12 +147,12 @@ class SenderProducer:
             raise
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
-        """Adds the progress of a consumer to the transaction: it is committed with it."""
+        """Adds a consumer's offsets to the transaction, so that they are committed with it."""
         if self._producer is not None and self._is_begun:
             self._producer.send_offsets(offsets, member)
 
     def commit(self) -> None:
-        """Makes the transaction visible. After an error its outcome is not known until :meth:`open`."""
+        """Commits the transaction. After an error, its outcome is not known until :meth:`open`."""
         if self._producer is None or not self._is_begun:
             return
         try:
@@ -163,22 +163,22 @@ class SenderProducer:
         self._is_begun = False
 
     def abort(self) -> None:
-        """Ends the transaction without showing anything of it, as far as Kafka answers. Never raises."""
+        """Aborts the transaction if Kafka answers. Never raises."""
         if self._producer is not None and self._is_begun:
             self._producer.abort()
             self.close()
 
     def close(self) -> None:
-        """Lets go of Kafka; an open transaction is left to the next :meth:`open`. Idempotent."""
+        """Closes the connection; the next :meth:`open` ends an open transaction. Idempotent."""
         if self._producer is not None:
             self._producer.discard()
         self._producer, self._is_begun = None, False
 
 
 class BatchProducer:
-    """Writes batches without Kafka transactions; idempotent, so that nothing is repeated on the way.
+    """Writes batches without Kafka transactions, with an idempotent producer that does not repeat messages.
 
-    One thread.
+    Use it from one thread.
 
     Args:
         kafka: The brokers.
@@ -202,13 +202,13 @@ class BatchProducer:
         self._left = 0
 
     def deliver(self, batch: Sequence[SavedMessage]) -> dict[int, MessagingError]:
-        """Writes a batch; returns when each message has arrived or was refused.
+        """Writes a batch; returns when each message has arrived or was rejected.
 
         Returns:
-            Why messages were refused, by place in the batch. The same will be refused again.
+            The error of each rejected message, by its index in the batch. A retry would be rejected, too.
 
         Raises:
-            MessagingUnavailableError: Kafka does not answer: some messages may have arrived.
+            MessagingUnavailableError: Kafka does not answer. Some messages may have arrived.
         """
         producer = self._producer = self._producer or Producer(self._config, logger=_librdkafka_log)
         self._refused, self._left = {}, len(batch)
@@ -224,11 +224,11 @@ class BatchProducer:
             self.discard()
             reason = unclear or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - it has no other name
             problem = f"{self._left + len(self._refused)} of {len(batch)} messages did not arrive"
-            raise MessagingUnavailableError(f"{problem}: {reason.str()}", "they are sent again")
+            raise MessagingUnavailableError(f"{problem}: {reason.str()}", "they will be sent again")
         return {place: failure("writing a message", error) for place, error in self._refused.items()}
 
     def discard(self) -> None:
-        """Drops what is queued; the next batch has a producer of its own."""
+        """Drops queued messages; the next batch uses a new producer."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None

@@ -1,4 +1,4 @@
-"""Proof of delivery: reads the destination topics, and removes the rows of messages that are in them."""
+"""Proof of delivery: reads the destination topics, and removes the rows of the messages found there."""
 
 import logging
 import threading
@@ -25,10 +25,10 @@ _PAUSE = timedelta(seconds=1)
 
 
 class DeliveryListener(Closing):
-    """Removes from an outbox what its destination topics hold, in sets.
+    """Removes messages from an outbox that its destination topics contain, many rows at once.
 
-    Listeners with one group share the topics. One that dies forgets nothing: what it had not removed is read
-    again, and removing is idempotent. Records of others are passed over.
+    Listeners with the same group share the topics. If one dies, the records whose rows it had not removed are
+    read again; removing is idempotent. Records that do not come from the outbox are ignored.
 
     Not thread-safe. Close it, or use it in a ``with`` block.
 
@@ -36,9 +36,9 @@ class DeliveryListener(Closing):
         database: A connection string of libpq.
         kafka: The brokers.
         outbox: The table.
-        topics: Where its messages go.
+        topics: The destination topics of its messages.
         group: The consumer group.
-        probe: Is told of each step.
+        probe: Called after each step.
     """
 
     def __init__(
@@ -66,21 +66,21 @@ class DeliveryListener(Closing):
         self._consumer.subscribe(list(topics))
 
     def run(self, stop: threading.Event) -> None:
-        """Removes rows until it is told to stop. Waits for servers that are away."""
+        """Removes rows until it is told to stop. Waits for servers that do not answer."""
         while not stop.is_set():
             try:
                 self.run_once()
             except (MessagingUnavailableError, psycopg.OperationalError) as error:
-                logger.warning("outbox %s: %s; trying again", self._outbox.table, error)
+                logger.warning("outbox %s: %s; retrying", self._outbox.table, error)
                 self._connection.close()
                 stop.wait(_PAUSE.total_seconds())
 
     def run_once(self, timeout: timedelta = timedelta(milliseconds=200)) -> int:
-        """Removes the rows of what has come within so long; returns how many there were.
+        """Removes the rows of messages that arrive within ``timeout``; returns the number of rows.
 
         Raises:
-            MessagingUnavailableError: Kafka refuses.
-            psycopg.Error: The database does not do its part. Nothing is forgotten.
+            MessagingUnavailableError: Kafka rejects a request.
+            psycopg.Error: The database failed or did not answer. The messages are read again.
         """
         with explained("reading the destination topics"):
             first = self._consumer.poll(timeout.total_seconds())

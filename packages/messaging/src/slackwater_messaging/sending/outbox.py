@@ -1,7 +1,7 @@
-"""The outbox: a table of the service's own database whose rows are messages on their way.
+"""The outbox: a table in the service's own database whose rows are messages to send.
 
-Writing messages is one INSERT in the caller's transaction, however many there are. There are two such tables:
-:class:`Outbox`, whose rows stay until they were sent, and
+Any number of messages is written with one INSERT in the caller's transaction. There are two kinds of tables:
+:class:`Outbox`, whose rows stay until they have been sent, and
 :class:`slackwater_messaging.sending.captured.CapturedOutbox`, whose rows are read from the database's log.
 """
 
@@ -22,7 +22,7 @@ Database = Connection[Any]
 AsyncDatabase = AsyncConnection[Any]
 
 LANES: Final = 16
-"""Messages of one key are in one lane, and a lane is sent by one relay at a time."""
+"""The number of lanes. Messages with one key share a lane, and only one relay sends a lane at a time."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}")
 _DEFINITION: Final = """
@@ -94,38 +94,38 @@ class MessageTable:
     """A table into which a service writes messages.
 
     Args:
-        table: Its name, ``table`` or ``schema.table``. Records carry it, so one name has to mean one table.
+        table: The name, ``table`` or ``schema.table``. Records contain it, so it must identify one table.
 
     Raises:
-        MessagingConfigError: It is no such name.
+        MessagingConfigError: The name is not valid.
     """
 
     template: LiteralString
-    """The SQL that makes the table, with ``{table}`` in place of its name."""
+    """The SQL that creates the table, with ``{table}`` in place of its name."""
 
     def __init__(self, table: str) -> None:
         parts = table.split(".")
         if len(parts) > 2 or not all(_NAME.fullmatch(part) for part in parts):
             hint = "expected table or schema.table: letters, digits, '_' and '$'"
-            raise MessagingConfigError(f"the outbox is named {table!r}", hint)
+            raise MessagingConfigError(f"the name of the outbox is {table!r}", hint)
         self.table = table
         self._names = {"table": sql.Identifier(*parts)}
 
     @property
     def definition(self) -> str:
-        """The SQL that makes the table, for migrations."""
+        """The SQL that creates the table, for migrations."""
         return self._sql(self.template).as_string(None)
 
     def create(self, connection: Database) -> None:
-        """Makes the table unless it exists."""
+        """Creates the table unless it exists."""
         connection.execute(self._sql(self.template))
 
     def send(self, connection: Database, *messages: Message) -> None:
-        """Writes messages in the caller's transaction: they are sent if and when it commits.
+        """Writes messages in the caller's transaction; they are sent if and when it commits.
 
-        One statement, however many messages. Messages of one key are sent in the order in which they were
-        written; transactions that write to one key at the same time should wait for each other, by a lock on
-        the row that the key names.
+        It runs one statement for any number of messages. Messages with one key are sent in the order in which
+        they were written. Transactions that write messages with one key at the same time should wait for each
+        other, for example by a lock on the row that the key identifies.
         """
         if messages:
             connection.execute(self._sql(_SEND), _parameters(messages))
@@ -140,7 +140,7 @@ class MessageTable:
 
 
 class Outbox(MessageTable):
-    """A table whose rows are messages on their way: they stay until they were sent."""
+    """A table whose rows are messages to send. They stay until they have been sent."""
 
     template = _DEFINITION
 
@@ -151,7 +151,7 @@ class Outbox(MessageTable):
     # --- for senders that send themselves
 
     def save(self, connection: Database, messages: Sequence[Message], sender: str) -> list[SavedMessage]:
-        """Writes messages that a sender of this name is going to send itself."""
+        """Writes messages that the sender with this name will send itself."""
         cursor = connection.execute(self._sql(_SAVE), [sender, *_parameters(messages)])
         return self._saved(messages, cursor.fetchall())
 
@@ -163,15 +163,15 @@ class Outbox(MessageTable):
         return self._saved(messages, await cursor.fetchall())
 
     def read(self, connection: Database, sender: str) -> list[SavedMessage]:
-        """Returns what a sender has saved and nobody has removed, oldest first."""
+        """Returns the saved messages of a sender that were not removed, oldest first."""
         return [self._row(row) for row in connection.execute(self._sql(_READ), [sender])]
 
     def remove(self, connection: Database, ids: Sequence[MessageId]) -> int:
-        """Removes rows in one statement; returns how many there were."""
+        """Removes rows in one statement; returns their number."""
         return connection.execute(self._sql(_REMOVE), _columns(ids)).rowcount
 
     def remove_own(self, connection: Database, ids: Sequence[MessageId], sender: str) -> bool:
-        """Removes rows of a sender in one statement; returns whether it has others."""
+        """Removes rows of a sender in one statement; returns whether other rows of it remain."""
         row = connection.execute(self._sql(_REMOVE_OWN), self._own(ids, sender)).fetchone()
         return row is not None and bool(row[0])
 
@@ -190,9 +190,9 @@ class Outbox(MessageTable):
         return [lane for (lane,) in connection.execute(self._sql(_BUSY))]
 
     def take(self, connection: Database, lane: int, limit: int) -> list[SavedMessage]:
-        """Locks the oldest messages of a lane until the transaction ends; none if another relay has the lane.
+        """Locks a lane's oldest messages until the transaction ends; empty if another relay has the lane.
 
-        Rows that somebody else has locked are passed over.
+        Rows that another transaction has locked are skipped.
         """
         parameters = [lane, self._lock_class, lane, limit]
         return [self._row(row) for row in connection.execute(self._sql(_TAKE), parameters)]

@@ -1,4 +1,4 @@
-"""Way 1, outbox by polling: a relay reads the outbox, sends, and removes what has arrived."""
+"""Way 1, outbox by polling: a relay reads the outbox, sends the messages, and removes those that arrived."""
 
 import logging
 import threading
@@ -17,28 +17,29 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
-    """How a relay works."""
+    """The settings of a relay."""
 
     batch: int = 500
-    """Messages that are sent in one database transaction, at most."""
+    """The maximum number of messages that are sent in one database transaction."""
     first_pause: timedelta = timedelta(milliseconds=10)
-    """Time to the next look after nothing was found; it doubles with each look."""
+    """The time until the next poll after an empty one. It doubles with each empty poll."""
     longest_pause: timedelta = timedelta(seconds=1)
-    """The longest time between two looks; so late may a message be after an idle time."""
+    """The maximum time between two polls, which can delay a message after an idle period."""
     request_timeout: timedelta = timedelta(seconds=30)
-    """For the messages of a batch to arrive; so long may a database transaction stand open."""
+    """How long the messages of a batch may take to arrive. A database transaction is open for this time."""
     retry_after: timedelta = timedelta(seconds=30)
-    """Time to the next attempt with a lane in which a message was refused."""
+    """The time until the next attempt with a lane in which a message was rejected."""
 
 
 class PollingRelay(Closing):
-    """Sends the messages of an outbox: at least once, in the order of each key.
+    """Sends the messages of an outbox at least once, in the order of each key.
 
-    Any number of relays may work on one outbox: each lane is sent by one of them at a time, which an
-    advisory lock of its transaction sees to. Without work a relay asks one question, at growing intervals.
+    Any number of relays may work on one outbox. An advisory lock in the relay's transaction ensures that only
+    one of them sends a lane at a time. While there are no messages, a relay runs one query at growing
+    intervals.
 
-    A message that Kafka refuses is named in the log and in :attr:`refused`, and holds up its lane until the
-    topic is mended or the row removed; other lanes go on.
+    A message that Kafka rejects is reported in the log and in :attr:`refused`. It blocks its lane until the
+    topic is repaired or the row is removed; other lanes continue.
 
     Not thread-safe. Close it, or use it in a ``with`` block.
 
@@ -46,9 +47,9 @@ class PollingRelay(Closing):
         database: A connection string of libpq.
         kafka: The brokers.
         outbox: The table.
-        settings: How it works.
-        clock: For pauses.
-        probe: Is told of each step.
+        settings: The relay's settings.
+        clock: Measures pauses.
+        probe: Called after each step.
     """
 
     def __init__(
@@ -68,16 +69,16 @@ class PollingRelay(Closing):
         self._next = 0
         self._held_until: dict[int, float] = {}
         self.refused: dict[int, MessagingError] = {}
-        """By lane, the refusal that holds it up."""
+        """For each blocked lane, the error that blocks it."""
 
     def run(self, stop: threading.Event) -> None:
-        """Sends what comes until it is told to stop. Waits for servers that are away."""
+        """Sends messages until it is told to stop. Waits for servers that do not answer."""
         pause = self._settings.first_pause
         while not stop.is_set():
             try:
                 sent = self.run_once()
             except (MessagingUnavailableError, *LOST_CONNECTION) as error:
-                logger.warning("outbox %s: %s; trying again", self._outbox.table, error)
+                logger.warning("outbox %s: %s; retrying", self._outbox.table, error)
                 self._connection.close()
                 sent, pause = 0, self._settings.longest_pause
             if sent:
@@ -87,24 +88,24 @@ class PollingRelay(Closing):
                 pause = min(2 * pause, self._settings.longest_pause)
 
     def run_once(self) -> int:
-        """Sends a batch of each lane that has messages and no other relay; returns how many were sent.
+        """Sends a batch from each lane that has messages and no other relay; returns the number of messages.
 
         Raises:
-            MessagingUnavailableError: Kafka does not answer. Messages of a batch may have arrived: they are
-                sent again.
-            psycopg.Error: The database does not do its part; likewise.
+            MessagingUnavailableError: Kafka does not answer. Messages of a batch may have arrived, and will
+                be sent again.
+            psycopg.Error: The database failed or did not answer; the same applies.
         """
         connection = self._connection.open()
         now = self._clock.monotonic()
         busy = [
             lane for lane in self._outbox.busy_lanes(connection) if self._held_until.get(lane, now) <= now
         ]
-        self._next = (self._next + 1) % LANES  # relays that begin with different lanes meet less often
+        self._next = (self._next + 1) % LANES  # relays that begin with different lanes collide less often
         turn = sorted(busy, key=lambda lane: (lane - self._next) % LANES)
         return sum(self._send(connection, lane) for lane in turn)
 
     def close(self) -> None:
-        """Lets go of both servers. Idempotent."""
+        """Closes the connections to both servers. Idempotent."""
         self._producer.discard()
         self._connection.close()
 

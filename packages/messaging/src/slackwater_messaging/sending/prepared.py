@@ -1,7 +1,7 @@
-"""Way 6, last resource commit: the database prepares, Kafka commits, the database commits what it prepared.
+"""Way 6, last resource commit: the database prepares, Kafka commits, and then the database commits.
 
 Kafka's commit decides. An outcome record in the same Kafka transaction names the prepared transaction, so
-after a crash the topic of these records says what became of it.
+after a crash the topic of these records shows the outcome.
 """
 
 import uuid
@@ -47,14 +47,14 @@ _PREPARED = "PREPARE TRANSACTION"
 
 
 class InDoubtError(MessagingUnavailableError):
-    """Nobody can tell yet whether a transaction was committed: Kafka has not answered.
+    """It is not known yet whether a transaction was committed, because Kafka has not answered.
 
     The database keeps it prepared, with its locks, until the sender's next transaction or
-    ``slackwater indoubt resolve`` decides about it.
+    ``slackwater indoubt resolve`` commits it or rolls it back.
     """
 
     def __init__(self, problem: str, gid: str) -> None:
-        hint = "the sender's next transaction decides about it, or: slackwater indoubt resolve"
+        hint = "the sender's next transaction resolves it, and so does: slackwater indoubt resolve"
         super().__init__(f"transaction {gid!r} is in doubt: {problem}", hint)
         self.args = problem, gid
         self.gid = gid
@@ -64,20 +64,20 @@ class InDoubtError(MessagingUnavailableError):
 class PreparedSender(Closing):
     """Commits a database transaction and a Kafka transaction with PREPARE TRANSACTION.
 
-    Exactly once for readers of committed records: both sides commit or neither does. Messages become visible
-    just before their data: between the two commits, or, if the service dies between them, until the
-    transaction is decided. Until then the database keeps its locks.
+    Readers of committed records see exactly once: both sides commit, or neither does. Messages become visible
+    shortly before their data. If the service dies between the two commits, the data become visible only when
+    the transaction is resolved, and the database keeps its locks until then.
 
-    The database needs ``max_prepared_transactions`` above 0, and the broker a topic for the sender's
-    outcomes, which is made when it is missing.
+    The database needs ``max_prepared_transactions`` above 0. The topic of the sender's outcomes is created if
+    it does not exist.
 
-    One thread, and one transaction at a time. Two processes need two names.
+    Use it from one thread, with one transaction at a time. Each process needs its own name.
 
     Args:
         kafka: The brokers.
-        name: The sender's.
-        settings: How long things may take.
-        probe: Is told of each step.
+        name: The name of the sender.
+        settings: Time limits.
+        probe: Called after each step.
 
     Raises:
         MessagingConfigError: The name cannot be used.
@@ -100,14 +100,14 @@ class PreparedSender(Closing):
     def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
         """Opens a transaction; commits both sides when the block ends.
 
-        Decides first about what an earlier process of this name has left.
+        It first resolves transactions that an earlier process with this name has left prepared.
 
         Raises:
-            InDoubtError: Nobody can tell yet whether it was committed.
-            MessagingConfigError: The database does not prepare transactions, or Kafka refuses the messages.
-            MessagingError: Kafka does not do its part: both sides are rolled back.
-            psycopg.OperationalError: The connection broke. If that was after Kafka's commit, the database
-                commits when the transaction is decided.
+            InDoubtError: It is not known yet whether the transaction was committed.
+            MessagingConfigError: The database cannot prepare transactions, or Kafka rejects the messages.
+            MessagingError: Kafka failed or did not answer; both sides are rolled back.
+            psycopg.OperationalError: The connection broke. If that happened after Kafka's commit, the
+                database commits when the transaction is resolved.
         """
         check_idle(connection)
         if not self._is_settled:
@@ -133,7 +133,7 @@ class PreparedSender(Closing):
     async def transaction_async(
         self, connection: AsyncDatabase
     ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
-        """Does what :meth:`transaction` does; Kafka is waited for in a thread, recovery in another one."""
+        """Does what :meth:`transaction` does; threads wait for Kafka and for recovery."""
         check_idle(connection)
         if not self._is_settled:
             await in_thread(self._recover_apart, connection)
@@ -155,12 +155,12 @@ class PreparedSender(Closing):
             self._end(failed)
 
     def recover(self, connection: Database) -> dict[str, Outcome]:
-        """Takes the sender's name over, and decides about what is prepared under it.
+        """Takes over the sender's name, and resolves the transactions that are prepared under it.
 
         Raises:
-            MessagingStateError: The topic of outcomes is gone.
+            MessagingStateError: The topic of outcomes no longer exists.
             MessagingUnavailableError: Kafka does not answer.
-            psycopg.Error: The database does not do its part.
+            psycopg.Error: The database failed or did not answer.
         """
         self._is_settled = False
         if not self._has_topic:
@@ -172,12 +172,12 @@ class PreparedSender(Closing):
         return decided
 
     def close(self) -> None:
-        """Lets go of Kafka. Idempotent."""
+        """Closes the connection to Kafka. Idempotent."""
         self._producer.close()
         self._is_settled = False
 
     def _recover_apart(self, connection: AsyncDatabase) -> None:
-        """Recovers over a connection of its own: it is rare, and not worth being written twice."""
+        """Recovers with a separate synchronous connection; it is too rare to be implemented twice."""
         info = connection.info
         with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:
             self.recover(own)
@@ -189,21 +189,24 @@ class PreparedSender(Closing):
         self._is_settled = False
 
     def _check_prepared(self, status: str | None) -> None:
-        """PREPARE TRANSACTION rolls back a transaction in which a statement has failed, and calls it done."""
+        """PREPARE TRANSACTION rolls back a transaction in which a statement has failed, without an error."""
         if status != _PREPARED:
-            raise MessagingStateError(f"the database did not prepare the transaction, but said {status}", "")
+            raise MessagingStateError(
+                f"the database did not prepare the transaction, but answered {status}",
+                "let errors of statements leave the with block",
+            )
         self._probe(SendStep.PREPARED)
 
     def _give_up(self) -> None:
-        """Ends the Kafka transaction; whether something was prepared is looked up before the next one."""
+        """Aborts the Kafka transaction; the next transaction checks whether something was prepared."""
         self._producer.abort()
         self._is_settled = False
 
     def _commit(self, gid: str) -> MessagingError | None:
-        """Commits in Kafka; returns why it has not, once that is final.
+        """Commits in Kafka, or returns the reason once it is certain that Kafka has not committed.
 
         Raises:
-            InDoubtError: Nobody can tell.
+            InDoubtError: The outcome is not known.
         """
         try:
             self._producer.commit()
@@ -231,6 +234,6 @@ def _prepare(gid: str) -> sql.Composed:
 
 def _explain(error: BaseException) -> None:
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
-        problem = f"the database does not prepare transactions: {error}"
-        hint = "set max_prepared_transactions of the server above 0, which needs a restart"
+        problem = f"the database cannot prepare transactions: {error}"
+        hint = "set the server's max_prepared_transactions above 0, and restart the server"
         raise MessagingConfigError(problem, hint) from error

@@ -1,7 +1,8 @@
-"""Ways 4 and 5: messages are saved in the database transaction, then sent in a Kafka transaction.
+"""Ways 4 and 5: messages are saved in the database transaction, and then sent in a Kafka transaction.
 
-Their rows are removed when Kafka has committed: by the sender (way 4), or by a listener on the destination
-topics (way 5). After a failure the topics say which messages are in them, and only the others are sent.
+Their rows are removed after Kafka's commit, by the sender (way 4) or by a listener on the destination topics
+(way 5). After a failure, recovery reads the topics to find out which messages they contain, and sends only
+the others.
 """
 
 import logging
@@ -34,41 +35,42 @@ from slackwater_protocol import Clock, KafkaSettings, SystemClock
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 1_000
-"""Messages that recovery sends in one Kafka transaction."""
+"""The maximum number of messages that recovery sends in one Kafka transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a recovery found."""
+    """The result of a recovery."""
 
     held: int
-    """Saved messages that their topics held already."""
+    """The number of saved messages that their topics already contained."""
     sent: int
-    """Saved messages that were missing in their topics, and were sent."""
+    """The number of saved messages that were missing in their topics, and were sent."""
 
 
 class SavedSender(Closing):
-    """Way 4: saves messages with the data, sends them after the commit, then removes them in one statement.
+    """Way 4: saves messages with the data, sends them after the commit, and removes them in one statement.
 
-    Exactly once for readers of committed records: whatever dies, a message that was committed is in its topic
-    once when the sender has recovered, and one that was not committed never is. Messages of a sender keep
-    their order. While Kafka is away transactions commit all the same, and their messages stay saved; every
-    ``retry_after`` one of them looks whether it is back, and waits for ``request_timeout`` at most.
+    Readers of committed records see exactly once: whatever process dies, a committed message is in its topic
+    exactly once after the sender has recovered, and an uncommitted message never is. Messages of a sender
+    keep their order. While Kafka does not answer, transactions still commit, and their messages remain saved.
+    Once per ``retry_after``, a transaction checks whether Kafka answers again, and waits for at most
+    ``request_timeout``.
 
-    A sender recovers before its first transaction, and after every failure: it takes over its name, reads
-    what is saved under it, looks into the topics from the oldest saved message on, and sends what is missing
-    there. So topics have to keep records for longer than a sender may be away.
+    A sender recovers before its first transaction and after every failure: it takes over its name, reads the
+    messages saved under it, reads the topics from the time of the oldest saved message on, and sends the
+    messages that are missing there. Topics must therefore keep records for longer than a sender may be down.
 
-    One thread, and one transaction at a time. Two processes need two names. The rows of one that does not
-    come back wait until somebody recovers in its name.
+    Use it from one thread, with one transaction at a time. Each process needs its own name. The rows of a
+    process that does not return wait until another one recovers under its name.
 
     Args:
         kafka: The brokers.
         outbox: The table.
-        name: The sender's.
-        settings: How long things may take.
-        clock: For deadlines.
-        probe: Is told of each step.
+        name: The name of the sender.
+        settings: Time limits.
+        clock: Measures deadlines.
+        probe: Called after each step.
 
     Raises:
         MessagingConfigError: The name cannot be used.
@@ -100,10 +102,10 @@ class SavedSender(Closing):
 
     @contextmanager
     def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        """Opens a transaction; when the block ends it is committed and its messages are sent.
+        """Opens a transaction; at the end of the block it is committed, and then its messages are sent.
 
-        If Kafka does not do its part after the commit, a line in the log says so, the messages stay saved,
-        and a later transaction or :meth:`recover` sends them.
+        If Kafka fails or does not answer after the commit, a warning is logged, and the messages remain
+        saved. A later transaction or :meth:`recover` sends them.
         """
         check_idle(connection)
         if self._is_due:
@@ -124,7 +126,7 @@ class SavedSender(Closing):
     async def transaction_async(
         self, connection: AsyncDatabase
     ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
-        """Does what :meth:`transaction` does; Kafka is waited for in a thread, recovery in another one."""
+        """Does what :meth:`transaction` does; threads wait for Kafka and for recovery."""
         check_idle(connection)
         if self._is_due:
             with self._waiting_for_servers():
@@ -148,11 +150,12 @@ class SavedSender(Closing):
         return not self._is_settled and self._clock.monotonic() >= self._retry_at
 
     def recover(self, connection: Database) -> Recovery:
-        """Sends what is saved under the sender's name and missing in its topics; removes what was sent.
+        """Sends the sender's saved messages that are missing in their topics, and removes the rows.
 
         Raises:
-            MessagingStateError: A topic is gone, or another process has the sender's name.
-            MessagingUnavailableError: A server does not do its part. What is saved stays saved.
+            MessagingStateError: A topic no longer exists, or another process has taken over the sender's
+                name.
+            MessagingUnavailableError: A server failed or did not answer. The messages remain saved.
         """
         self._is_settled = False
         self._producer.open()
@@ -170,7 +173,7 @@ class SavedSender(Closing):
         return Recovery(len(held), len(missing))
 
     def close(self) -> None:
-        """Lets go of Kafka. Idempotent."""
+        """Closes the connection to Kafka. Idempotent."""
         self._producer.close()
         self._is_settled = False
 
@@ -182,9 +185,9 @@ class SavedSender(Closing):
         return saved
 
     def _unsettle(self, saved: Sequence[SavedMessage]) -> bool:
-        """Notes that from now on something may wait for recovery, also if nobody hears of the commit.
+        """Notes that messages may need recovery from now on, even if the outcome of the commit is not known.
 
-        Returns whether the messages may be sent as they are: no others wait before them.
+        Returns whether the messages may be sent directly, because no others wait before them.
         """
         is_next = self._is_settled and bool(saved)
         self._is_settled = self._is_settled and not saved
@@ -207,7 +210,7 @@ class SavedSender(Closing):
         self._is_settled = not has_others
 
     def _recover_apart(self, connection: AsyncDatabase) -> None:
-        """Recovers over a connection of its own: it is rare, and not worth being written twice."""
+        """Recovers with a separate synchronous connection; it is too rare to be implemented twice."""
         info = connection.info
         with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:
             self.recover(own)
@@ -219,7 +222,7 @@ class SavedSender(Closing):
         self._probe(SendStep.KAFKA_COMMITTED)
 
     def _remove(self, connection: Database, saved: Sequence[SavedMessage]) -> bool:
-        """Removes rows; returns whether the sender has others, of a process that had its name."""
+        """Removes rows; returns whether a previous process with the same name has left others."""
         if not saved:
             return False
         with autocommit(connection):
@@ -228,7 +231,7 @@ class SavedSender(Closing):
         return has_others
 
     def _missing(self, saved: Sequence[SavedMessage]) -> list[SavedMessage]:
-        """Returns the messages that their topics do not hold."""
+        """Returns the messages that are missing in their topics."""
         if not saved:
             return []
         topics = {each.message.topic for each in saved}
@@ -241,21 +244,21 @@ class SavedSender(Closing):
 
     @contextmanager
     def _waiting_for_servers(self) -> Iterator[None]:
-        """Leaves what is saved to a later attempt when a server does not do its part."""
+        """Leaves saved messages to a later attempt when a server fails or does not answer."""
         try:
             yield
         except (MessagingError, psycopg.OperationalError) as error:
             self._producer.close()
             self._retry_at = self._clock.monotonic() + self._settings.retry_after.total_seconds()
-            logger.warning("sender %s: messages stay saved, and are sent later: %s", self._name, error)
+            logger.warning("sender %s: messages remain saved and will be sent later: %s", self._name, error)
 
 
 class ProvenSender(SavedSender):
-    """Way 5: as :class:`SavedSender`, but rows are removed by a :class:`DeliveryListener`.
+    """Way 5: like :class:`SavedSender`, but a :class:`DeliveryListener` removes the rows.
 
-    The sender needs one statement per transaction less; the listener removes rows in large sets, when it has
-    seen the messages in their topics. The promise is the same. What a process leaves that was overtaken by
-    another one of its name is found by the next :meth:`recover`, and not by the next transaction.
+    The sender needs one statement less per transaction. The listener removes many rows at once after it has
+    seen the messages in their topics. The guarantee is the same. Messages of a process whose name was taken
+    over are found by the next :meth:`recover`, and not by the next transaction.
     """
 
     removes = False

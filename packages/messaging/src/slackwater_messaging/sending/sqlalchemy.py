@@ -1,4 +1,4 @@
-"""SQLAlchemy 2: its sessions over psycopg, with all ways of sending.
+"""Combines sessions of SQLAlchemy 2 over psycopg with all ways of sending.
 
 ::
 
@@ -33,7 +33,7 @@ class Sender(Protocol):
 
 
 def connection_of(session: Session | Connection) -> Database:
-    """Returns psycopg's connection under a session or connection, in its transaction.
+    """Returns the psycopg connection of a session or connection, in its transaction.
 
     Raises:
         MessagingConfigError: The engine uses another driver.
@@ -43,24 +43,24 @@ def connection_of(session: Session | Connection) -> Database:
     if not isinstance(found, psycopg.Connection):
         driver = type(found).__module__
         problem = f"the engine's driver is {driver}: its connection is a {driver}.{type(found).__name__}"
-        raise MessagingConfigError(problem, "make the engine with postgresql+psycopg://…")
+        raise MessagingConfigError(problem, "create the engine with postgresql+psycopg://…")
     return found
 
 
 @contextmanager
 def session_transaction(sender: Sender, session: Session) -> Iterator[SendingTransaction[Database]]:
-    """Opens a sender's transaction with a session: what the session has changed commits with it.
+    """Opens a sender's transaction together with a session; the changes of the session commit with it.
 
-    The session must have no transaction open. It is flushed when the block ends, and commits with the sender;
-    do not call its ``commit``. If the block raises, it is rolled back.
+    The session must not have an open transaction. It is flushed at the end of the block, and commits with the
+    sender; do not call its ``commit``. If the block raises, the session is rolled back.
 
     Raises:
-        MessagingConfigError: The session has a transaction open, or another driver.
-        MessagingError: As the sender's ``transaction`` does.
+        MessagingConfigError: The session has an open transaction, or uses another driver.
+        MessagingError: The same errors as the sender's ``transaction``.
     """
     if session.in_transaction():
-        hint = "commit or roll back first; what belongs to the transaction is done in the with block"
-        raise MessagingConfigError("the session is in a transaction already", hint)
+        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
+        raise MessagingConfigError("the session already has an open transaction", hint)
     try:
         with sender.transaction(connection_of(session)) as sending:
             yield sending
@@ -68,4 +68,4 @@ def session_transaction(sender: Sender, session: Session) -> Iterator[SendingTra
     except BaseException:
         session.rollback()
         raise
-    session.commit()  # nothing is left to be done in the database: the session learns that its part is over
+    session.commit()  # The database has committed already; this only ends the session's transaction.

@@ -1,4 +1,4 @@
-"""What a service holds while it sends: a database transaction, and the messages that belong to it."""
+"""The transaction of a service that sends messages: a database transaction and its messages."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -18,79 +18,81 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 class SendingTransaction(Generic[AnyDatabase]):
-    """An open database transaction with its messages. They go on their way when the ``with`` block ends.
+    """An open database transaction with its messages, which are sent when the ``with`` block ends.
 
     If the block raises, the transaction is rolled back, and nothing is sent.
     """
 
     def __init__(self, connection: AnyDatabase) -> None:
         self.connection = connection
-        """The connection, in the transaction."""
+        """The connection, inside the transaction."""
         self.messages: list[Message] = []
-        """What was sent, in order."""
+        """The messages, in the order in which they were sent."""
 
     def send(self, *messages: Message) -> None:
-        """Sends messages with the transaction. Does no I/O."""
+        """Adds messages to the transaction. Does no I/O."""
         self.messages += messages
 
 
 class HalfCommittedError(MessagingStateError):
-    """One of database and Kafka has committed, and of the other it is not known or known that it has not."""
+    """Either the database or Kafka has committed; the other one has not, or its outcome is not known."""
 
     def __init__(self, problem: str, committed: str, messages: tuple[Message, ...]) -> None:
-        super().__init__(problem, f"{committed} has committed: mend the other by hand, or with an audit")
+        super().__init__(
+            problem, f"{committed} has committed; repair the other side, an audit shows the difference"
+        )
         self.args = problem, committed, messages
         self.committed = committed
-        """The side that has: ``the database`` or ``Kafka``."""
+        """The side that has committed: ``the database`` or ``Kafka``."""
         self.messages = messages
-        """The messages in question."""
+        """The messages of the transaction."""
 
 
 def check_name(name: str) -> str:
     """Returns the name of a sender.
 
     Raises:
-        MessagingConfigError: It is none.
+        MessagingConfigError: The name is not valid.
     """
     if not _NAME.fullmatch(name):
         hint = "expected up to 100 letters, digits, '.', '_' and '-'"
-        raise MessagingConfigError(f"a sender is named {name!r}", hint)
+        raise MessagingConfigError(f"the name of a sender is {name!r}", hint)
     return name
 
 
 def check_idle(connection: Database | AsyncDatabase) -> None:
-    """Refuses a connection within a transaction: its commit would not be the sender's.
+    """Checks that a connection has no open transaction, which the sender would not commit itself.
 
     Raises:
-        MessagingConfigError: It is in one.
+        MessagingConfigError: It has an open transaction.
     """
     status = connection.info.transaction_status
     if status is not TransactionStatus.IDLE:
-        hint = "commit or roll back first; what belongs to the transaction is done in the with block"
-        raise MessagingConfigError(f"the connection is in a transaction already ({status.name})", hint)
+        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
+        raise MessagingConfigError(f"the connection already has an open transaction ({status.name})", hint)
 
 
 def check_whole(connection: Database | AsyncDatabase) -> None:
-    """Refuses a transaction in which a statement has failed, or that was ended: COMMIT would not say so.
+    """Checks that a transaction has neither failed nor ended, which COMMIT would not report.
 
     Raises:
-        MessagingStateError: It is one.
+        MessagingStateError: A statement has failed, or the transaction has ended.
     """
     status = connection.info.transaction_status
     if status is not TransactionStatus.INTRANS:
-        hint = "nothing was sent; let errors of statements leave the with block, and do not commit within it"
-        raise MessagingStateError(f"the database transaction is no longer whole ({status.name})", hint)
+        hint = "nothing was sent; let errors of statements leave the with block, and do not commit inside it"
+        raise MessagingStateError(f"the database transaction has failed or was ended ({status.name})", hint)
 
 
 @contextmanager
 def autocommit(connection: Database) -> Iterator[None]:
-    """Lets an idle connection commit each statement by itself for the block."""
+    """Switches an idle connection to autocommit for the block."""
     before = connection.autocommit
     connection.autocommit = True
     try:
         yield
     finally:
-        with suppress(psycopg.OperationalError):  # it is closed: nobody will use it
+        with suppress(psycopg.OperationalError):  # The connection is closed, and will not be used again.
             connection.autocommit = before
 
 
@@ -110,8 +112,8 @@ async def autocommit_async(connection: AsyncDatabase) -> AsyncIterator[None]:
 def database_transaction(connection: Database) -> Iterator[None]:
     """Begins a transaction with the connection's properties, and commits or rolls back when the block ends.
 
-    Unlike that of psycopg it may be ended within the block, which is what SQLAlchemy does after an error, and
-    what PREPARE TRANSACTION does.
+    Unlike psycopg's transaction block, it allows the transaction to end inside the block, as SQLAlchemy does
+    after an error, and as PREPARE TRANSACTION does.
     """
     with autocommit(connection):
         connection.execute(_begin(connection))
