@@ -319,7 +319,7 @@ def test_the_overview_shows_what_hangs_together_and_that_nobody_is_late(
     open_page: Callable[..., Page],
 ) -> None:
     page = open_page(chain())
-    page.sees(lambda: "Nobody is late." in page.text)
+    page.sees(lambda: "Nothing is late." in page.text)
     shown = {each.get_attribute("aria-label").split(":")[0] for each in page.find(".graph a")}
     names = ("orders", "revenue", "forecast", "stock")
     assert shown == {"source inv", "source shop", "source sums", *(f"pipeline {name}" for name in names)}
@@ -332,7 +332,7 @@ def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
 ) -> None:
     picture, clock = chain(), SystemClock()
     page = open_page(picture)
-    page.sees(lambda: "Nobody is late." in page.text)
+    page.sees(lambda: "Nothing is late." in page.text)
     picture.stall("orders")
     since = clock.monotonic()
     page.sees(lambda: "pipeline orders on host-7" in page.text)
@@ -344,7 +344,7 @@ def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
     assert "stock" not in culprit.text
     page.sees(lambda: page.find("rect.late"))
     picture.stalled.clear()
-    page.sees(lambda: "Nobody is late." in page.text)
+    page.sees(lambda: "Nothing is late." in page.text)
 
 
 def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[..., Page]) -> None:
@@ -373,7 +373,7 @@ def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[
     page.open("#/sources/inv")
     page.sees(lambda: "END counts 3" in page.text)
     page.open("#/pipelines/none")
-    assert "There is no pipeline of this name" in page.text
+    assert "There is no pipeline with this name" in page.text
 
 
 def test_what_is_read_together_and_for_how_long_is_shown(open_page: Callable[..., Page]) -> None:
@@ -394,7 +394,8 @@ def test_what_is_read_together_and_for_how_long_is_shown(open_page: Callable[...
         Hold(lease="4f0c", pipeline="stock", until_ms=lease.expires_ms, refusal=refusal),
     ]
     page = open_page(picture, "#/reads")
-    page.sees(lambda: "All pipelines show 0/600 on timeline 1; the newest barrier is 0/600." in page.text)
+    common = "All pipelines can be read at 0/600 on timeline 1. The newest barrier is 0/600."
+    page.sees(lambda: common in page.text)
     page.sees(lambda: page.find(".badge.refused"))
     (row,) = page.find("section[data-snapshot] ~ div.wide tbody tr")
     for text in ("4f0c", "1/600", "orders has not answered", f"stock refuses: {refusal}", HOSTILE):
@@ -418,7 +419,7 @@ def test_revisions_of_a_pipeline_are_shown_with_who_reads_them(open_page: Callab
     page.sees(lambda: page.find("section[aria-label=Revisions] tbody tr"))
     old, new = page.find("section[aria-label=Revisions] tbody tr")
     assert "topics" in old.text
-    assert "nobody was switched to it" in new.text
+    assert "no readers (slackwater revise switch)" in new.text
     page.open("#/pipelines/shop")
     page.sees(lambda: page.find("section[aria-label=Revisions]"))
 
@@ -440,7 +441,7 @@ def test_search_finds_by_name_owner_and_table_without_a_mouse(open_page: Callabl
     page = open_page(chain())
     page.press("/")
     page.press("finance")
-    page.sees(lambda: "Found for “finance”" in page.text)
+    page.sees(lambda: "Results for “finance”" in page.text)
     assert [each.text for each in page.find("main tbody th")] == ["forecast"]
     page.press(Keys.ENTER)
     assert page.focused == "forecast"
@@ -483,7 +484,7 @@ def test_what_was_seen_last_stays_when_nobody_answers_and_is_said_to_be_old(
     page = open_page(picture)
     page.sees(lambda: page.find(".graph a"))
     picture.is_away = True
-    page.sees(lambda: "not answering since" in page.text)
+    page.sees(lambda: "no answer since" in page.text)
     assert page.find("body.stale")
     assert len(page.find(".graph a")) == 7
     picture.is_away = False
@@ -496,7 +497,7 @@ def test_a_token_is_asked_for_and_stays_in_the_tab(open_page: Callable[..., Page
     path = tmp_path / "tokens.toml"
     path.write_text(entry)
     page = open_page(chain(), tokens=path)
-    page.sees(lambda: "A token is needed" in page.text)
+    page.sees(lambda: "A token is required" in page.text)
     for text in ("wrong", token):
         page.sees(lambda: page.find("#token"))
         page.find("#token")[0].clear()

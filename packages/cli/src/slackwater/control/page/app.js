@@ -1,4 +1,4 @@
-// The page: which part is shown, and what it is made of.
+// The page: chooses what to show, and builds it.
 
 import { h, show } from "./dom.js";
 import { ago, clock, count, duration, moment, plural, rate } from "./format.js";
@@ -49,7 +49,7 @@ function render() {
 function showStatus() {
   const status = document.getElementById("status");
   document.body.classList.toggle("stale", state.silentSince !== null);
-  if (state.silentSince !== null) status.textContent = `not answering since ${clock(state.silentSince)}: ${state.problem}`;
+  if (state.silentSince !== null) status.textContent = `no answer since ${clock(state.silentSince)}: ${state.problem}`;
   else if (state.topology !== null) status.textContent = `as of ${clock(state.topology.made_ms)}`;
 }
 
@@ -62,7 +62,7 @@ function content(page, name) {
   return missing("page", page);
 }
 
-const missing = (kind, name) => h("section", null, h("h1", null, name), h("p", null, `There is no ${kind} of this name. It may have been forgotten, or not have registered yet.`));
+const missing = (kind, name) => h("section", null, h("h1", null, name), h("p", null, `There is no ${kind} with this name. It may have been removed, or may not have registered yet.`));
 
 // --- overview
 
@@ -72,12 +72,12 @@ function overview() {
   const drawn = parts(state.topology);
   return [
     h("section", { key: "late", "aria-labelledby": "late" },
-      h("h1", { id: "late" }, "What is late, and whose fault is it?"),
+      h("h1", { id: "late" }, "What is late, and why?"),
       culprits(state.delays.culprits)),
     h("p", { key: "counts", class: "counts" }, `${plural(all.length, "source")}, ${plural(known.length, "pipeline")}${counts.length ? ` (${counts.join(", ")})` : ""}, ${plural(state.delays.views.length, "view")}`),
     h("section", { key: "graphs", "aria-label": "Topology" },
-      h("h2", null, "How are they related?"),
-      drawn.length === 0 && h("p", { class: "quiet" }, "No pipeline has registered, and no source is followed."),
+      h("h2", null, "How is everything connected?"),
+      drawn.length === 0 && h("p", { class: "quiet" }, "No pipeline has registered yet. A pipeline registers when slackwater run starts it."),
       drawn.map((each) => h("details", { key: each.root.name, class: "part", open: known.length <= MANY },
         h("summary", null, `source ${each.root.name}`, h("span", { class: "quiet" }, ` ${plural(each.nodes.filter((node) => node.kind === "pipeline").length, "pipeline")}`)),
         draw(each, state.delays)))),
@@ -85,13 +85,13 @@ function overview() {
 }
 
 function culprits(found) {
-  if (found.length === 0) return h("p", { class: "well", "data-late": "0" }, "Nobody is late.");
+  if (found.length === 0) return h("p", { class: "well", "data-late": "0" }, "Nothing is late.");
   const shown = found.slice(0, 5);
   return h("ol", { class: "culprits", "data-late": found.length },
     shown.map((each) => h("li", { key: `${each.kind} ${each.name}` },
       h("a", { href: to(each.kind === "sidecar" ? "sources" : "pipelines", each.name) }, each.evidence),
-      h("p", { class: "quiet" }, `makes late: ${some(each.views, 4)}`),
-      h("p", { class: "quiet" }, `try: ${each.advice}`))),
+      h("p", { class: "quiet" }, `late because of it: ${some(each.views, 4)}`),
+      h("p", { class: "quiet" }, `what to do: ${each.advice}`))),
     found.length > shown.length && h("li", { key: "more", class: "quiet" }, `and ${found.length - shown.length} more`));
 }
 
@@ -123,7 +123,7 @@ const URGENCY = ["failed", "vanished", "running", "left"];
 function pipelines(found) {
   const sorted = found.toSorted((a, b) => URGENCY.indexOf(a.state) - URGENCY.indexOf(b.state) || (b.behind_ms ?? -1) - (a.behind_ms ?? -1) || a.name.localeCompare(b.name));
   return h("section", { key: "pipelines" }, h("h1", null, "Pipelines"), table(plural(found.length, "pipeline"),
-    ["pipeline", "state", "progress", "shows", "batch", "events/s", "documents/s", "owner", "host"],
+    ["pipeline", "state", "progress", "newest commit", "batch", "events/s", "documents/s", "owner", "host"],
     sorted.map((each) => row(each.name, link("pipelines", each.name), badge(each.state), behind(each),
       each.batch?.commit_lsn ?? "–", each.batch ? count(each.batch.batch_id) : "–",
       rate(ratesOf(each)?.events ?? null), rate(ratesOf(each)?.documents ?? null),
@@ -133,11 +133,11 @@ function pipelines(found) {
 
 function twice() {
   if (!state.sharing?.equal.length) return null;
-  return h("section", { key: "twice", "aria-label": "What is computed twice?" },
-    h("h2", null, "What is computed twice?"),
-    table(plural(state.sharing.equal.length, "stage"), ["by", "reads", "does", "in", "one would save"],
+  return h("section", { key: "twice", "aria-label": "What is computed more than once?" },
+    h("h2", null, "What is computed more than once?"),
+    table(plural(state.sharing.equal.length, "stage"), ["stage key", "reads", "what it does", "computed in", "sharing would save"],
       state.sharing.equal.map((each) => row(each.copies.map((copy) => `${copy.pipeline} ${copy.stage}`).join(" "),
-        each.key.join(", ") || "nothing", each.tables.join(", ") || "other stages", each.why,
+        each.key.join(", ") || "none", each.tables.join(", ") || "other stages", each.why,
         each.copies.map((copy, index) => [index ? ", " : "", link("pipelines", copy.pipeline), ` stage ${copy.stage}`]),
         each.saved_bytes === null ? "not known" : `${count(each.saved_bytes)} bytes`))));
 }
@@ -148,8 +148,8 @@ const ratesOf = (each) => (each.state === "running" && state.topology.made_ms - 
 const badge = (name) => h("span", { class: `badge ${name}` }, name);
 
 function views(found) {
-  return h("section", { key: "views" }, h("h1", null, "Views"), table(`${plural(found.length, "view")}, the latest first`,
-    ["view", "delay", "of which", "source"],
+  return h("section", { key: "views" }, h("h1", null, "Views"), table(`${plural(found.length, "view")}, the longest delay first`,
+    ["view", "delay", "parts of the delay", "source"],
     found.map((each) => row(`${each.pipeline} ${each.view}`, [h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`)],
       duration(each.delay_ms), hops(each), link("sources", each.source)))));
 }
@@ -159,15 +159,15 @@ function reads() {
   const now = state.topology.made_ms;
   return h("section", { key: "reads" },
     h("h1", null, "What does a consistent query see?"),
-    state.snapshots.length === 0 && h("p", { class: "quiet" }, "No source has a barrier yet: sidecars name one a second while rows change."),
+    state.snapshots.length === 0 && h("p", { class: "quiet" }, "No source has a barrier yet. A sidecar sets one per second while rows change."),
     state.snapshots.map((each) => h("section", { key: each.source, "data-snapshot": each.source },
       h("h2", null, "source ", link("sources", each.source)),
       h("p", null, each.snapshot === null
-        ? `Its pipelines have no barrier in common that is known; the newest is ${each.newest_barrier}.`
-        : `All pipelines show ${each.snapshot} on timeline ${each.timeline}; the newest barrier is ${each.newest_barrier}.`),
-      table(plural(each.pipelines.length, "pipeline"), ["pipeline", "state", "processed", "committed", ""],
+        ? `No known barrier is visible in all of its pipelines. The newest barrier is ${each.newest_barrier}.`
+        : `All pipelines can be read at ${each.snapshot} on timeline ${each.timeline}. The newest barrier is ${each.newest_barrier}.`),
+      table(plural(each.pipelines.length, "pipeline"), ["pipeline", "state", "processed", "committed", "note"],
         each.pipelines.map((one) => row(one.pipeline, link("pipelines", one.pipeline), badge(one.state),
-          one.processed ?? "–", one.committed ?? "–", one.is_waited_for ? "the others wait for it" : ""))))),
+          one.processed ?? "–", one.committed ?? "–", one.is_waited_for ? "the other pipelines wait for it" : ""))))),
     h("h2", { key: "leases" }, "Leases"),
     table(plural(state.leases.length, "lease"), ["lease", "state", "source", "commit", "ends", "pipelines", "holder"],
       state.leases.map(({ lease, state: standing, waits_for: waits, refusals }) => row(lease.id, lease.id,
@@ -201,20 +201,20 @@ function pipeline(name) {
     found.failure && h("pre", { class: "failure" }, found.failure),
     facts([
       ["progress", behind(found)],
-      ["shows", found.batch ? `${found.batch.commit_lsn} on timeline ${found.batch.timeline}, batch ${count(found.batch.batch_id)}` : "nothing yet"],
-      own && ["rates", `${rate(own.events)} change events and ${rate(own.documents)} documents a second`],
+      ["newest commit", found.batch ? `${found.batch.commit_lsn} on timeline ${found.batch.timeline}, batch ${count(found.batch.batch_id)}` : "nothing yet"],
+      own && ["rates", `${rate(own.events)} change events and ${rate(own.documents)} documents per second`],
       ["this run", `${count(found.run_events)} change events, ${count(found.run_documents)} documents`],
       ["source", link("sources", found.source)],
-      ["owner", found.owner || "nobody is named"],
+      ["owner", found.owner || "not set (owner in pipeline.toml)"],
       ["runs on", `${found.host}, process ${found.pid}, version ${found.version}`],
-      ["began", `${moment(found.started_ms)}, ${ago(found.started_ms, now)}`],
-      ["last heard of", ago(found.heard_ms, now)],
+      ["started", `${moment(found.started_ms)}, ${ago(found.started_ms, now)}`],
+      ["last report", ago(found.heard_ms, now)],
       ["emits", `${found.emit}, scope ${found.scope}`],
       ["checkpoint", found.checkpoint],
     ]),
     found.batch && Object.keys(found.batch.parts_us).length > 0 && bars(found.batch.parts_us),
     h("h2", null, "Views"),
-    table(plural(found.views.length, "view"), ["view", "output", "delay", "of which", "read by"],
+    table(plural(found.views.length, "view"), ["view", "output", "delay", "parts of the delay", "read by"],
       found.views.map((each) => {
         const delay = delays.find((other) => other.view === each.name);
         const readers = state.topology.links.filter((other) => other.pipeline === name && other.view === each.name).map((other) => other.read_by);
@@ -224,29 +224,29 @@ function pipeline(name) {
     state.revisions?.some((each) => each.pipeline === name) && revisions(state.revisions),
     state.history?.pipeline === name && course(state.history),
     h("h2", null, "Stages"),
-    table(plural(found.stages.length, "stage"), ["stage", "level", "by", "takes", "does"],
-      found.stages.map((each) => row(each.number, String(each.number), each.level, each.key.join(", ") || "nothing",
+    table(plural(found.stages.length, "stage"), ["stage", "level", "stage key", "reads", "what it does"],
+      found.stages.map((each) => row(each.number, String(each.number), each.level, each.key.join(", ") || "none",
         [...each.tables, ...each.stages.map((number) => `stage ${number}`)].join(", "), each.why))));
 }
 
 function revisions(found) {
   return h("section", { key: "revisions", "aria-label": "Revisions" },
     h("h2", null, "Revisions"),
-    table(plural(found.length, "revision"), ["revision", "state", "shows", "behind", "caught up", "read by"],
+    table(plural(found.length, "revision"), ["revision", "state", "newest commit", "behind", "catches up", "read by"],
       found.map((each) => row(each.pipeline, link("pipelines", each.pipeline), badge(each.state), each.shows ?? "nothing yet",
         duration(each.behind_ms), each.caught_up_in_ms === null ? "–" : `in ${duration(each.caught_up_in_ms)}`,
-        each.read_by.join(", ") || "nobody was switched to it"))));
+        each.read_by.join(", ") || "no readers (slackwater revise switch)"))));
 }
 
-/** How late the views of a pipeline were: a line each, and the same in words. */
+/** How late the views of a pipeline were: a line for each view, and the same in words. */
 function course({ times_ms: times, views: all }) {
   const shown = Object.entries(all).filter(([, values]) => values.some((value) => value !== null));
   if (times.length < 2 || shown.length === 0) return null;
   const [first, last] = [times[0], times.at(-1)];
   const most = Math.max(1000, ...shown.flatMap(([, values]) => values));
   const at = (index, value) => `${(600 * (times[index] - first) / (last - first)).toFixed(1)},${(78 - 76 * value / most).toFixed(1)}`;
-  return h("section", { key: "course", "aria-label": "How late it was" },
-    h("h2", null, `How late it was since ${clock(first)}`),
+  return h("section", { key: "course", "aria-label": "Delay over time" },
+    h("h2", null, `Delay since ${clock(first)}`),
     shown.slice(0, 12).map(([view, values]) => {
       const known = values.flatMap((value, index) => (value === null ? [] : [[index, value]]));
       const worst = known.reduce((one, other) => (other[1] > one[1] ? other : one));
@@ -275,15 +275,15 @@ function source(name) {
     h("h1", null, name),
     facts([
       ["newest cut", found.cut ? `${found.cut.commit_lsn} on timeline ${found.cut.timeline}, committed ${ago(found.cut.commit_ts_ms, state.topology.made_ms)}` : "none"],
-      ["state", report?.state ?? (report === undefined ? "asking …" : "not known")],
+      ["state", report?.state ?? (report === undefined ? "loading …" : "not known")],
       ["written by", found.written_by.length ? found.written_by.map((each) => [link("pipelines", each), " "]) : "a database"],
-      ["read by", found.read_by.length ? found.read_by.map((each) => [link("pipelines", each), " "]) : "nobody"],
+      ["read by", found.read_by.length ? found.read_by.map((each) => [link("pipelines", each), " "]) : "no pipeline"],
     ]),
-    h("h2", null, "What is wrong"),
-    report === undefined ? h("p", { class: "quiet" }, "The doctor is looking …") : findings(report),
+    h("h2", null, "Problems"),
+    report === undefined ? h("p", { class: "quiet" }, "slackwater doctor is examining the source …") : findings(report),
     report?.open_transactions.length > 0 && [
       h("h2", { key: "open" }, "Open transactions"),
-      table(plural(report.open_transactions.length, "transaction"), ["xid", "commit", "waited for", "received / expected"],
+      table(plural(report.open_transactions.length, "transaction"), ["xid", "commit", "waiting since", "received / expected"],
         report.open_transactions.map((each) => row(each.xid, String(each.xid), each.commit_lsn ?? "END not read", ago(each.since_ms, state.topology.made_ms), counts(each)))),
     ],
     h("h2", null, "Tables"),
@@ -294,11 +294,11 @@ const counts = ({ received, expected }) => [...new Set([...Object.keys(received)
   .map((each) => `${each} ${received[each] ?? 0} / ${expected[each] ?? "?"}`).join(", ");
 
 function findings(report) {
-  if (report === null || report.findings.length === 0) return h("p", { class: "well" }, "Nothing: the source is healthy.");
+  if (report === null || report.findings.length === 0) return h("p", { class: "well" }, "None. The source is healthy.");
   return h("ol", { class: "culprits" }, report.findings.map((each, index) => h("li", { key: index },
     h("strong", null, each.cause.replaceAll("_", " ")), " ", each.what,
     each.evidence.map((text) => h("p", null, `because ${text}`)),
-    each.advice.map((text) => h("p", { class: "quiet" }, `try: ${text}`)))));
+    each.advice.map((text) => h("p", { class: "quiet" }, `what to do: ${text}`)))));
 }
 
 // --- search, token, keys
@@ -309,8 +309,8 @@ function results(words) {
   const foundPipelines = state.topology.pipelines.filter((each) => has(each.name, each.owner, each.host, ...Object.keys(each.tables)));
   const foundViews = state.delays.views.filter((each) => has(each.view)).map((each) => ({ ...each, output: state.topology.pipelines.find((other) => other.name === each.pipeline)?.views.find((view) => view.name === each.view)?.output ?? "" }));
   return h("section", { key: "results" },
-    h("h1", null, `Found for “${search.value.trim()}”`),
-    foundSources.length + foundPipelines.length + foundViews.length === 0 && h("p", null, "Nothing has this in its name, owner, host or tables."),
+    h("h1", null, `Results for “${search.value.trim()}”`),
+    foundSources.length + foundPipelines.length + foundViews.length === 0 && h("p", null, "No source, pipeline or view contains this text in its name, owner, host or tables."),
     foundSources.length > 0 && table(plural(foundSources.length, "source"), ["source", "newest cut"], foundSources.map((each) => row(each.name, link("sources", each.name), each.cut?.commit_lsn ?? "none"))),
     foundPipelines.length > 0 && table(plural(foundPipelines.length, "pipeline"), ["pipeline", "state", "progress", "owner"], foundPipelines.map((each) => row(each.name, link("pipelines", each.name), badge(each.state), behind(each), each.owner || "–"))),
     foundViews.length > 0 && table(plural(foundViews.length, "view"), ["view", "delay", "output"], foundViews.map((each) => row(`${each.pipeline} ${each.view}`, [h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`)], duration(each.delay_ms), each.output))));
@@ -318,10 +318,10 @@ function results(words) {
 
 function askForToken() {
   return h("form", { key: "token", class: "token", onsubmit: (event) => { event.preventDefault(); useToken(event.target.elements.token.value.trim()); render(); } },
-    h("h1", null, "A token is needed"),
-    h("p", null, "Whoever runs this control plane makes one: slackwater token NAME. It stays in this tab."),
+    h("h1", null, "A token is required"),
+    h("p", null, "The operator of this control plane can create one with: slackwater token NAME. This page keeps it only in this tab."),
     h("label", { for: "token" }, "Token"), h("input", { id: "token", name: "token", type: "password", autocomplete: "off", required: "" }),
-    h("button", { type: "submit" }, "Use it"));
+    h("button", { type: "submit" }, "Continue"));
 }
 
 search.addEventListener("input", render);

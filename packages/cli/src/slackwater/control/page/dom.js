@@ -1,5 +1,5 @@
-// A description of elements, and what brings the document to it without touching what is as it should be: so the
-// focus, a selection and open details stay where they are. Text is always text: nothing is read as HTML.
+// Describes elements, and changes the document to match the description, without touching elements that match already.
+// The focus, a selection and open details therefore stay as they are. Text is always text, and never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,4 +1,4 @@
-// Draws what is made of one source: from left to right, a column for each step of the data.
+// Draws everything that is derived from one source, from left to right, with a column for each step.
 
 import { h } from "./dom.js";
 import { duration } from "./format.js";
@@ -59,7 +59,7 @@ export function draw({ root, nodes, edges }, delays) {
   const height = 16 + Math.max(...rows.values()) * (HEIGHT + GAP.y) - GAP.y;
   const late = new Set((delays?.culprits ?? []).map((culprit) => `${culprit.kind === "sidecar" ? "source" : "pipeline"} ${culprit.name}`));
   return h("div", { class: "graph", key: root.name },
-    h("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `What is made of source ${root.name}` },
+    h("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `What is derived from source ${root.name}` },
       edges.map(([from, to]) => edge(placed.get(from), placed.get(to), `${from} ${to}`)),
       nodes.map((node) => box(node, placed.get(node.id), late.has(node.id)))));
 }

@@ -1,4 +1,4 @@
-// Asks the control plane again and again, and remembers what it said.
+// Polls the control plane, and keeps its newest answers.
 
 const EVERY_MS = 1000;
 const LEAST_SECONDS = 0.9;
@@ -59,7 +59,7 @@ async function ask(path) {
   const answer = await fetch(`api/v1${path}`, { headers, cache: "no-cache", signal: AbortSignal.timeout(15_000) });
   if (answer.status === 401) {
     state.needsToken = true;
-    throw new Error("a token is needed");
+    throw new Error("a token is required");
   }
   if (answer.status === 404) return null;
   const body = await answer.json();
