@@ -117,7 +117,8 @@ def test_a_filter_that_is_damaged_is_refused(place: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packed", "problem"), [(b"", "does not begin with SWBF"), (b"SWBF", "is none"), (b"x" * 200, "is none")]
+    ("packed", "problem"),
+    [(b"", "complete header"), (b"SWBF", "complete header"), (b"x" * 200, "complete header")],
 )
 def test_what_is_no_filter_is_refused(packed: bytes, problem: str) -> None:
     with pytest.raises(MessagingStateError, match=problem):

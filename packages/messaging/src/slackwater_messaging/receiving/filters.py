@@ -187,7 +187,9 @@ def _pack(each: _Filter) -> bytes:
 def _unpack(packed: bytes, policy: FilterPolicy) -> _Filter:
     body, checksum = packed[:-_CHECKSUM_BYTES], packed[-_CHECKSUM_BYTES:]
     if len(body) < _HEADER.size or body[:4] != _MAGIC:
-        raise MessagingStateError("a stored filter is damaged: it does not begin with SWBF", _ADVICE)
+        raise MessagingStateError(
+            "a stored filter is damaged: it lacks a complete header that begins with SWBF", _ADVICE
+        )
     _, version, window_ms, number, count, capacity, error_rate = _HEADER.unpack_from(body)
     if version != _VERSION:
         problem = f"a stored filter has format {version}, but {_VERSION} is expected"
