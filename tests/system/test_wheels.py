@@ -5,10 +5,8 @@ ask for. How it was seen to fail: a dependency taken out of a member's pyproject
 """
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 import zipfile
@@ -25,6 +23,8 @@ from slackwater_testing.publishing import publishing_pipeline
 pytestmark = pytest.mark.integration
 
 SECONDS = 300.0
+Ran = Callable[..., str]
+Install = Callable[[str], Path]
 OTHERS = (
     "slackwater",
     "slackwater-cdc",
@@ -61,6 +61,7 @@ for documents in read_views([output]).documents.values():
         print(document.decode())
 output.close()
 """
+DISTRIBUTIONS = "from importlib.metadata import distributions as d; print(*(each.name for each in d()))"
 EXTRA_MODULES = {
     "psycopg",
     "deltalake",
@@ -83,45 +84,7 @@ EXTRA_MODULES = {
 """What extras bring; whatever else is missing is a dependency that a member forgot."""
 
 
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheels")
-    build = (sys.executable, "-m", "infra.wheels.build", folder)
-    subprocess.run(build, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.DEVNULL)
-    return folder
-
-
-UV = Path(__file__).parents[2] / ".tools" / "bin" / "uv"
-"""It takes what it has from its cache, where pip would copy and compile a gigabyte."""
-
-
-@pytest.fixture
-def install(wheels: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Installs a member into an environment of its own; returns the folder of its commands."""
-
-    def make(member: str) -> Path:
-        environment = tmp_path / "environment"
-        ran(UV, "venv", "--quiet", "--python", sys.executable, environment)
-        commands = environment / "bin"
-        ran(UV, "pip", "install", "--quiet", "--python", commands / "python", "--find-links", wheels, member)
-        return commands
-
-    return make
-
-
-def ran(*command: str | Path) -> str:
-    """Runs a command as a user would who knows nothing of this repository; returns what it prints."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SLACKWATER"))
-    }
-    done = subprocess.run(
-        command, env=kept, cwd="/", capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def check_imports(commands: Path, member: str) -> None:
+def check_imports(ran: Ran, commands: Path, member: str) -> None:
     """Imports every module of a member, and looks whether any is missing that no extra brings."""
     missing = json.loads(ran(commands / "python", "-c", IMPORT_ALL, member.replace("-", "_")))
     assert {name: what for name, what in missing.items() if what.partition(".")[0] not in EXTRA_MODULES} == {}
@@ -129,9 +92,9 @@ def check_imports(commands: Path, member: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("member", OTHERS)
-def test_a_member_has_all_that_it_imports(member: str, install: Callable[[str], Path]) -> None:
+def test_a_member_has_all_that_it_imports(member: str, install: Install, ran: Ran) -> None:
     commands = install(member)
-    check_imports(commands, member)
+    check_imports(ran, commands, member)
     assert ran(
         commands / "python", "-c", f"import {member.replace('-', '_')} as m; print(m.__version__)"
     ).strip()
@@ -148,21 +111,21 @@ def test_the_wheel_of_the_command_has_what_spark_submit_starts(wheels: Path) -> 
 
 
 def test_a_service_reads_views_with_the_client_alone(
-    kafka_broker: KafkaBroker, install: Callable[[str], Path], tmp_path: Path
+    kafka_broker: KafkaBroker, install: Install, ran: Ran, tmp_path: Path
 ) -> None:
     commands = install("slackwater-client")
-    check_imports(commands, "slackwater-client")
+    check_imports(ran, commands, "slackwater-client")
     servers = Servers(kafka=KafkaSettings(kafka_broker.bootstrap))
     output = 'topic = "wheels"\npartitions = 2'
     with publishing_pipeline(tmp_path / "wheels", view="one", output=output, servers=servers) as pipeline:
         pipeline.publish({1: 10, 2: 20})
     read = ran(commands / "python", "-c", READ, kafka_broker.bootstrap, "wheels").splitlines()
     assert sorted(json.loads(line)["value"] for line in read) == [10, 20]
-    assert "pyspark" not in ran(UV, "pip", "list", "--python", commands / "python")
+    assert "pyspark" not in ran(commands / "python", "-c", DISTRIBUTIONS)
 
 
 def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
-    install: Callable[[str], Path], tmp_path: Path
+    install: Install, ran: Ran, tmp_path: Path
 ) -> None:
     commands = install("slackwater[spark]")
     folder = tmp_path / "revenue"
@@ -178,10 +141,10 @@ def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
 
 
 def test_a_sidecar_runs_without_the_rest_of_the_command(
-    kafka_broker: KafkaBroker, redis_server: RedisServer, install: Callable[[str], Path], tmp_path: Path
+    kafka_broker: KafkaBroker, redis_server: RedisServer, install: Install, ran: Ran, tmp_path: Path
 ) -> None:
     commands = install("slackwater-sidecar")
-    check_imports(commands, "slackwater-sidecar")
+    check_imports(ran, commands, "slackwater-sidecar")
     port = free_port()
     log = (tmp_path / "sidecar.log").open("w")
     servers = ("--bootstrap", kafka_broker.bootstrap, "--redis-url", redis_server.url)

@@ -8,6 +8,8 @@ import pytest
 
 from slackwater.main import EXTRAS, run
 
+SERVERS = ["--bootstrap", "127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1"]
+
 
 class Absence:
     """Finds everything but one package."""
@@ -27,6 +29,11 @@ class Absence:
         (["demo"], "slackwater_testing", "slackwater[demo]"),
         (["run", "anything", "--checkpoint", "c"], "slackwater_spark", "slackwater[spark]"),
         (["certify", "--help"], "slackwater_certify", "slackwater[certify]"),
+        (
+            ["sidecar", "--source", "inv", *SERVERS, "--control", "127.0.0.1:0"],
+            "uvicorn",
+            "slackwater[control]",
+        ),
         (["indoubt", "--help"], "slackwater_messaging", "slackwater[messaging]"),
     ],
 )

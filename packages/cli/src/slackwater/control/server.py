@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
@@ -115,7 +116,11 @@ def check_control(control: ControlSection) -> None:
     Raises:
         CommandConfigError: the address is not of this machine only, and neither tokens nor certificates of
             clients are asked for; a file is missing, or the file of tokens cannot be used.
+        ModuleNotFoundError: the web server is not installed.
     """
+    for module in ("starlette", "uvicorn"):  # only the process imports them, and nobody waits for its errors
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(module, name=module)
     Gate(control.tokens)
     if (control.certificate is None) != (control.key is None):
         problem = "control.certificate and control.key must be set together, and one is missing"

@@ -1,5 +1,6 @@
 """Exact stretches of Kafka partitions, with a consumer that a Python worker keeps from task to task."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 
 if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
     from slackwater_markers.kafka_retry import KafkaRetry
+
+_librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 
 _CHUNK = 1_000
 """Records taken at once: more of them do not fit into a processor's cache, which costs half as much again."""
@@ -74,7 +77,7 @@ def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
 def kept_consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
     """Lends a consumer with these settings, and keeps it for the next task unless the block fails."""
     key = tuple(sorted(settings.items()))
-    consumer = _idle.pop(key, None) or Consumer({**_SETTINGS, **settings})
+    consumer = _idle.pop(key, None) or Consumer({**_SETTINGS, **settings}, logger=_librdkafka_log)
     try:
         yield consumer
         consumer.unassign()
