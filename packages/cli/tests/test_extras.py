@@ -77,7 +77,12 @@ def test_what_a_command_may_miss_comes_with_the_extra_that_is_named() -> None:
     for module, words in EXTRAS.items():
         extra = words.removeprefix("slackwater[").removesuffix("]")
         name = module.replace("_", "-")
-        indirect = {("lake", "deltalake"), ("lake", "pyiceberg"), ("telemetry", "opentelemetry")}
+        indirect = {
+            ("lake", "deltalake"),
+            ("lake", "pyiceberg"),
+            ("telemetry", "opentelemetry"),
+            ("hdfs", "hdfs_native"),
+        }
         assert name in brought[extra] or (extra, name) in indirect
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import ObjectStore
+from slackwater_devstack import DataNode, NameNode, ObjectStore
 from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
-from slackwater_engine.state.store import ArrowStore, MemoryStore, StateStore
+from slackwater_engine.state.store import ArrowStore, MemoryStore, StateStore, open_store
 
 MakeStore = Callable[[], StateStore]
 
@@ -38,13 +38,20 @@ def in_object_storage(server: ObjectStore, folder: str) -> ArrowStore:
     return ArrowStore(f"s3://{server.access_key}:{server.secret_key}@{server.bucket}/{folder}?{query}")
 
 
-OBJECTS = pytest.param(None, id="in_object_storage", marks=pytest.mark.integration)
+def in_hdfs(server: NameNode) -> StateStore:
+    return open_store(f"{server.url}/{uuid.uuid4().hex}")
 
 
-@pytest.fixture(params=[in_memory, by_path, by_address, elsewhere, OBJECTS])
+OBJECTS = pytest.param("object_store", id="in_object_storage", marks=pytest.mark.integration)
+HDFS = pytest.param("hdfs", id="in_hdfs", marks=[pytest.mark.integration, pytest.mark.full])
+
+
+@pytest.fixture(params=[in_memory, by_path, by_address, elsewhere, OBJECTS, HDFS])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
-    if request.param is None:
+    if request.param == "object_store":
         return in_object_storage(request.getfixturevalue("object_store"), uuid.uuid4().hex)
+    if request.param == "hdfs":
+        return in_hdfs(request.getfixturevalue("hdfs"))
     made: StateStore = request.param(tmp_path)
     return made
 
@@ -275,3 +282,37 @@ def test_a_bucket_that_is_not_there_is_an_error_when_it_is_written_to(object_sto
     who = f"{object_store.access_key}:{object_store.secret_key}"
     with pytest.raises(EngineUnavailableError, match="cannot be written"):
         ArrowStore(f"s3://{who}@nowhere/x?{query}").write("a", b"1")
+
+
+@pytest.mark.integration
+@pytest.mark.full
+def test_hdfs_that_does_not_answer_is_an_error_and_no_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had is there when it answers again, and what was being written is there as a whole or not."""
+    once = "<property><name>dfs.client.failover.max.attempts</name><value>1</value></property>"
+    (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{once}</configuration>")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    names = NameNode(tmp_path / "hadoop")
+    names.start()
+    contents = DataNode(tmp_path / "hadoop", name_node=names)
+    contents.start()
+    try:
+        store = in_hdfs(names)
+        store.write("manifests/a", b"1")
+        names.kill()
+        for attempt in (
+            lambda: store.write("manifests/b", b"2"),
+            lambda: store.create("manifests/b", b"2"),
+            lambda: store.read("manifests/a"),
+            lambda: store.read_part("manifests/a", 0, 1),
+            lambda: store.list("manifests"),
+            lambda: store.delete(["manifests/a"]),
+        ):
+            with pytest.raises(EngineUnavailableError, match="Nothing is lost"):
+                attempt()
+        names.start()
+        assert store.list("manifests") == ["a"]
+    finally:
+        contents.stop()
+        names.stop()

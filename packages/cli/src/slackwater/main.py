@@ -83,6 +83,7 @@ EXTRAS = {
     "pyiceberg": "slackwater[lake]",
     "sqlalchemy": "slackwater[lake]",
     "opentelemetry": "slackwater[telemetry]",
+    "hdfs_native": "slackwater[hdfs]",
     "starlette": "slackwater[control]",
     "uvicorn": "slackwater[control]",
 }

@@ -7,6 +7,7 @@ from slackwater_devstack.errors import (
     DevStackStateError,
     DevStackUnavailableError,
 )
+from slackwater_devstack.hdfs import DataNode, NameNode
 from slackwater_devstack.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater_devstack.kafka_security import (
@@ -36,6 +37,7 @@ __all__ = [
     "ConnectPlugin",
     "ConnectWorker",
     "ConnectorState",
+    "DataNode",
     "DatabaseLog",
     "DevStack",
     "DevStackConfigError",
@@ -49,6 +51,7 @@ __all__ = [
     "ListenerSecurity",
     "LoggedChange",
     "LoggedTransaction",
+    "NameNode",
     "ObjectStore",
     "PinnedJar",
     "PostgresServer",

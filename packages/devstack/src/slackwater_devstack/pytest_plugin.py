@@ -16,13 +16,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater_devstack import DevStack, KafkaBroker, ObjectStore, PostgresServer, RedisServer, Server
+    from slackwater_devstack import (
+        DevStack,
+        KafkaBroker,
+        NameNode,
+        ObjectStore,
+        PostgresServer,
+        RedisServer,
+        Server,
+    )
     from slackwater_devstack.containers import ContainerImages
     from slackwater_devstack.stack import ServerKinds
 
     DevStackFactory = Callable[..., DevStack]
 
-_FIXTURES = frozenset({"redis_server", "kafka_broker", "postgres_server", "object_store", "dev_stack"})
+_FIXTURES = frozenset(
+    {"redis_server", "kafka_broker", "postgres_server", "object_store", "hdfs", "dev_stack"}
+)
 _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
 
 
@@ -122,6 +132,17 @@ def object_store(
     from slackwater_devstack import ObjectStore
 
     yield from _running(ObjectStore(tmp_path_factory.mktemp("objects")), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> "Iterator[NameNode]":
+    """A file system of Hadoop for all tests of the session: use folders of your own."""
+    from slackwater_devstack import DataNode, NameNode
+
+    folder = tmp_path_factory.mktemp("hdfs")
+    for name_node in _running(NameNode(folder), pytestconfig):
+        for _ in _running(DataNode(folder, name_node=name_node), pytestconfig):
+            yield name_node
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater_control import PipelineNode, PipelineState, Progress, make_topology
-from slackwater_devstack import ObjectStore
+from slackwater_devstack import NameNode, ObjectStore
 from slackwater_markers import KafkaPipelineLog
 from slackwater_protocol import format_position
 
@@ -344,17 +344,24 @@ def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_o
     assert_view(inventory, output)
 
 
+@pytest.mark.parametrize("store", ["object_store", pytest.param("hdfs", marks=pytest.mark.full)])
 def test_a_pipeline_goes_on_when_nothing_is_left_of_its_driver_s_machine(
     inventory: Inventory,
     output: Output,
     start_pipeline: StartPipeline,
-    object_store: ObjectStore,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
+    store: str,
 ) -> None:
-    """Only Kafka and the checkpoint in object storage, with a state that never became true."""
+    """Only Kafka and the checkpoint elsewhere, with a state that never became true."""
     machines = [tmp_path / name for name in ("first", "second")]
-    settings = {"spark_conf": object_store.spark_conf(), "max_events_per_batch": 40}
-    settings["checkpoint"] = f"s3a://{object_store.bucket}/{inventory.source}"
+    server: ObjectStore | NameNode = request.getfixturevalue(store)
+    settings: dict[str, Any] = {"max_events_per_batch": 40}
+    if isinstance(server, NameNode):
+        settings["checkpoint"] = f"{server.url}/{inventory.source}"
+    else:
+        settings["spark_conf"] = server.spark_conf()
+        settings["checkpoint"] = f"s3a://{server.bucket}/{inventory.source}"
     for machine in machines:
         inventory.run(20)
         machine.mkdir()

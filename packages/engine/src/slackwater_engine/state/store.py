@@ -1,7 +1,8 @@
 """The store of a checkpoint: files that are written once, whole or not at all, and never changed.
 
-Local disks, HDFS and object storage are one code, through ``pyarrow.fs``. All that is asked of a store is
-that a file can be read after its writing has returned.
+Local disks and object storage are one code, through ``pyarrow.fs``; HDFS has another one
+(:mod:`slackwater_engine.state.hadoop_store`). All that is asked of a store is that a file can be read after
+its writing has returned.
 """
 
 import os
@@ -10,9 +11,12 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
+
+if TYPE_CHECKING:
+    from slackwater_engine.state.hadoop_store import HadoopStore
 
 DRAFTS: Final = ".drafts"
 """A folder beside the files, so that a listing does not show what is not whole yet."""
@@ -80,7 +84,7 @@ class ArrowStore:
     """A folder of a file system that ``pyarrow.fs`` knows.
 
     Args:
-        address: A path of this machine, or an address such as ``file:///…``, ``hdfs://…`` or ``s3://…``.
+        address: A path of this machine, or an address such as ``file:///…`` or ``s3://…``.
         shown: The address as people know it; None: the same.
 
     Raises:
@@ -91,7 +95,7 @@ class ArrowStore:
         # Workers import this module to process a bucket; the libraries of file systems take a while.
         from pyarrow import fs
 
-        self.address = _CREDENTIALS.sub("***@", address if shown is None else shown)
+        self.address = without_credentials(address if shown is None else shown)
         """For people: without credentials."""
         is_address = "://" in address or address.startswith("file:")
         try:
@@ -99,10 +103,10 @@ class ArrowStore:
                 _in_one_request(address) if is_address else os.path.abspath(address)
             )
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors, too
-            reason = _CREDENTIALS.sub("***@", str(error))
+            reason = without_credentials(str(error))
             raise EngineConfigError(
-                f"checkpoint {self.address}: {reason}; expected a local folder, or an address that "
-                "pyarrow.fs supports: file://, hdfs://, s3:// or gs://"
+                f"checkpoint {self.address}: {reason}; expected a local folder, or an address: "
+                "file://, hdfs://, s3:// or gs://"
             ) from error
         self._folder = PurePosixPath(path)
         self._is_local = isinstance(self._files, fs.LocalFileSystem)
@@ -115,7 +119,7 @@ class ArrowStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unavailable("read", name, error) from error
+            raise wrong_answer(self.address, "read", name, error) from error
 
     def read_part(self, name: str, offset: int, length: int) -> bytes:
         """See :class:`StateStore`."""
@@ -126,7 +130,7 @@ class ArrowStore:
         except FileNotFoundError as error:
             raise missing_file(self.address, name) from error
         except OSError as error:
-            raise self._unavailable("read", name, error) from error
+            raise wrong_answer(self.address, "read", name, error) from error
 
     def create(self, name: str, data: bytes) -> bool:
         """See :class:`StateStore`; on a local disk exactly one of several succeeds."""
@@ -136,7 +140,7 @@ class ArrowStore:
             except FileExistsError:
                 return False
             except OSError as error:
-                raise self._unavailable("written", name, error) from error
+                raise wrong_answer(self.address, "written", name, error) from error
             return True
         if self.read(name) is not None:
             return False
@@ -156,7 +160,7 @@ class ArrowStore:
                 with self._files.open_output_stream(path) as file:
                     file.write(data)
         except OSError as error:
-            raise self._unavailable("written", name, error) from error
+            raise wrong_answer(self.address, "written", name, error) from error
 
     def list(self, folder: str) -> list[str]:
         """See :class:`StateStore`."""
@@ -165,7 +169,7 @@ class ArrowStore:
         try:
             found = self._files.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
         except OSError as error:
-            raise self._unavailable("listed", folder, error) from error
+            raise wrong_answer(self.address, "listed", folder, error) from error
         return [each.base_name for each in found if each.type == fs.FileType.File]
 
     def delete(self, names: Iterable[str]) -> None:
@@ -176,7 +180,7 @@ class ArrowStore:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise self._unavailable("deleted", name, error) from error
+                raise wrong_answer(self.address, "deleted", name, error) from error
 
     def _path(self, name: str) -> str:
         return str(self._folder / name)
@@ -205,12 +209,12 @@ class ArrowStore:
                 os.unlink(draft)
         _sync_folder(folder)
 
-    def _unavailable(self, what: str, name: str, error: OSError) -> EngineUnavailableError:
-        reason = _CREDENTIALS.sub("***@", str(error))
-        return EngineUnavailableError(
-            f"checkpoint {self.address}: {name or 'the folder'} cannot be {what}: {reason}. Nothing is lost: "
-            "start again when the checkpoint's file system works"
-        )
+
+def open_store(address: str, shown: str | None = None) -> "ArrowStore | HadoopStore":
+    """Returns the store at an address; otherwise as :class:`ArrowStore`."""
+    from slackwater_engine.state.hadoop_store import HDFS, HadoopStore
+
+    return HadoopStore(address) if address.startswith(HDFS) else ArrowStore(address, shown)
 
 
 class MemoryStore:
@@ -257,6 +261,26 @@ def _in_one_request(address: str) -> str:
     if not address.startswith("s3://") or "allow_delayed_open" in address:
         return address
     return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
+
+
+def without_credentials(text: str) -> str:
+    """Returns an address, or an error that has one, as people may see it."""
+    return _CREDENTIALS.sub("***@", text)
+
+
+def wrong_answer(address: str, what: str, name: str, error: Exception) -> EngineUnavailableError:
+    """Says that a store does not do what it was asked for.
+
+    Args:
+        address: Of the store, for people.
+        what: The participle, such as ``read``.
+        name: Of the file; empty for the folder.
+        error: Its words.
+    """
+    return EngineUnavailableError(
+        f"checkpoint {address}: {name or 'the folder'} cannot be {what}: {without_credentials(str(error))}. "
+        "Nothing is lost: start again when the checkpoint's file system works"
+    )
 
 
 def missing_file(address: str, name: str) -> EngineStateError:

@@ -39,7 +39,7 @@ from slackwater_engine.state.manifest import (
     segment_path,
 )
 from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import ArrowStore
+from slackwater_engine.state.store import StateStore, open_store
 from slackwater_engine.task import PipelineTask, TaskResult
 from slackwater_protocol import SystemClock
 from slackwater_spark.collector import collector_paused
@@ -166,7 +166,7 @@ class _Worker:
         self._spec = packing_spec(program.plan, program.settings.buckets)
         self._packers = IdlePackers(self._spec)
         self._task = PipelineTask(program.plan, program.settings, program.evaluators)
-        self._store = ArrowStore(program.checkpoint)
+        self._store = open_store(program.checkpoint)
         self._blobs = SegmentReader(self._store)
         self._fingerprint = state_fingerprint(program.plan, program.settings)
         self._states: dict[str, State] = {}
@@ -229,7 +229,7 @@ class _ToldFiles:
     """Files that the driver has sent along; others are in the store."""
 
     files: Mapping[str, bytes]
-    store: ArrowStore
+    store: StateStore
 
     def read(self, name: str) -> bytes | None:
         return self.files.get(name) or self.store.read(name)

@@ -1,6 +1,6 @@
 """The checkpoint of a pipeline: who it belongs to, what the pipeline means, and the store of its state.
 
-The folder is on a disk of this machine, or wherever ``pyarrow.fs`` reaches; the state in it is
+The folder is on a disk of this machine, in HDFS, or in object storage; the state in it is
 :mod:`slackwater_engine.state`'s.
 """
 
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from slackwater_engine.state.store import DRAFTS, ArrowStore
+from slackwater_engine.state.store import DRAFTS, open_store
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 from slackwater_spark.pipeline.s3a import S3A, s3_address
 from slackwater_spark.pipeline.spark_conf import given_conf
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
+    from slackwater_engine.state.hadoop_store import HadoopStore
+    from slackwater_engine.state.store import ArrowStore
     from slackwater_spark.pipeline.fingerprint import Change, PipelineFingerprint
 
 CHECKPOINT_FILE = "slackwater.json"
@@ -49,7 +51,7 @@ class Checkpoint:
     """A checkpoint; it need not be there yet.
 
     Args:
-        address: A path of this machine, an address that ``pyarrow.fs`` knows, or ``s3a://…``, which is
+        address: A path of this machine, an address of a file system, or ``s3a://…``, which is
             reached as Spark's configuration says.
         spark_conf: Spark settings of the run, which win over Spark's own configuration.
     """
@@ -73,13 +75,13 @@ class Checkpoint:
         return s3_address(self.address, {**given_conf(os.environ), **self._spark_conf})
 
     @cached_property
-    def store(self) -> ArrowStore:
+    def store(self) -> "ArrowStore | HadoopStore":
         """The store of the state.
 
         Raises:
             EngineConfigError: The address is of no known file system.
         """
-        return ArrowStore(self.location, self.address)
+        return open_store(self.location, self.address)
 
     @property
     def local_folder(self) -> Path | None:

@@ -1,0 +1,178 @@
+"""HDFS: one NameNode and one DataNode, from the jars of Hadoop that PySpark has, and one more."""
+
+import http.client
+import importlib.util
+import json
+import os
+import subprocess
+from abc import abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+from slackwater_devstack.errors import failed_start, missing_prerequisite, not_running
+from slackwater_devstack.java import JarSet, resolve_server
+from slackwater_devstack.loopback import LOOPBACK, accepts_connections
+from slackwater_devstack.processes import Launch, Lifetime
+from slackwater_devstack.programs import find_java
+from slackwater_devstack.server import START_TIMEOUT, Server
+
+_HEAP = "96m"
+_SERVERS = "org.apache.hadoop.hdfs.server"
+_LIBRARIES = (
+    "hadoop-client-api-*.jar",
+    "hadoop-client-runtime-*.jar",
+    "jcl-*.jar",
+    "log4j-*.jar",
+    "slf4j-*.jar",
+)
+"""What the servers need of PySpark's jars."""
+_FORMAT_SECONDS = 300.0
+_LIVE_NODES = "Hadoop:service=NameNode,name=FSNamesystemState::NumLiveDataNodes"
+
+
+class _HadoopServer(Server):
+    """A process of Hadoop, with a configuration of its own."""
+
+    _jars: JarSet | None = None
+
+    @property
+    def port(self) -> int:
+        """TCP port on loopback."""
+        return self._port("port")
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the server."""
+        return f"{LOOPBACK}:{self.port}"
+
+    def _home(self) -> Path:
+        return self.folder / self.name
+
+    @abstractmethod
+    def _conf(self) -> Mapping[str, str]:
+        """Returns Hadoop's settings."""
+
+    def _prepare(self) -> None:
+        self._jars = resolve_server("hdfs", progress=self.progress)
+        self.version = self._jars.version_of("hadoop-client-minicluster")
+        self._home().mkdir(parents=True, exist_ok=True)
+        lines = (
+            f"<property><name>{name}</name><value>{value}</value></property>"
+            for name, value in self._conf().items()
+        )
+        (self._home() / "hdfs-site.xml").write_text(f"<configuration>{''.join(lines)}</configuration>\n")
+
+    def _java(self, main: str, *arguments: str) -> tuple[str, ...]:
+        if self._jars is None:
+            raise not_running(self.name, "launch")
+        classpath = os.pathsep.join((str(self._home()), self._jars.classpath, *_pyspark_jars()))
+        options = (f"-Xmx{_HEAP}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath)
+        return (str(find_java().path), *options, f"{_SERVERS}.{main}", *arguments)
+
+    def _is_ready(self) -> bool:
+        return accepts_connections(self.port)
+
+
+class NameNode(_HadoopServer):
+    """Keeps the names of files; what is written survives a restart. It asks nobody who they are.
+
+    Args:
+        folder: Data and logs.
+        lifetime: How long it lives.
+        start_timeout: For one start.
+    """
+
+    name: ClassVar[str] = "namenode"
+
+    @property
+    def url(self) -> str:
+        """``hdfs://`` URL of the file system."""
+        return f"hdfs://{self.address}"
+
+    def _conf(self) -> Mapping[str, str]:
+        return {
+            "fs.defaultFS": self.url,
+            "dfs.namenode.rpc-address": self.address,
+            "dfs.namenode.http-address": f"{LOOPBACK}:{self._port('web')}",
+            "dfs.namenode.name.dir": f"file://{self._home() / 'name'}",
+            "dfs.namenode.safemode.extension": "0",
+            "dfs.replication": "1",
+        }
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        if (self._home() / "name").exists():
+            return
+        format_it = self._java("namenode.NameNode", "-format", "-nonInteractive")
+        done = subprocess.run(
+            format_it, cwd=self._home(), capture_output=True, text=True, timeout=_FORMAT_SECONDS, check=False
+        )
+        if done.returncode != 0:
+            words = done.stdout + done.stderr
+            raise failed_start(self.name, "its folder cannot be formatted", self.log_path, words)
+
+    def _launch(self) -> Launch:
+        return Launch(argv=self._java("namenode.NameNode"), cwd=self._home())
+
+    def count_data_nodes(self) -> int:
+        """Returns how many report to it; 0 while it does not answer. Blocks a second at most."""
+        connection = http.client.HTTPConnection(LOOPBACK, self._port("web"), timeout=1.0)
+        try:
+            connection.request("GET", f"/jmx?get={_LIVE_NODES}")
+            (bean,) = json.loads(connection.getresponse().read())["beans"]
+            return int(bean["NumLiveDataNodes"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError):
+            return 0
+        finally:
+            connection.close()
+
+
+class DataNode(_HadoopServer):
+    """Keeps the contents of files.
+
+    Args:
+        folder: Data and logs.
+        name_node: Whom it reports to; it runs.
+        lifetime: How long it lives.
+        start_timeout: For one start.
+    """
+
+    name: ClassVar[str] = "datanode"
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name_node: NameNode,
+        lifetime: Lifetime = Lifetime.EMBEDDED,
+        start_timeout: timedelta = START_TIMEOUT,
+    ) -> None:
+        super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
+        self._name_node = name_node
+
+    def _conf(self) -> Mapping[str, str]:
+        return {
+            "fs.defaultFS": self._name_node.url,
+            "dfs.datanode.address": self.address,
+            "dfs.datanode.hostname": LOOPBACK,
+            "dfs.datanode.http.address": f"{LOOPBACK}:0",
+            "dfs.datanode.ipc.address": f"{LOOPBACK}:0",
+            "dfs.datanode.data.dir": f"file://{self._home() / 'data'}",
+        }
+
+    def _launch(self) -> Launch:
+        return Launch(argv=self._java("datanode.DataNode"), cwd=self._home())
+
+    def _is_ready(self) -> bool:
+        return super()._is_ready() and self._name_node.count_data_nodes() > 0
+
+
+def _pyspark_jars() -> list[str]:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        hint = "install the package slackwater-devstack with its dependencies"
+        raise missing_prerequisite("PySpark", "it is not installed", hint)
+    folder = Path(spec.origin).parent / "jars"
+    return [str(jar) for pattern in _LIBRARIES for jar in sorted(folder.glob(pattern))]
