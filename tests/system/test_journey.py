@@ -76,7 +76,7 @@ class Cashier:
 
     def _write(self) -> None:
         with psycopg.connect(self._dsn, autocommit=True) as connection:
-            while not self._stop.wait(0.02):
+            while not self._stop.wait(0.1):
                 self.transaction(connection)
 
 
@@ -100,6 +100,7 @@ class Journey:
         return {
             "spark.master": cluster.master.address,
             "spark.executor.memory": "512m",
+            "spark.cores.max": "1",  # one executor, on either of the workers
             "spark.pyspark.python": "./environment/bin/python",
             "spark.archives": "revenue.tar.gz#environment",
             **self._store.spark_conf(),

@@ -81,7 +81,7 @@ def test_what_a_command_may_miss_comes_with_the_extra_that_is_named() -> None:
             ("lake", "deltalake"),
             ("lake", "pyiceberg"),
             ("telemetry", "opentelemetry"),
-            ("hdfs", "hdfs_native"),
+            ("hdfs", "hdfs-native"),
         }
         assert name in brought[extra] or (extra, name) in indirect
 
