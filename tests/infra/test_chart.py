@@ -265,15 +265,18 @@ def _spark_versions() -> list[str]:
 
 
 def test_secrets_come_by_reference_to_keys_of_secrets(resources: list[Resource]) -> None:
-    secret = {
-        "SLACKWATER_KAFKA_SASL_PASSWORD": {"name": "slackwater", "key": "password"},
-        "SLACKWATER_REDIS_URL": {"name": "slackwater-redis", "key": "url"},
-    }
+    sidecar, pipeline = (
+        {
+            "SLACKWATER_KAFKA_SASL_PASSWORD": {"name": user, "key": "password"},
+            "SLACKWATER_REDIS_URL": {"name": "slackwater-redis", "key": "url"},
+        }
+        for user in ("sidecar-shop", "revenue")
+    )
     of_s3 = {
         "AWS_ACCESS_KEY_ID": {"name": "slackwater-s3", "key": "id"},
         "AWS_SECRET_ACCESS_KEY": {"name": "slackwater-s3", "key": "secret"},
     }
-    wanted = [secret, secret | of_s3, of_s3]
+    wanted = [sidecar, pipeline | of_s3, of_s3]
     for (name, _, [container]), references in zip(pods(resources), wanted, strict=True):
         found = {
             each["name"]: each["valueFrom"]["secretKeyRef"]
@@ -311,8 +314,9 @@ def test_pages_with_a_certificate_are_asked_for_over_tls_and_with_the_monitor_s_
 
 
 def test_a_secret_may_be_a_file_whose_name_is_no_secret(render: Render, values: Values) -> None:
-    del values["secretSettings"]["kafka.sasl_password"]
-    values["settings"]["kafka.sasl_password_file"] = "/etc/slackwater/kafka/password"
+    sidecar = values["sidecars"]["shop"]
+    del sidecar["secretSettings"]["kafka.sasl_password"]
+    sidecar["settings"]["kafka.sasl_password_file"] = "/etc/slackwater/kafka/password"
     [container] = of_kind(render(values), "Deployment", "sw-shop-sidecar")["spec"]["template"]["spec"][
         "containers"
     ]

@@ -199,13 +199,13 @@ def acl_commands(user: str, rights: Iterable[Right], bootstrap: str) -> Iterator
 
 
 def strimzi_user(user: str, rights: Iterable[Right]) -> dict[str, object]:
-    """Returns a ``KafkaUser`` of Strimzi with these rights."""
+    """Returns a ``KafkaUser`` of Strimzi 0.49 or newer with these rights."""
     acls: dict[tuple[Resource, str, bool], list[str]] = {}
     for right in rights:
         acls.setdefault((right.resource, right.name, right.is_prefix), []).append(str(right.operation))
     kinds = {Resource.TRANSACTIONAL_ID: "transactionalId"}
     return {
-        "apiVersion": "kafka.strimzi.io/v1beta2",
+        "apiVersion": "kafka.strimzi.io/v1",
         "kind": "KafkaUser",
         "metadata": {"name": user},
         "spec": {
