@@ -154,7 +154,7 @@ def test_a_document_above_the_producers_own_limit_is_named_too(
     settings = make_settings()
     settings = replace(settings, kafka=replace(settings.kafka, options={"message.max.bytes": "5000"}))
     with pytest.raises(
-        OutputRefusedError, match=r"key k, commit LSN 0/5, 6,000 bytes.*message.max.bytes of the"
+        OutputRefusedError, match=r"key k, commit LSN 0/5, 6,000 bytes.*message.max.bytes in the"
     ):
         write(settings, make_batch(0, [(5, b"k", noise(6_000))]))
 
