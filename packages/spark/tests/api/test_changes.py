@@ -146,10 +146,10 @@ def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Pa
     assert "secret" not in repr(found)
     with pytest.raises(PipelineError, match=r"as_text=\['big'\]"):
         found.table("s.t")
-    with pytest.raises(PipelineError, match=r"'s\.other' is not declared; known are s\.t"):
+    with pytest.raises(PipelineError, match=r"'s\.other' is not declared; known tables: s\.t"):
         found.table("s.other")
     with pytest.raises(PipelineError, match="has no column 'bit'"):
         found.table("s.t", as_text=["bit"])
     finite = changes(spark, source="a", bootstrap="b", schema=ddl, streaming=False)
-    with pytest.raises(PipelineError, match="no stream"):
+    with pytest.raises(PipelineError, match="not a stream"):
         for_each_commit_batch(finite, lambda rows, batch: None, checkpoint=tmp_path)

@@ -236,7 +236,7 @@ def test_views_agree_in_every_batch_and_rows_are_the_documents(
     def check_empty(batch: ViewBatch) -> None:
         assert (batch.to_lsn, batch.rows().collect(), len(batch.transactions)) == (7000, [], 1)
         with pytest.raises(
-            PipelineConfigError, match="no view 'custmers'; known are order_values, customers"
+            PipelineConfigError, match="no view 'custmers'; the views are order_values, customers"
         ):
             batch.documents("custmers")
         batches.append(batch.to_lsn)
@@ -354,7 +354,7 @@ def test_documents_of_some_of_the_changes_are_refused(spark: SparkSession, shop:
         some = changes(spark, **settings(shop), **options)
         return stateful(some, lambda key, rows: {"n": 1}, name="n", key="id", document="n INT")
 
-    with pytest.raises(PipelineError, match="made of all rows there are"):
+    with pytest.raises(PipelineError, match="computed from all rows of the source"):
         made(starting="latest")
     with pytest.raises(PipelineError, match=r"with min_task_events; remove it from changes"):
         made(min_task_events=7)

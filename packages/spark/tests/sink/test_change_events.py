@@ -115,7 +115,7 @@ def test_a_transaction_topic_that_was_deleted_is_noticed(
 def test_a_value_that_has_no_form_stops_the_run_before_anything_is_visible(
     settings: KafkaSinkSettings, topics: Topics, make_batch: MakeBatch
 ) -> None:
-    with pytest.raises(OutputRefusedError, match=r'key \{"id":"k1"\}, commit LSN 0/1: column \'day\' holds'):
+    with pytest.raises(OutputRefusedError, match=r'key \{"id":"k1"\}, commit LSN 0/1: column .day.'):
         run(settings, [make_batch(0, changes(0, "0044-03-15 (BC)"))])
     assert seen(settings, topics) == ([], [])
 

@@ -266,7 +266,7 @@ def test_no_text_stands_for_a_key_that_is_null() -> None:
         (replace(VIEW, key=("other",)), KeyFormat.AVRO, "'other', which it does not select"),
         (replace(VIEW, key=("other",)), KeyFormat.JSON_SCHEMA, "'other', which it does not select"),
         (replace(VIEW, outputs=(*COLUMNS, OutputColumn("a b", "INTEGER"), OutputColumn("a_b", "INTEGER"))),
-         KeyFormat.JSON, "both 'a_b'"),
+         KeyFormat.JSON, "both named 'a_b'"),
     ],
 )  # fmt: skip
 def test_forms_that_a_view_cannot_have_are_refused(
