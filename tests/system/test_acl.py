@@ -4,59 +4,43 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from confluent_kafka.cimpl import NewTopic
 
 from slackwater import main
 from slackwater_client import (
     ClientError,
     ClientUnavailableError,
     OutputTopics,
-    PipelineViews,
-    TopicOutput,
     TransactionalConsumer,
     TransactionalProducer,
-    read_views,
 )
 from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, MarkersError
-from slackwater_markers.testing import REGISTRATION, make_cut
+from slackwater_markers.testing import make_cut
 from slackwater_protocol import (
     KafkaSettings,
-    PassDecision,
-    ReaderSwitch,
     Servers,
     SourceTopics,
     SystemClock,
-    encode_reader_switch,
 )
 from slackwater_protocol.keys import (
-    LEASES_TOPIC,
-    PIPELINES_TOPIC,
     cut_log_topic,
-    notification_topic,
-    readers_topic,
 )
 from slackwater_protocol.rights import (
     Operation,
     Resource,
     Right,
-    operator_rights,
     producer_rights,
     reader_rights,
     sidecar_rights,
-    viewer_rights,
 )
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_spark.pipeline.rights import rights_of as rights_of_folder
 from slackwater_testing.errors import ProgramEndedError
 from slackwater_testing.generator import TopicFiller
 from slackwater_testing.programs import Program, slackwater_command
@@ -193,8 +177,6 @@ class Trial:
     rights: list[Right]
     work: Callable[[], None]
     """Raises if it cannot be done."""
-    always: list[Right] = field(default_factory=list)
-    """What the role has besides, from the list of another role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,21 +196,6 @@ class World:
 
     def new_name(self) -> str:
         return f"n{uuid.uuid4().hex[:8]}"
-
-    def make_topics(self, *names: str) -> None:
-        admin = self.servers.admin  # has to outlive what it is asked for
-        for made in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
-            made.result(SECONDS)
-
-    def remove_topics(self, *names: str) -> None:
-        admin = self.servers.admin
-        known = admin.list_topics(timeout=60).topics
-        there = [name for name in names if name in known]
-        if there:
-            for gone in admin.delete_topics(there).values():
-                gone.result(SECONDS)
-        while set(there) & admin.list_topics(timeout=60).topics.keys():
-            pass
 
     def run(self, user: str, *arguments: str, until: Callable[[], bool] | None = None) -> None:
         """Runs a command until it ends, or until something has happened.
@@ -274,17 +241,6 @@ def trial_of_a_sidecar(world: World) -> Trial:
     return Trial(sidecar_rights(SourceTopics(source), None), work)
 
 
-def trial_of_a_sidecar_of_some_tables(world: World) -> Trial:
-    found, tables = trial_of_a_sidecar(world), list(OrdersWorkload(20, 1).tables)
-    assert isinstance(found.work, partial)
-    source = found.work.args[-1]
-    world.make_topics(notification_topic(source))
-    file = world.folder / f"{source}.toml"
-    file.write_text(f"[sidecar]\ntables = {json.dumps(tables)}\n")
-    work = partial(world.run, "sidecar", "--config", str(file), *found.work.args[1:], **found.work.keywords)
-    return Trial(sidecar_rights(SourceTopics(source), tables), work)
-
-
 def trial_of_a_member(world: World) -> Trial:
     name = world.new_name()
     publish(world, name)
@@ -293,99 +249,9 @@ def trial_of_a_member(world: World) -> Trial:
     )
 
 
-def trial_of_a_member_of_a_followed_pipeline(world: World) -> Trial:
-    name = world.new_name()
-    publish(world, name)
-    world.make_topics(readers_topic(name))
-    switch = ReaderSwitch(
-        base_name=name,
-        pipeline=name,
-        revision=1,
-        source="inv",
-        timeline=1,
-        commit_lsn=0,
-        views={"one": f"{name}.one"},
-        switched_ms=0,
-    )
-    producer = Producer({**world.plain.client_config})
-    producer.produce(readers_topic(name), encode_reader_switch(switch), name.encode())
-    assert producer.flush(SECONDS) == 0
-
-    def work() -> None:
-        with TransactionalConsumer(
-            world.kafka("mailer"), PipelineViews(name, "one"), group="mailer"
-        ) as consumer:
-            if consumer.poll(timedelta(seconds=10)) is None:
-                raise NothingReadError
-
-    return Trial(reader_rights([f"{name}.one"], "mailer", name), work)
-
-
-def trial_of_a_reader_of_views(world: World) -> Trial:
-    name = world.new_name()
-    publish(world, name)
-
-    def work() -> None:
-        with closing(TopicOutput(world.kafka("mailer"), name)) as output:
-            found = read_views([output], timeout=timedelta(seconds=10))
-        assert found.documents
-
-    return Trial(reader_rights([f"{name}.one"], None, name), work)
-
-
 def trial_of_a_producer(world: World) -> Trial:
     name = world.new_name()
     return Trial(producer_rights(name), partial(write, world.kafka("billing"), name))
-
-
-def trial_of_a_viewer(world: World) -> Trial:
-    def work() -> None:
-        for asked in (
-            ("topology",),
-            ("delay",),
-            ("lease", "list"),
-        ):
-            world.run("viewer", *asked)
-
-    return Trial(viewer_rights(["inv"]), work)
-
-
-def trial_of_an_operator(world: World) -> Trial:
-    name = world.new_name()
-    with closing(KafkaPipelineLog(world.plain.bootstrap)) as log:
-        log.register(replace(REGISTRATION, pipeline=name, base_name=name))
-
-    def work() -> None:
-        kafka = world.kafka("operator")
-        with closing(KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options)) as pipelines:
-            pipelines.forget(name, REGISTRATION.run)
-        with closing(KafkaLeaseLog(kafka)) as leases:
-            leases.remove(leases.read())
-        log = KafkaCutLog("inv", kafka.bootstrap, kafka=kafka.options, timeout=timedelta(seconds=10))
-        with closing(log):
-            log.append_records([PassDecision(source="inv", log_offset=10**6, wall_ms=0, decided_by="test")])
-
-    viewer = viewer_rights(["inv"])
-    return Trial(sorted(set(operator_rights(["inv"])) - set(viewer)), work, list(viewer))
-
-
-def trial_of_a_pipeline(world: World) -> Trial:
-    name = world.new_name()
-    world.remove_topics(LEASES_TOPIC, PIPELINES_TOPIC)
-    folder = world.folder / name
-    (folder / "views").mkdir(parents=True)
-    head = f'name = "{name}"\nsource = "inv"\n[outputs.one]\ntopic = "{name}.one"\n'
-    (folder / "pipeline.toml").write_text(head)
-    (folder / "schema.sql").write_text((PIPELINE / "schema.sql").read_text())
-    view = "SELECT TRANSACTIONALLY o.id, o.status FROM inventory.orders o"
-    (folder / "views" / "one.sql").write_text(view)
-
-    def work() -> None:
-        for _ in range(2):  # once topics are made, once they are looked at
-            checkpoint = ("--checkpoint", str(folder / "checkpoint"))
-            world.run("orders", "run", str(folder), *checkpoint, "--available-now")
-
-    return Trial(rights_of_folder(load_pipeline(folder)), work)
 
 
 def publish(world: World, name: str) -> None:
@@ -398,14 +264,8 @@ def publish(world: World, name: str) -> None:
 
 TRIALS: Mapping[str, tuple[str, Callable[[World], Trial]]] = {
     "sidecar": ("sidecar", trial_of_a_sidecar),
-    "sidecar of some tables": ("sidecar", trial_of_a_sidecar_of_some_tables),
     "member": ("mailer", trial_of_a_member),
-    "member of a followed pipeline": ("mailer", trial_of_a_member_of_a_followed_pipeline),
-    "reader of views": ("mailer", trial_of_a_reader_of_views),
     "producer": ("billing", trial_of_a_producer),
-    "viewer": ("viewer", trial_of_a_viewer),
-    "operator": ("operator", trial_of_an_operator),
-    "pipeline": ("orders", trial_of_a_pipeline),
 }
 
 
@@ -432,7 +292,7 @@ def superfluous(world: World, user: str, make: Callable[[World], Trial]) -> list
     while True:
         trial = make(world)
         revoke_all(admin, user)
-        rights = trial.always + trial.rights[:missing] + trial.rights[missing + 1 :]
+        rights = trial.rights[:missing] + trial.rights[missing + 1 :]
         if rights:
             grant(admin, user, rights)
         try:

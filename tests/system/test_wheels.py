@@ -124,6 +124,7 @@ def test_a_service_reads_views_with_the_client_alone(
     assert "pyspark" not in ran(commands / "python", "-c", DISTRIBUTIONS)
 
 
+@pytest.mark.full
 def test_a_team_writes_and_tests_a_pipeline_without_this_repository(
     install: Install, ran: Ran, tmp_path: Path
 ) -> None:
