@@ -22,8 +22,7 @@ from slackwater_client import (
     TransactionalConsumer,
     TransactionalProducer,
 )
-from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, MarkersError
-from slackwater_markers.testing import make_cut
+from slackwater_markers import KafkaCutLog, MarkersError
 from slackwater_protocol import (
     KafkaSettings,
     Servers,
@@ -197,8 +196,8 @@ class World:
     def new_name(self) -> str:
         return f"n{uuid.uuid4().hex[:8]}"
 
-    def run(self, user: str, *arguments: str, until: Callable[[], bool] | None = None) -> None:
-        """Runs a command until it ends, or until something has happened.
+    def run(self, user: str, *arguments: str, until: Callable[[], bool]) -> None:
+        """Runs a command until something has happened.
 
         Raises:
             LackingError: It complains, or fails.
@@ -208,13 +207,12 @@ class World:
         made.start(folder=self.folder, environment=self.servers.environment(user, "scram"))
         deadline = SystemClock().monotonic() + PATIENCE
         try:
-            while made.is_well and not (until is not None and until()):
+            while made.is_well and not until():
                 if complains(made.output()) or SystemClock().monotonic() > deadline:
                     raise LackingError(made.last_words())
-            if complains(made.output()) or (until is None and made.wait(SECONDS) != 0):
+            if complains(made.output()):
                 raise LackingError(made.last_words())
-            if until is not None:
-                made.check()
+            made.check()
         except ProgramEndedError as error:
             raise LackingError(str(error)) from error
         finally:
@@ -271,19 +269,7 @@ TRIALS: Mapping[str, tuple[str, Callable[[World], Trial]]] = {
 
 @pytest.fixture
 def world(servers: SecuredServers, tmp_path: Path) -> World:
-    """Has cuts of source inv, and topics of pipelines and leases."""
-    found = World(servers, tmp_path)
-    with (
-        closing(KafkaPipelineLog(found.plain.bootstrap)) as pipelines,
-        closing(KafkaLeaseLog(found.plain)) as leases,
-    ):
-        pipelines.ensure()
-        leases.ensure()
-    with closing(KafkaCutLog("inv", found.plain.bootstrap)) as log:
-        log.ensure_topic()
-        if log.newest() is None:
-            log.append([make_cut("inv", 1, 1)])
-    return found
+    return World(servers, tmp_path)
 
 
 def superfluous(world: World, user: str, make: Callable[[World], Trial]) -> list[Right]:

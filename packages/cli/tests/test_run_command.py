@@ -67,7 +67,6 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
         assert not stop.is_set()
         on_turn(False)
         on_step("asking Kafka")
-        on_turn(False)
         calls.append((definition, settings))
 
     monkeypatch.setattr(runner, "run_pipeline", record)

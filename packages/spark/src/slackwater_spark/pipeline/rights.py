@@ -13,6 +13,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_markers.kafka_retry import kafka_error
 from slackwater_protocol import KafkaSettings, SourceTopics
 from slackwater_protocol.rights import Operation, Resource, Right, pipeline_rights
 from slackwater_spark.pipeline.definition import PipelineDefinition
@@ -197,6 +198,6 @@ def _is_refusal(error: KafkaException) -> bool:
     return _code(error) in _REFUSED
 
 
-def _code(error: KafkaException) -> int:
-    code: int = error.args[0].code()
-    return code
+def _code(error: KafkaException) -> int | None:
+    found = kafka_error(error)
+    return None if found is None else found.code()
