@@ -1,9 +1,9 @@
-"""Makes documents of views from change records, whole transactions only.
+"""Turns change records into documents of views, in whole transactions only.
 
-No Spark, no Kafka, no Redis. ``pack`` makes events of the changes that ``slackwater_cdc.records`` finds, by
-bucket; a ``bucket`` applies events to its ``state``, of which an ``index`` holds the live
-entries; ``evaluate`` and ``accumulate`` compute what a stage's results are and what has changed in them.
-``local`` runs a whole pipeline in one process.
+This package uses no Spark, Kafka or Redis. ``pack`` turns the changes that ``slackwater_cdc.records`` finds
+into events, divided by bucket. A ``bucket`` applies events to its ``state``; an ``index`` contains the live
+entries of that state. ``evaluate`` and ``accumulate`` compute the results of a stage, and what has changed in
+them. ``local`` runs a whole pipeline in one process.
 """
 
 __version__ = "0.1.0"

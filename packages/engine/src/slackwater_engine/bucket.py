@@ -1,4 +1,4 @@
-"""Processes one batch of one bucket: decodes its events, brings the index up to date, evaluates, logs.
+"""Processes one batch of one bucket: decodes its events, updates the index, evaluates, and writes the log.
 
 Each batch reads and changes the state once, and may be repeated at any point.
 """
@@ -24,19 +24,20 @@ from slackwater_engine.state.log import BucketLog, LogWrite, log_write
 from slackwater_sql.plan import EnginePlan, StagePlan, fingerprint
 
 MAX_REPLAYED_BLOBS: Final = 256
-"""The most blobs that are added to an index that is behind; more are faster loaded anew."""
+"""The maximum number of blobs that are added to an outdated index; if more are missing, rebuilding it is
+faster."""
 
 MAX_TOGETHER_BYTES: Final = 256 << 10
-"""The size of packed events up to which buckets are evaluated together: beyond it a statement's own cost is
-small beside that of its rows."""
+"""The size of packed events up to which buckets are evaluated together. Above it, the fixed cost of a
+statement is small compared with the cost of its rows."""
 
 T = TypeVar("T")
 _stage_key = itemgetter(2)
-"""Empty in a TRUNCATE."""
+"""The stage key of an event; empty for a TRUNCATE."""
 
 
 class BucketProcessor:
-    """Processes the batches of a stage's buckets; for one thread."""
+    """Processes the batches of the buckets of a stage. Use it from one thread."""
 
     def __init__(
         self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators
@@ -44,10 +45,12 @@ class BucketProcessor:
         """Prepares a stage.
 
         Args:
-            plan: The pipeline's.
-            stage: One of its stages that keeps its own rows; those whose rows it keeps run with it.
-            settings: How the stages run. Scope `aggregate` needs all rows of a key from one partition.
-            evaluators: Make the evaluators of rows parts.
+            plan: The pipeline's plan.
+            stage: A stage of the plan that keeps its own rows. The stages whose rows it also keeps run with
+                it.
+            settings: How the stages run. In scope `aggregate`, all rows of a key must come from one
+                partition.
+            evaluators: Create the evaluators of rows parts.
 
         Raises:
             EngineConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
@@ -65,16 +68,16 @@ class BucketProcessor:
     ) -> tuple[Outcome, LogWrite | None]:
         """Processes the payloads ``(sequence, payload)`` of a bucket in a batch.
 
-        The index is changed before the state is true. Should the batch be lost, the next attempt finds a
-        token that the log does not have and rebuilds the index: a batch may be repeated at any point.
+        The index is changed before the batch is committed. If the batch is lost, the next attempt finds a
+        token that is not in the log, and rebuilds the index. A batch may therefore be repeated at any point.
 
         Args:
-            payloads: In any order.
-            log: The bucket's before the batch.
-            index: The bucket's, whatever it holds.
+            payloads: The payloads, in any order.
+            log: The bucket's log before the batch.
+            index: The bucket's index, with any contents.
 
         Returns:
-            What the payloads lead to, and how the log changes; None: not at all.
+            The outcome of the payloads, and the change of the log; None if it does not change.
 
         Raises:
             EngineError: See its tree.
@@ -96,15 +99,15 @@ class BucketProcessor:
         find_log: Callable[[int], BucketLog],
         find_index: Callable[[int], BucketIndex],
     ) -> tuple[list[PackedPayload], list[LogWrite]]:
-        """Processes buckets as :meth:`process` does, several small ones in one evaluation.
+        """Processes buckets like :meth:`process`, but evaluates several small ones together.
 
         Args:
-            payloads: All that the batch has, by bucket.
+            payloads: All payloads of the batch, by bucket.
             find_log: Returns the log of a bucket before the batch.
-            find_index: Returns the index of a bucket, whatever it holds.
+            find_index: Returns the index of a bucket, with any contents.
 
         Returns:
-            What leaves the buckets, and how their logs change.
+            What the buckets send, and the changes of their logs.
 
         Raises:
             EngineError: See its tree.
@@ -127,7 +130,7 @@ class BucketProcessor:
 
     @property
     def _may_be_together(self) -> bool:
-        """The bucket of every entry follows from its key."""
+        """Whether the key of every entry determines its bucket."""
         return self._owners is None and self._evaluation.may_be_together
 
     def _process_together(
@@ -136,10 +139,10 @@ class BucketProcessor:
         find_log: Callable[[int], BucketLog],
         find_index: Callable[[int], BucketIndex],
     ) -> tuple[list[PackedPayload], list[LogWrite]] | None:
-        """Evaluates the events of several buckets as if they were of one; None if that is not possible.
+        """Evaluates the events of several buckets as if they were one bucket; None if that is not possible.
 
-        The evaluation reads snapshots with the contents that the logs say. So what it finds holds whatever
-        other processes do with the indexes before the changes are made.
+        The evaluation reads snapshots whose contents match the logs. Its results are therefore correct,
+        whatever other processes do with the indexes before the changes are written.
         """
         events = events_in_commit_order(chain.from_iterable(decoded.values()))
         if not all(map(_stage_key, events)):  # a TRUNCATE is told to each bucket
@@ -187,7 +190,7 @@ def _decoded(bucket: int, payloads: Iterable[tuple[int, bytes]]) -> list[tuple[i
 def _keep(
     log: BucketLog, changes: list[Change], growths: list[int], contents: IndexTransaction
 ) -> LogWrite | None:
-    """Makes the changes of a batch in an index that has what the log says, and returns those of the log."""
+    """Writes the changes of a batch to an index that matches the log, and returns the changes of the log."""
     if not changes:
         return None
     contents.apply(changes)
@@ -200,19 +203,20 @@ def _keep(
 
 
 def state_fingerprint(plan: EnginePlan, settings: StageSettings) -> str:
-    """Returns what differs when state of other stages, or kept in another way, must not be gone on with.
+    """Returns a text that differs between states that cannot be used for each other.
 
-    The state of `latest` says which documents were published last, that of `transactions` does not.
+    It changes if the stages change, or the way in which their state is kept. The state of `latest` contains
+    which documents were published last; that of `transactions` does not.
     """
     emitted = "each commit" if settings.every_commit else "each batch"
     return f"{fingerprint(plan.stages)} {settings.buckets} {settings.scope} {emitted}"
 
 
 def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> list[Event]:
-    """Returns the events of all payloads by commit LSN; those of one commit in the order of reading.
+    """Returns the events of all payloads by commit LSN; those of one commit are in the order of reading.
 
-    With a TRUNCATE among them, those of one commit are in the order of the database's log: rows of several
-    partitions lie before and behind it.
+    If there is a TRUNCATE among them, the events of one commit are in the order of the database's log,
+    because rows of several partitions precede and follow it.
     """
     events: list[Event] = []
     for _, of_payload in sorted(payloads, key=itemgetter(0)):
@@ -225,19 +229,19 @@ def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> l
 
 
 def _log_order(event: Event) -> tuple[int, int]:
-    """Orders events by commit, and within a commit as the database made the changes."""
+    """Sorts events by commit, and within a commit in the order in which the database made the changes."""
     return event[0], -event[5]
 
 
 def update_current(log: BucketLog, index: BucketIndex, work: Callable[[IndexTransaction], T]) -> T:
-    """Runs `work` once the index has the contents of the log, whatever it had before, and commits.
+    """Runs `work` once the index has the contents of the log, whatever it contained before, and commits.
 
-    An index that is behind gets the blobs that it lacks; one without a token of the log is made anew.
+    The missing blobs are added to an index that is behind. An index without a token of the log is rebuilt.
 
     Args:
-        log: The bucket's.
-        index: The bucket's.
-        work: May be run several times, as :meth:`BucketIndex.update` says.
+        log: The bucket's log.
+        index: The bucket's index.
+        work: May be run several times, as :meth:`BucketIndex.update` describes.
 
     Raises:
         EngineStateError: A blob is damaged or missing.
@@ -270,7 +274,7 @@ def update_current(log: BucketLog, index: BucketIndex, work: Callable[[IndexTran
 
 
 def _has_contents_of(log: BucketLog, index: BucketIndex) -> bool:
-    """Tells whether an index can be read and has what the log says."""
+    """Returns whether an index can be read and has the contents of the log."""
     try:
         with index.snapshot() as contents:
             return contents.token == log.head.token
@@ -279,7 +283,7 @@ def _has_contents_of(log: BucketLog, index: BucketIndex) -> bool:
 
 
 def _replay(log: BucketLog, place: int, index: BucketIndex) -> None:
-    """Adds the blobs that an index lacks, unless another process changes it meanwhile."""
+    """Adds the missing blobs to an index, unless another process changes it at the same time."""
     for before, blob in zip(log.head.blobs[place - 1 :], log.head.blobs[place:], strict=False):
         changes = log.blob(blob)
         index.update(partial(_add_blob, before.token, changes, blob.token))
@@ -292,7 +296,7 @@ def _add_blob(before: bytes, changes: list[Change], token: bytes, contents: Inde
 
 
 def _rebuild(log: BucketLog, contents: IndexTransaction) -> None:
-    """Fills an index of a bucket without state, or one that another process took over while it was loaded."""
+    """Fills the index of a bucket without state, or one that another process changed during the loading."""
     contents.clear()
     if (token := log.head.token) is None:
         return

@@ -1,11 +1,12 @@
-"""The rows of tables as another pipeline's state has them: with these a new pipeline can begin.
+"""The rows of tables in the state of another pipeline, with which a new pipeline can begin.
 
-Stages keep the rows of the tables that they read, so a state is a snapshot of them as of one commit. Packed
-as if that commit had inserted each row, they lead a new pipeline to the state and the documents that it would
-have there if it had read everything since the beginning, whatever its views compute of them.
+Stages keep the rows of the tables that they read, so a state is a snapshot of these tables as of one commit.
+The rows are packed as if that commit had inserted each of them. They give the new pipeline the state and the
+documents that it would have at that commit if it had read everything from the beginning, whatever its views
+compute from them.
 
-The other pipeline goes on meanwhile, and removes what it needs no more. So the files of its state are copied
-first.
+The other pipeline may keep running, and removes files that it no longer needs. The files of its state are
+therefore copied first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -33,42 +34,43 @@ from slackwater_sql.row_codec import RowCodec, WireRow
 
 FIRST_BATCH: Final = 0
 TASK_BYTES: Final = 8 << 20
-"""Live contents, before compression, of which a task reads about so much."""
+"""The approximate size of the live contents that one task reads, before compression."""
 
 _ROUNDS: Final = 20
-"""The most attempts to copy a state whose files vanish. Each copies only what the ones before have not."""
+"""The maximum number of attempts to copy a state whose files disappear. Each attempt copies only the files
+that the earlier ones have not copied."""
 
 _COPYING_THREADS: Final = 4
 _ROWS_AT_ONCE: Final = 500
 _ROWS_OF_PAYLOADS: Final = 100_000
-"""Rows after which what is packed is compressed."""
+"""The number of rows after which the packed rows are compressed."""
 
 _TASK_SEQUENCES: Final = 32
-"""Bits of a payload's sequence below the number of its task."""
+"""The number of bits of a payload's sequence below the number of its task."""
 
 BucketHead = tuple[int, int, LogHead]
-"""Stage and bucket of a log, and its head."""
+"""The stage and the bucket of a log, and its head."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCopy:
-    """Says where rows of a table are, and who takes them."""
+    """Where the rows of a table are, and which inputs receive them."""
 
     origin: PackingInput
-    """The input of the other pipeline that keeps them."""
+    """The input of the other pipeline that keeps the rows."""
     inputs: tuple[PackingInput, ...]
-    """Those of the new pipeline that begin with them, all of the same table."""
+    """The inputs of the new pipeline that begin with these rows, all of the same table."""
 
 
 def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
-    """Finds for each input of a pipeline one of another pipeline that keeps all rows and columns of it.
+    """Finds for each input of a pipeline an input of another one that keeps all of its rows and columns.
 
     Args:
-        old: Of the pipeline that has a state.
-        new: Of the one that is to begin.
+        old: The specification of the pipeline that has a state.
+        new: The specification of the pipeline that is to begin.
 
     Raises:
-        EngineConfigError: Rows or columns are kept nowhere; names them all.
+        EngineConfigError: Some rows or columns are not kept; the message lists all of them.
     """
     lacking: dict[str, None] = {}
     copies: list[TableCopy] = []
@@ -89,13 +91,13 @@ def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
 
 
 def _lack(kept: Iterable[PackingInput], wanted: PackingInput) -> str:
-    """Says what of an input is kept nowhere, for the other one that comes closest."""
+    """Describes what is not kept for an input, compared with the most similar input of the other pipeline."""
     closest = min((_lacks(each, wanted) for each in kept), key=len, default=["no stage keeps its rows"])
     return f"table {wanted.table.full_name}: {', '.join(closest)}"
 
 
 def _lacks(kept: PackingInput, wanted: PackingInput) -> list[str]:
-    """Returns what an input lacks that another one needs."""
+    """Returns what one input lacks that another one needs."""
     lacks = []
     if set(kept.table.primary_key) != set(wanted.table.primary_key):
         lacks.append(f"the primary key was {', '.join(kept.table.primary_key)}")
@@ -118,12 +120,12 @@ def _nullable(columns: Iterable[Column], names: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CopiedState:
-    """A state of another pipeline, the files of which are in the store of a new one."""
+    """A state of another pipeline whose files are in the store of a new one."""
 
     position: Mapping[str, Any]
-    """Where the source stands."""
+    """The position in the source."""
     logs: tuple[BucketHead, ...]
-    """Those of the stages that were asked for, ascending."""
+    """The logs of the requested stages, ascending."""
 
 
 def copy_state(
@@ -134,20 +136,20 @@ def copy_state(
     fingerprint: str,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> CopiedState | None:
-    """Copies the newest state of a pipeline that has certainly become true, while the pipeline goes on.
+    """Copies the newest state of a pipeline that is certainly committed, while the pipeline may be running.
 
-    The copies have names of the first batch, so whoever keeps the target's state removes them when that batch
-    is true. May be repeated.
+    The copies have the names of files of the first batch. They are therefore removed when that batch of the
+    new pipeline is committed. The copy may be repeated.
 
     Args:
         source: The store of the other pipeline's checkpoint; nothing is changed there.
-        target: That of the new one's.
+        target: The store of the new pipeline's checkpoint.
         stages: The stages whose state is wanted.
-        fingerprint: Of the other pipeline's stages.
-        is_wanted: Asked between files; if it no longer is, None is returned.
+        fingerprint: The fingerprint of the other pipeline's stages.
+        is_wanted: Called between files; if it returns False, the function returns None.
 
     Raises:
-        EngineStateError: There is no state, it is of other stages, or a file is missing or damaged.
+        EngineStateError: There is no state, it belongs to other stages, or a file is missing or damaged.
         EngineUnavailableError: A store does not answer.
     """
     copied: set[str] = set()
@@ -178,7 +180,7 @@ def _copy_segments(
     copied: set[str],
     is_wanted: Callable[[], bool],
 ) -> None:
-    """Copies segments; notes in `copied` which are there."""
+    """Copies segments, and adds the names of those that exist to `copied`."""
 
     def copy(name: str) -> None:
         if not is_wanted():
@@ -205,14 +207,14 @@ def _of_copies(head: LogHead) -> LogHead:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """A part of the first batch: some buckets of the other pipeline, the rows of which are packed."""
+    """A part of the first batch: some buckets of the other pipeline whose rows are to be packed."""
 
     number: int
-    """From 0."""
+    """The number of the task, from 0."""
     tables: tuple[TableCopy, ...] = field(repr=False)
     logs: tuple[BucketHead, ...] = field(repr=False)
     lsn: int
-    """The commit LSN as of which the rows are there."""
+    """The commit LSN as of which the rows exist."""
 
 
 def copy_tasks(
@@ -226,19 +228,19 @@ def copy_tasks(
 
 
 def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[PackedPayload]:
-    """Yields the rows of a task, packed as changes of a commit; the same at every attempt.
+    """Yields the rows of a task, packed as changes of a commit. Every attempt yields the same.
 
-    Reads one bucket after the other, each in an index in a temporary folder. Memory: the compressed payloads
-    of a bucket.
+    Reads the buckets one after the other, each through an index in a temporary folder. The memory needed is
+    that of the compressed payloads of one bucket.
 
     Args:
         task: The task.
-        spec: Of the new pipeline.
-        blobs: Reads the copies.
+        spec: The specification of the new pipeline.
+        blobs: Reads the copied files.
 
     Raises:
-        EngineStateError: A copy is damaged or missing.
-        EngineUnavailableError: The store, or the disk of the temporary folder, does not do its part.
+        EngineStateError: A copied file is damaged or missing.
+        EngineUnavailableError: The store, or the disk of the temporary folder, does not work.
     """
     sequences = count(task.number << _TASK_SEQUENCES)
     if task.number == 0:
@@ -261,7 +263,7 @@ def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[
 
 
 Payloads = list[tuple[int, int, bytes]]
-"""Stage, bucket and payload, as a packer gives them."""
+"""Stage, bucket and payload, as a packer returns them."""
 
 
 def _packed(contents: Contents, tables: Iterable[TableCopy], spec: PackingSpec, lsn: int) -> list[Payloads]:
@@ -275,7 +277,7 @@ def _packed(contents: Contents, tables: Iterable[TableCopy], spec: PackingSpec, 
 
 
 class _KeptRows:
-    """Packs rows of one input of another pipeline for those inputs that begin with them."""
+    """Packs rows of one input of another pipeline for the inputs that begin with them."""
 
     def __init__(self, copy: TableCopy, spec: PackingSpec, lsn: int) -> None:
         self._packer = EventPacker(replace(spec, inputs=copy.inputs))
@@ -288,7 +290,7 @@ class _KeptRows:
         self._payloads: list[Payloads] = []
 
     def add(self, packed: bytes) -> None:
-        """Takes a row as the other pipeline keeps it."""
+        """Adds a row in the form in which the other pipeline keeps it."""
         row = self._codec.unpack(packed)
         self._rows.append(tuple([row[position] for position in self._positions]))
         if len(self._rows) == _ROWS_AT_ONCE:

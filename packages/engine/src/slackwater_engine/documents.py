@@ -1,7 +1,7 @@
-"""The documents of a batch, as the stages hand them to a sink.
+"""The documents of a batch, as the stages pass them to a sink.
 
-The stages hand on rows ``(stage, bucket, sequence, payload)``; stage -1, -2, ... are documents of view 0, 1,
-...: a payload is ``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
+The stages emit rows ``(stage, bucket, sequence, payload)``. The stages -1, -2, ... are the documents of views
+0, 1, ...: such a payload is ``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,15 +22,15 @@ _DECODER = msgspec.msgpack.Decoder(list[Document])
 
 @dataclass(frozen=True, slots=True)
 class DocumentBatch:
-    """All that one batch changes in the views of a pipeline."""
+    """Everything that one batch changes in the views of a pipeline."""
 
     batch_id: int
-    """Batches of a pipeline are numbered from 0, without a hole."""
+    """The number of the batch. The batches of a pipeline are numbered from 0 without gaps."""
     header: BatchHeader
     payloads: Mapping[int, tuple[bytes, ...]]
-    """Packed documents by number of the view, one payload per bucket or part of a bucket."""
+    """The packed documents by the number of the view, with one payload per bucket or part of a bucket."""
     state: str
-    """The name of the state's manifest: true from the moment on at which the documents are visible."""
+    """The name of the manifest of the state, which becomes valid when the documents become visible."""
 
     @property
     def size_bytes(self) -> int:
@@ -64,13 +64,13 @@ class DocumentBatch:
 def without_moved(
     chunks: Callable[[], Iterable[list[Document]]], *, every_commit: bool
 ) -> Iterator[list[Document]]:
-    """Yields the documents of a view without the deletes of keys that moved from bucket to bucket.
+    """Yields the documents of a view without the deletes of keys that moved from one bucket to another.
 
-    One bucket sends the delete of such a key, the other its document; the document counts.
+    For such a key, one bucket sends a delete and the other sends a document; the document counts.
 
     Args:
-        chunks: Gives all documents of a batch; called several times.
-        every_commit: The documents are those of each commit, not of the batch as a whole.
+        chunks: Returns all documents of a batch; called several times.
+        every_commit: Whether the documents are those of each commit, and not of the batch as a whole.
     """
     gone = {_state(d, every_commit) for chunk in chunks() for d in chunk if d[2] is None}
     moved: set[tuple[int, bytes]] = set()
@@ -85,15 +85,15 @@ def without_moved(
 
 
 def moved_before(chunks: Callable[[], Iterable[list[Document]]]) -> dict[tuple[int, bytes], bytes]:
-    """Returns what keys that moved from bucket to bucket showed before, by commit LSN and key.
+    """Returns the earlier documents of keys that moved between buckets, by commit LSN and key.
 
-    One bucket sends the change of such a key to nothing, the other its change from nothing.
+    For such a key, one bucket sends a change to nothing, and the other one a change from nothing.
 
     Args:
-        chunks: Gives all documents of a batch, as changes; called twice.
+        chunks: Returns all documents of a batch, as changes; called twice.
 
     Raises:
-        msgspec.MsgspecError: A document is no change.
+        msgspec.MsgspecError: A document is not a change.
     """
     gone = {}
     for lsn, key, change in chain.from_iterable(chunks()):
@@ -122,22 +122,22 @@ def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
 
 
 def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
-    """Returns the moment and the key for which there can be one document."""
+    """Returns the moment and the key, for which there can be only one document."""
     return document[0] if every_commit else 0, document[1]
 
 
 def malformed_batch(batch_id: int, reason: str) -> EngineStateError:
-    """Makes the error for a batch that cannot be written as it was handed over."""
+    """Returns the error for a batch that cannot be written as it was passed."""
     return EngineStateError(
         f"batch {batch_id} cannot be written: {reason}; source, stage and sink must have the same version"
     )
 
 
 def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int, tuple[bytes, ...]]:
-    """Returns the packed documents among what the stages have handed on, by number of the view.
+    """Returns the packed documents in what the stages have sent, by the number of the view.
 
     Raises:
-        EngineStateError: There are events for a stage among them.
+        EngineStateError: Some of the payloads contain events for a stage.
     """
     documents: dict[int, list[bytes]] = {}
     for stage, _, _, payload in rows:
@@ -148,10 +148,10 @@ def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int,
 
 
 def decode_documents(batch_id: int, payloads: Iterable[bytes]) -> Iterator[list[Document]]:
-    """Yields documents payload by payload.
+    """Yields the documents, payload by payload.
 
     Raises:
-        EngineStateError: A payload is not what a stage writes.
+        EngineStateError: A payload was not written by a stage.
     """
     decompress = zstandard.ZstdDecompressor().decompress
     for payload in payloads:

@@ -1,4 +1,4 @@
-"""Errors of the engine, by what can be done about them.
+"""Errors of the engine, divided by what can be done about them.
 
 ::
 
@@ -9,7 +9,8 @@
     ├── EngineStateError         state or payloads that cannot be read, or have another version
     └── EngineUnavailableError   a disk, or the store of a checkpoint, does not work; nothing is lost
 
-Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
+Spark passes errors between processes, so all of them can be pickled: their positional arguments contain their
+data.
 """
 
 from slackwater_protocol import SlackwaterError
@@ -30,11 +31,11 @@ class EngineInputError(EngineError):
 
 
 class PackingError(EngineInputError):
-    """A change that cannot be packed, without its place."""
+    """A change that cannot be packed. The error does not contain its place."""
 
 
 class EngineStateError(EngineError):
-    """State, or a payload from another process, cannot be used."""
+    """State, or a payload from another process, that cannot be used."""
 
 
 class EngineUnavailableError(EngineError):

@@ -1,4 +1,4 @@
-"""A whole pipeline in one process, its state in memory: for tests, and to show the contracts plainly."""
+"""A whole pipeline in one process, with its state in memory: for tests, and as an example of the contract."""
 
 import json
 import zlib
@@ -31,7 +31,7 @@ ChangeEvent = (
     tuple[str, str, int, bytes | None, bytes | None]
     | tuple[str, str, int, bytes | None, bytes | None, int | None]
 )
-"""Arguments of :meth:`EventPacker.add`."""
+"""The arguments of :meth:`EventPacker.add`."""
 
 
 Payloads = Sequence[tuple[int, bytes]]
@@ -46,7 +46,7 @@ class MemoryIndex:
         self._token: bytes | None = None
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
-        """Runs `work` on a copy, which replaces the contents afterwards."""
+        """Runs `work` on a copy, which then replaces the contents."""
         transaction = MemoryTransaction(dict(self._entries), self._token)
         result = work(transaction)
         self._entries, self._token = transaction.contents, transaction.token
@@ -54,11 +54,11 @@ class MemoryIndex:
 
     @contextmanager
     def snapshot(self) -> Iterator[Contents]:
-        """Gives the contents, which are never changed in place."""
+        """Provides the contents, which are never modified in place."""
         yield MemoryTransaction(self._entries, self._token)
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
-        """Replaces everything."""
+        """Replaces all contents."""
         transaction = MemoryTransaction({}, token)
         for changes in batches:
             transaction.apply(changes)
@@ -66,7 +66,7 @@ class MemoryIndex:
 
 
 class MemoryTransaction:
-    """See :class:`IndexTransaction`."""
+    """Implements :class:`IndexTransaction`."""
 
     def __init__(self, contents: dict[bytes, bytes], token: bytes | None) -> None:
         self.contents = contents
@@ -74,19 +74,19 @@ class MemoryTransaction:
         self._names: list[bytes] | None = None
 
     def get(self, name: bytes) -> bytes | None:
-        """The value, or None."""
+        """Returns the value, or None."""
         return self.contents.get(name)
 
     def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Those that are there."""
+        """Returns the entries that exist."""
         return {name: self.contents[name] for name in names if name in self.contents}
 
     def first(self, prefix: bytes) -> Entry | None:
-        """Smallest name."""
+        """Returns the entry with the smallest name."""
         return next(self.scan(prefix), None)
 
     def last(self, prefix: bytes) -> Entry | None:
-        """Largest name."""
+        """Returns the entry with the largest name."""
         return next(self.scan(prefix, descending=True), None)
 
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
@@ -94,7 +94,7 @@ class MemoryTransaction:
         return reversed(self.group(prefix)) if descending else iter(self.group(prefix))
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
-        """Entries that start with `prefix`."""
+        """Returns the entries that start with `prefix`."""
         names = self._sorted()
         within = takewhile(
             lambda name: name.startswith(prefix), islice(names, bisect_left(names, prefix), None)
@@ -102,7 +102,7 @@ class MemoryTransaction:
         return [(name, self.contents[name]) for name in islice(within, limit)]
 
     def entries(self) -> Iterator[Entry]:
-        """All entries."""
+        """Returns all entries."""
         return iter([(name, self.contents[name]) for name in self._sorted()])
 
     def _sorted(self) -> list[bytes]:
@@ -111,7 +111,7 @@ class MemoryTransaction:
         return self._names
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Makes the changes."""
+        """Applies the changes."""
         self._names = None
         for name, value in changes:
             if value is None:
@@ -120,7 +120,7 @@ class MemoryTransaction:
                 self.contents[name] = value
 
     def clear(self) -> None:
-        """Removes everything, the token, too."""
+        """Removes all entries and the token."""
         self.contents.clear()
         self.token = None
         self._names = None
@@ -134,7 +134,7 @@ class LocalEngine:
     """Runs all stages of a pipeline in one process, without Spark.
 
     Attributes:
-        store: Keeps the state, as a checkpoint does.
+        store: Contains the state, as a checkpoint does.
         indexes: The index of each bucket, by stage and bucket.
     """
 
@@ -148,15 +148,15 @@ class LocalEngine:
         scope: Scope = Scope.STRICT,
         evaluators: Evaluators | None = None,
     ) -> None:
-        """Makes an engine without any rows.
+        """Creates an engine without any rows.
 
         Args:
             plan: The compiled pipeline.
-            make_index: Makes an empty index.
+            make_index: Creates an empty index.
             buckets: The number of buckets of each stage.
             every_commit: Emit documents after each commit that changes them, not only after each batch.
-            scope: How far the partitions of a batch go; for `aggregate` see :meth:`run_partitions`.
-            evaluators: Make the evaluators of rows parts; None: DuckDB.
+            scope: The scope of the pipeline; for `aggregate`, see :meth:`run_partitions`.
+            evaluators: Create the evaluators of rows parts; None for DuckDB.
         """
         self.spec = packing_spec(plan, buckets)
         self._plan = plan
@@ -167,7 +167,7 @@ class LocalEngine:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all rows. The evaluators stay: DuckDB has planned their statements."""
+        """Removes all rows. The evaluators stay, because DuckDB has planned their statements."""
         self.store = MemoryStore()
         self._keeper = self._new_keeper()
         for stage in self._plan.stages:
@@ -180,13 +180,13 @@ class LocalEngine:
         return self._keeper.state
 
     def return_to(self, state: State) -> None:
-        """Goes on from an earlier state, as a run does whose last batches were lost; the indexes stay."""
+        """Continues from an earlier state, like a run whose last batches were lost. The indexes stay."""
         self._keeper = self._new_keeper()
         if state.name:
             self._keeper.open(state.name)
 
     def lose_index(self, stage: int, bucket: int) -> None:
-        """Empties the index of a bucket, as if it moved to an executor that has never had it."""
+        """Empties the index of a bucket, as if the bucket moved to an executor that never had it."""
         self.indexes[stage, bucket] = self._make_index()
 
     def run(
@@ -195,9 +195,9 @@ class LocalEngine:
         """Processes a batch of whole commits.
 
         Args:
-            changes: As a connector writes them.
-            tasks: Source tasks that pack them.
-            first_lsn: Of the batch's first commit, if that changes nothing the pipeline reads.
+            changes: The changes as a connector writes them.
+            tasks: The number of source tasks that pack them.
+            first_lsn: The LSN of the batch's first commit, if it changes nothing that the pipeline reads.
 
         Returns:
             The documents of each view in commit order, as a sink publishes them.
@@ -207,7 +207,7 @@ class LocalEngine:
         return self.process(self.payloads(known, tasks, lsn))
 
     def run_partitions(self, changes: Mapping[int, Sequence[ChangeEvent]]) -> dict[int, list[Document]]:
-        """Processes a batch in scope `aggregate`: changes by the partition they come from."""
+        """Processes a batch in scope `aggregate`, given as changes by the partition that contains them."""
         by_bucket: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         for number, (partition, of_partition) in enumerate(changes.items()):
             for name, payloads in self.payloads(of_partition).items():
@@ -235,14 +235,14 @@ class LocalEngine:
     def process_stages(
         self, payloads: Iterable[PackedPayload], stages: Collection[int] | None = None
     ) -> TaskResult:
-        """Processes packed changes in some of the stages, or in all; the state stays as it is."""
+        """Processes packed changes in some of the stages, or in all; the state is not changed."""
         source = SegmentReader(self.store)
         return self._task.process(payloads, self.state, source, lambda *name: self.indexes[name], stages)
 
     def payloads(
         self, changes: Sequence[ChangeEvent], tasks: int = 1, first_lsn: int | None = None
     ) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
-        """Packs changes, by stage and bucket; those of one row in one task, as they are in one partition."""
+        """Packs changes by stage and bucket; one task packs all changes of a row, as of one partition."""
         by_bucket: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         for task in range(tasks):
             packer = EventPacker(self.spec)

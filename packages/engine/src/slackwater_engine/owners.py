@@ -1,7 +1,8 @@
-"""The partition that the rows of a stage key come from: in scope ``aggregate`` it must always be the same.
+"""The partition that contains the rows of a stage key; in scope ``aggregate`` it must never change.
 
-Partitions of one number go together there, others at their own pace. A key with rows in two of them would
-get documents that never existed; so each key's state says which partition it belongs to.
+In this scope, partitions with the same number advance together, and other partitions independently. A key
+with rows in two partitions would get documents that no commit ever produced. The state of each key therefore
+contains the partition that it belongs to.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,14 +27,14 @@ def sequence_in_group(partition: int, sequence: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeyOwner:
-    """A partition, and an event of the key that came from it."""
+    """A partition, and an event of the key in this partition."""
 
     partition: int
     event: Event
 
     @property
     def entry(self) -> bytes:
-        """The value of the key's owner entry."""
+        """Returns the value of the key's owner entry."""
         return self.partition.to_bytes(_OWNER_BYTES, "big")
 
 
@@ -42,10 +43,10 @@ Owners = Mapping[bytes, KeyOwner]
 
 
 class KeyOwners:
-    """Finds the owners of keys, keeps them in the state, and compares.
+    """Finds the owners of keys, stores them in the state, and compares them.
 
     Args:
-        spec: The specification that the events were packed by.
+        spec: The specification with which the events were packed.
     """
 
     def __init__(self, spec: PackingSpec) -> None:
@@ -55,7 +56,7 @@ class KeyOwners:
         """Returns the owner of each key in a batch.
 
         Args:
-            payloads: By :func:`sequence_in_group`.
+            payloads: The payloads by :func:`sequence_in_group`.
 
         Raises:
             EngineInputError: A key has rows in two partitions, or a table was truncated.
@@ -88,7 +89,7 @@ class KeyOwners:
                 raise self._split(owners[key], int.from_bytes(before, "big"))
 
     def conclude(self, owners: Owners, contents: Contents, outcome: Outcome) -> None:
-        """Adds the changes of the keys' owners to the outcome. A key without rows belongs to nobody."""
+        """Adds the changes of the keys' owners to the outcome. A key without rows has no owner."""
         changed = {name: row for name, row in outcome.changes if _is_row(name, group_width(name))}
         written = {name[: group_width(name)] for name, row in changed.items() if row is not None}
         for key in sorted(owners):
@@ -130,7 +131,7 @@ def check_aggregate(plan: EnginePlan) -> None:
     """Refuses pipelines that cannot run in scope ``aggregate``.
 
     Raises:
-        EngineConfigError: It has rows that move between keys, whose groups are at different commits.
+        EngineConfigError: The pipeline has rows that move between keys whose groups are at different commits.
     """
     stage = plan.stages[0]
     if len(plan.stages) > 1:

@@ -1,6 +1,6 @@
-"""The payloads between source, stages and sink of a batch, and the outcome of a batch, which is packed so.
+"""The payloads that source, stages and sink exchange in a batch, and the outcome from which they are packed.
 
-Payloads hold events or documents and are addressed to a bucket.
+Payloads contain events or documents, and are addressed to a bucket.
 """
 
 import threading
@@ -16,37 +16,40 @@ from slackwater_engine.errors import EngineStateError
 from slackwater_engine.state.entry import Change
 
 TOUCH_INPUT: Final = -2
-"""The input of an event without a row: from its LSN on the group of no columns exists, rows or not."""
+"""The input of an event without a row, which states that the group of no columns exists from its LSN on."""
 
 TOUCH_SEQUENCE: Final = -1
-"""The sequence of payloads that hold such events: no span of the source has it."""
+"""The sequence of payloads with such events; no span of the source has it."""
 
 EMPTY_KEY: Final = b"\x90"
-"""The packed key of a stage, or of a group, of no columns."""
+"""The packed key of a stage or of a group without columns."""
 
 PackedRow = bytes | tuple[bytes] | None
-"""A row as its codec packs it; in a tuple when values are left out of it; None when it is deleted."""
+"""A row as its codec packs it; in a tuple if it lacks values; None if it is deleted."""
 
 Event = tuple[int, int, bytes, bytes, PackedRow, int]
-"""``(commit LSN, input, stage key, primary key, row, lead)``; keys are msgpack arrays of wire values.
+"""``(commit LSN, input, stage key, primary key, row, lead)``; the keys are msgpack arrays of wire values.
 
-Both keys empty: TRUNCATE, all rows of the input vanish. An event of another stage has lead 0. Partials of
-aggregates are events, too: input -1 or the number of an accumulator, the group's key, no primary key, and
-what is added as a msgpack array. `lead` is how far the change lies before its commit
-in the database's log: the only order of changes of different rows that survives a restart of the connector.
+If both keys are empty, it is a TRUNCATE, which removes all rows of the input. An event from another stage has
+lead 0. Partials of aggregates are events, too: their input is -1 or the number of an accumulator, and they
+have the group's key, no primary key, and the addition as a msgpack array. `lead` is the distance of the
+change from its commit in the database's log. It is the only order of changes of different rows that a restart
+of the connector preserves.
 """
 
 Events = dict[int, list[Event]]
 """Events by bucket."""
 
 Document = tuple[int, bytes, bytes | None]
-"""``(commit LSN, key as JSON, document as JSON)``; None when the key has left the view.
+"""``(commit LSN, key as JSON, document as JSON)``; the document is None if the key has left the view.
 
-Of an output that has its documents with those before them, the last is a change: see :func:`pack_change`."""
+In an output whose documents include the earlier ones, the last element is a change: see :func:`pack_change`.
+"""
 
 COMPRESSION_LEVEL: Final = 1
 MAX_PAYLOAD_BYTES: Final = 4 << 20
-"""Payloads of documents, and of events between stages, are cut at about this size before compression."""
+"""The approximate maximum size, before compression, of payloads of documents, and of events between
+stages."""
 
 _OWN_SEQUENCES: Final = 1 << 62
 _ARRAY_32: Final = b"\xdd"
@@ -54,16 +57,17 @@ _EVENTS = msgspec.msgpack.Decoder(list[Event])
 _DOCUMENTS = msgspec.msgpack.Decoder(list[Document])
 _ENCODER = msgspec.msgpack.Encoder()
 PackedPayload = tuple[int, int, int, bytes]
-"""``(stage, bucket, sequence, payload)``: from the source to the stages, between them, and to the sink.
+"""``(stage, bucket, sequence, payload)``: from the source to the stages, between stages, and to the sink.
 
-A negative stage says which view's documents these are."""
+A negative stage identifies the view whose documents the payload contains.
+"""
 
 Partial = tuple[int, int, bytes, bytes]
-"""``(commit LSN, number, packed key of the group, packed rest)``: a change's addition to a group."""
+"""``(commit LSN, number, packed key of the group, packed rest)``: what a change adds to a group."""
 
 
 class _Zstd(threading.local):
-    """Contexts of a thread: making one costs ten times as much as a small payload."""
+    """The compression contexts of a thread. Creating one takes ten times as long as using it once."""
 
     def __init__(self) -> None:
         self.compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
@@ -74,12 +78,12 @@ _zstd = _Zstd()
 
 
 def bucket_of(key: bytes, buckets: int) -> int:
-    """Returns the bucket of a packed stage key: the same in every process and version."""
+    """Returns the bucket of a packed stage key, which is the same in every process and version."""
     return zlib.crc32(key) % buckets
 
 
 def documents_stage(view: int) -> int:
-    """Returns the stage of packed rows that hold documents of this view."""
+    """Returns the stage number of packed rows that contain documents of this view."""
     return -1 - view
 
 
@@ -89,12 +93,12 @@ def sequence_from(stage: int, bucket: int) -> int:
 
 
 def pack_change(before: bytes | None, after: bytes | None) -> bytes:
-    """Returns the change of a key's document as one value; None: the key is not in the view."""
+    """Returns the change of a key's document as one value; None if the key is not in the view."""
     return _ENCODER.encode((before, after))
 
 
 unpack_change: Final = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None]).decode
-"""The inverse of :func:`pack_change`; raises ``msgspec.MsgspecError`` for what that has not made."""
+"""The inverse of :func:`pack_change`; raises ``msgspec.MsgspecError`` for any other value."""
 
 
 def array_header(length: int) -> bytes:
@@ -106,7 +110,7 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
     """Returns the events of one payload.
 
     Raises:
-        EngineStateError: No packer wrote this.
+        EngineStateError: The payload was not written by a packer.
     """
     try:
         return _EVENTS.decode(_zstd.decompress(payload))
@@ -118,7 +122,7 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
 
 
 def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
-    """Yields the documents in their order, packed, in payloads of bounded size; nothing if there are none."""
+    """Yields the documents in their order, packed into payloads of limited size."""
     return _payloads(documents)
 
 
@@ -126,7 +130,7 @@ def with_documents(payload: bytes, change: Callable[[Document], Document]) -> by
     """Returns a payload of documents with each of them changed.
 
     Raises:
-        msgspec.MsgspecError, zstandard.ZstdError: The payload holds no documents.
+        msgspec.MsgspecError, zstandard.ZstdError: The payload does not contain documents.
     """
     documents = _DOCUMENTS.decode(_zstd.decompress(payload))
     return _zstd.compress(_ENCODER.encode([change(document) for document in documents]))
@@ -149,14 +153,14 @@ class Outcome:
     """Collects changes of entries, events for later stages, partials for the own accumulators, and documents.
 
     Attributes:
-        changes: Of entries; each name at most once.
-        growths: By how many bytes the live entries grow with each change.
-        documents: By view, in the order in which they were added.
-        partials: For the accumulate part of the same bucket.
+        changes: The changes of entries; each name occurs at most once.
+        growths: By how many bytes each change increases the size of the live entries.
+        documents: The documents by view, in the order in which they were added.
+        partials: The partials for the accumulate part of the same bucket.
     """
 
     def __init__(self, buckets: int) -> None:
-        """Makes an empty outcome.
+        """Creates an empty outcome.
 
         Args:
             buckets: The number of buckets of every stage of the pipeline.
@@ -169,7 +173,7 @@ class Outcome:
         self._events: dict[tuple[int, int], list[Event]] = {}
 
     def change(self, name: bytes, old: bytes | None, new: bytes | None) -> None:
-        """Changes an entry, unless it stays as it is."""
+        """Changes an entry, unless its value stays the same."""
         if old != new:
             self.changes.append((name, new))
             before = 0 if old is None else len(name) + len(old)
@@ -177,9 +181,9 @@ class Outcome:
 
     @contextmanager
     def changed_once(self) -> Iterator[None]:
-        """Takes the changes within the block only of entries that were not changed before, and no partials.
+        """Within the block, ignores partials, and changes of entries that were already changed.
 
-        Stages whose rows are kept together find the same changes of these rows, each by itself.
+        Stages whose rows are kept together each find the same changes of these rows.
         """
         known, start = {name for name, _ in self.changes}, len(self.changes)
         self.partials = []
@@ -206,10 +210,10 @@ class Outcome:
         return self.documents.setdefault(number, [])
 
     def payloads(self, stage: int, bucket: int) -> Iterator[PackedPayload]:
-        """Yields all that leaves the bucket, packed: a pure function of what was added.
+        """Yields everything that leaves the bucket, packed. It is a pure function of what was added.
 
         Args:
-            stage: Number of the sending stage.
+            stage: The number of the sending stage.
             bucket: The sending bucket.
         """
         sequence = sequence_from(stage, bucket)

@@ -1,4 +1,4 @@
-"""Settings of a pipeline's stages, besides its plan."""
+"""Settings of the stages of a pipeline that are not part of its plan."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,28 +10,31 @@ _BUCKETS_PER_CORE = 2
 
 
 class Scope(StrEnum):
-    """The part of a pipeline that always shows the state of one commit LSN."""
+    """The part of a pipeline that always shows the state of a single commit LSN."""
 
     STRICT = "strict"
     """Everything that a pipeline publishes."""
     AGGREGATE = "aggregate"
-    """Each document by itself: partitions of one number go together, other partitions at their own pace."""
+    """Each document by itself: partitions with the same number advance together, others independently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSettings:
-    """The settings of every stage of a pipeline; they travel to the executors."""
+    """The settings of every stage of a pipeline, which are sent to the executors."""
 
     buckets: int = _LEAST_BUCKETS
-    """Slices of the stage's keys; fixed for a pipeline's life, so at least the largest parallelism wanted."""
+    """The number of buckets of a stage. It is fixed for the life of a pipeline, so it must be at least the
+    largest parallelism that will be needed."""
     every_commit: bool = False
-    """Emit a document after each commit that changes it (`transactions`), else once a batch (`latest`)."""
+    """Whether a document is emitted after each commit that changes it (`transactions`), or once per batch
+    (`latest`)."""
     scope: Scope = Scope.STRICT
-    """`aggregate`: partitions are at different LSNs, so all rows of a key must come from one of them."""
+    """In scope `aggregate`, partitions are at different LSNs, so all rows of a key must come from one
+    partition."""
     limits: StatementLimits = DEFAULT_LIMITS
-    """The limits of one statement of a view, per Python worker."""
+    """The limits of one statement of a view, for each Python worker."""
 
 
 def default_buckets(cores: int) -> int:
-    """Returns the number of buckets for a machine: each costs time in every batch, and none is shared."""
+    """Returns the number of buckets for a machine; each touched bucket takes time in a batch."""
     return max(_LEAST_BUCKETS, _BUCKETS_PER_CORE * cores)

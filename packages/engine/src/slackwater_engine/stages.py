@@ -1,6 +1,6 @@
-"""Evaluates what events do in the buckets of a stage, and of those stages whose rows it keeps, too.
+"""Evaluates the events in the buckets of a stage, and of the stages whose rows it keeps.
 
-Pure: the same events and contents give the same outcome.
+The module is pure: the same events and contents give the same outcome.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,11 +18,11 @@ from slackwater_sql.plan import EnginePlan, Reads, RowsPart, StagePlan
 
 
 class GroupElsewhereError(Exception):
-    """A group may lie in another bucket than its key says: the buckets have to be evaluated one by one."""
+    """A group may be in another bucket than its key indicates, so buckets must be evaluated one by one."""
 
 
 class StagesEvaluation:
-    """Evaluates a stage together with those whose rows it keeps; for one thread."""
+    """Evaluates a stage together with the stages whose rows it keeps. Use it from one thread."""
 
     def __init__(
         self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators
@@ -30,10 +30,11 @@ class StagesEvaluation:
         """Prepares the evaluation of the stages.
 
         Args:
-            plan: The pipeline's.
-            stage: One of its stages that keeps its own rows.
-            settings: How the stages run. In scope `aggregate` each document has the LSN of its newest change.
-            evaluators: Make the evaluators of rows parts.
+            plan: The pipeline's plan.
+            stage: A stage of the plan that keeps its own rows.
+            settings: How the stages run. In scope `aggregate`, each document has the LSN of its newest
+                change.
+            evaluators: Create the evaluators of rows parts.
         """
         self._settings = settings
         self._stages = [
@@ -43,23 +44,23 @@ class StagesEvaluation:
 
     @property
     def may_be_together(self) -> bool:
-        """The bucket of every entry follows from its key: buckets can be evaluated as one."""
+        """Whether the key of every entry determines its bucket, so that buckets can be evaluated as one."""
         return all(stage.may_be_together for stage in self._stages)
 
     def __call__(
         self, events: Sequence[Event], contents: Contents, keys: Collection[bytes] | None = None
     ) -> Outcome:
-        """Returns the outcome of events that are sorted by commit LSN; reads `contents`, changes nothing.
+        """Returns the outcome of events that are sorted by commit LSN; reads `contents` and changes nothing.
 
         Args:
-            events: Of one bucket; of several if they may be together.
-            contents: Of the same buckets.
-            keys: The stage keys of the events of several buckets; None: there is one.
+            events: The events of one bucket, or of several if they may be evaluated together.
+            contents: The contents of the same buckets.
+            keys: The stage keys of the events of several buckets; None for a single bucket.
 
         Raises:
             EngineInputError: An event needs a row that the contents do not have.
-            EngineStateError: More is taken from a group than was ever added.
-            EvaluationError: SQL fails on the rows of a key.
+            EngineStateError: More is subtracted from a group than was ever added.
+            EvaluationError: The SQL fails on the rows of a key.
             GroupElsewhereError: A group has none of the keys, so its bucket is not known.
         """
         outcome = Outcome(self._settings.buckets)
@@ -70,7 +71,7 @@ class StagesEvaluation:
 
 
 class _StageEvaluation:
-    """Evaluates one stage; for one thread."""
+    """Evaluates one stage. Use it from one thread."""
 
     def __init__(
         self, plan: EnginePlan, stage: StagePlan, settings: StageSettings, evaluators: Evaluators, sharer: int
@@ -116,7 +117,7 @@ class _StageEvaluation:
             self._rows(events, contents, outcome, events[-1][0] if is_aligned else OWN_LSN)
 
     def _change_groups(self, events: Sequence[Event], contents: Contents, outcome: Outcome) -> None:
-        """Adds the partials of this bucket to its groups and hands on the differences."""
+        """Adds the partials of this bucket to its groups, and emits the differences."""
         if self._accumulators is None:
             return
         if self._rows is not None:
@@ -131,14 +132,14 @@ class _StageEvaluation:
 def _rows_evaluation(
     stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int, *, every_commit: bool
 ) -> CommitEvaluation | LatestEvaluation | LoneRowEvaluation:
-    """Chooses the way of a rows part."""
+    """Chooses how a rows part is evaluated."""
     if not every_commit and _is_read_whole(rows):
         return LatestEvaluation(stage, rows, evaluator, sharer)
     return (LoneRowEvaluation if has_lone_rows(rows) else CommitEvaluation)(stage, rows, evaluator)
 
 
 def _is_read_whole(rows: RowsPart) -> bool:
-    """Returns whether touched keys are read whole anyway, so that the state before need not be evaluated."""
+    """Returns whether touched keys are read completely, so that the state before need not be evaluated."""
     if rows.latest_statement is None:
         return False
     if all(mode is Reads.GROUP for mode in rows.reads):

@@ -1,6 +1,7 @@
 """Processes packed changes of a batch through stages of a pipeline, in one process.
 
-A small batch goes through all stages in one task; of a large one each task has some buckets of one level.
+A small batch goes through all stages in one task. Each task of a large batch processes some buckets of one
+level.
 """
 
 import time
@@ -19,28 +20,28 @@ from slackwater_engine.state.manifest import State
 from slackwater_sql.plan import EnginePlan
 
 FindIndex = Callable[[int, int], BucketIndex]
-"""Returns the index of a bucket, by stage and bucket; whatever it holds."""
+"""Returns the index of a bucket, with any contents, given stage and bucket."""
 
 
 @dataclass(slots=True)
 class TaskResult:
-    """What a task makes of packed changes."""
+    """The results of a task."""
 
     rows: list[PackedPayload] = field(default_factory=list)
-    """Documents, and payloads for stages that the task does not have."""
+    """Documents, and payloads for stages that the task does not run."""
     writes: list[LogWrite] = field(default_factory=list)
-    """The changes of logs, by stage and bucket; they have no place yet."""
+    """The changes of logs, by stage and bucket; their blobs are not in a segment yet."""
     seconds: dict[int, float] = field(default_factory=dict, compare=False)
-    """How long each stage took, by its number."""
+    """The time that each stage took, by its number."""
 
 
 class PipelineTask:
-    """Runs stages of a pipeline; for one thread. Kept from batch to batch: DuckDB has planned its statements.
+    """Runs stages of a pipeline. Use it from one thread, for many batches: DuckDB keeps its plans.
 
     Args:
-        plan: The pipeline's.
+        plan: The pipeline's plan.
         settings: How the stages run.
-        evaluators: Make the evaluators of rows parts; None: DuckDB.
+        evaluators: Create the evaluators of rows parts; None for DuckDB.
 
     Raises:
         EngineConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
@@ -64,16 +65,17 @@ class PipelineTask:
         find_index: FindIndex,
         stages: Collection[int] | None = None,
     ) -> TaskResult:
-        """Processes all payloads that belong to the stages, and what these make of them.
+        """Processes all payloads for the stages, and those that the stages send to each other.
 
-        Pure but for the indexes: the same payloads and state give the same rows and changes of contents.
+        Apart from the indexes it is pure: the same payloads and state give the same rows and changes of
+        contents.
 
         Args:
-            payloads: All that the batch has for the buckets concerned, in any order.
-            state: Before the batch.
-            blobs: Reads what the state names.
+            payloads: All payloads of the batch for the buckets concerned, in any order.
+            state: The state before the batch.
+            blobs: Reads the blobs of the state.
             find_index: Returns indexes.
-            stages: Numbers of the stages; None: all.
+            stages: The numbers of the stages; None for all.
 
         Raises:
             EngineError: See its tree.

@@ -1,4 +1,4 @@
-"""Doubles for tests of the engine: a bucket of groups alone, and an index that counts what is read."""
+"""Test doubles of the engine: a bucket that only has groups, and an index that counts reads."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class Processed:
 
 
 class AccumulateBucket:
-    """Takes batches of partials; keeps a log of changes and an index that follows from it."""
+    """Processes batches of partials, with a log of changes and an index that is derived from it."""
 
     def __init__(self, logic: AccumulateEvaluation, make_index: Callable[[], BucketIndex]) -> None:
         self._logic = logic
@@ -35,13 +35,13 @@ class AccumulateBucket:
         self.live_bytes = 0
 
     def lose_index(self) -> None:
-        """Makes a new one from the log."""
+        """Replaces the index by a new one that is built from the log."""
         self._index = self._make_index()
         for changes in self.log:
             self._apply(changes)
 
     def process(self, partials: Sequence[Partial]) -> Processed:
-        """Runs a batch."""
+        """Processes a batch."""
         results, outcome = self._index.update(lambda contents: self._work(partials, contents))
         self._apply(outcome.changes)
         if outcome.changes:
@@ -56,7 +56,7 @@ class AccumulateBucket:
         return self._logic(partials, contents, outcome), outcome
 
     def entries(self) -> list[Entry]:
-        """All of the index."""
+        """Returns all entries of the index."""
         return self._index.update(lambda contents: list(contents.entries()))
 
     def _apply(self, changes: Iterable[Change]) -> None:
@@ -64,10 +64,10 @@ class AccumulateBucket:
 
 
 class CountingIndex:
-    """Counts the entries that are read of another index, and those that are asked for and not there.
+    """Counts the entries that are read from another index, and those that are requested but do not exist.
 
     Attributes:
-        reads: So far.
+        reads: The count so far.
     """
 
     def __init__(self, index: BucketIndex) -> None:

@@ -1,4 +1,4 @@
-"""Keeps aggregates as exact numbers and ordered multisets instead of rows.
+"""Maintains aggregates as exact numbers and ordered multisets, without storing rows.
 
-The cost of a batch follows the number of its changes, whatever the size of the groups.
+The cost of a batch depends on the number of its changes, not on the size of the groups.
 """

@@ -1,7 +1,7 @@
-"""Applies partials to the groups of a bucket: changes their numbers and evaluates the differences.
+"""Applies partials to the groups of a bucket: updates their numbers and evaluates the differences.
 
-Pure: no Spark, disk or clock. A group's rows are not kept; what a batch costs follows the number of changed
-values, whatever the size of the group.
+The module is pure: no Spark, disk or clock. The rows of a group are not stored. The cost of a batch depends
+on the number of changed values, not on the size of the groups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,29 +34,29 @@ from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
 from slackwater_sql.statement_evaluator import StatementEvaluator
 
 MAX_POINTS_PER_CALL: Final = 100_000
-"""Bounds the memory of one evaluation."""
+"""Limits the memory of one evaluation."""
 
 _decode_key = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 _NUMBERS: Final = -1
-"""Number of a partial that adds to the group's numbers; others name a multiset."""
+"""Marks a partial that adds to the group's numbers; any other number identifies a multiset."""
 
 _NOTHING: Final = b"\x90"
 _decode_rests = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 
 class _GroupPoints(NamedTuple):
-    """A group where it differs, after the point to compare with."""
+    """The points at which a group changes, after the point that they are compared with."""
 
     key: bytes
     lsns: list[int]
     shown: list[Shown | None]
-    """None: the group is not there."""
+    """None for a point at which the group does not exist."""
     is_fresh: bool
-    """There was no result before."""
+    """Whether the group had no result before the batch."""
 
 
 class AccumulateEvaluation:
-    """Applies partials to the groups of buckets; for one thread."""
+    """Applies partials to the groups of buckets. Use it from one thread."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class AccumulateEvaluation:
 
         Args:
             accumulate: The part.
-            name: The views', for errors.
-            every_commit: Results are wanted at each commit that changes a group (`transactions`), not only
-                after the batch (`latest`).
-            limits: For one call.
-            max_points: The most points of one evaluation.
-            sharer: The stage's number among those whose rows are kept together.
+            name: The names of the views, for errors.
+            every_commit: Whether results are wanted at each commit that changes a group (`transactions`), and
+                not only after the batch (`latest`).
+            limits: The limits of one call.
+            max_points: The maximum number of points of one evaluation.
+            sharer: The stage's number among the stages whose rows are kept together.
         """
         self._sharer = sharer_part(sharer)
         self._key_names = [column.name for column in accumulate.key]
@@ -99,23 +99,23 @@ class AccumulateEvaluation:
         )
 
     def close(self) -> None:
-        """Gives the evaluator's memory back; may be called twice."""
+        """Releases the evaluator's memory. It may be called twice."""
         self._evaluator.close()
 
     def __call__(
         self, partials: Sequence[Partial], contents: Contents, outcome: Outcome
     ) -> list[tuple[ResultPoints, ResultRows]]:
-        """Returns the results of the part's statement that these partials change, by the groups' keys.
+        """Returns the results of the part's statement that these partials change, by the keys of the groups.
 
-        Adds the changes of the groups to the outcome; `contents` are only read.
+        Adds the changes of the groups to the outcome, and only reads `contents`.
 
         Args:
-            partials: In any order.
-            contents: The bucket's entries.
-            outcome: Takes the changes.
+            partials: The partials, in any order.
+            contents: The entries of the bucket.
+            outcome: Collects the changes.
 
         Raises:
-            EngineStateError: More is taken from a group than was ever added.
+            EngineStateError: More is subtracted from a group than was ever added.
             EvaluationError: The part's SQL fails on a group.
         """
         additions = _Additions(self._layout, partials, every_commit=self._every_commit)
@@ -135,7 +135,7 @@ class AccumulateEvaluation:
     def _applied(
         self, group: "_Group", additions: "_Additions", contents: Contents, outcome: Outcome
     ) -> _GroupPoints | None:
-        """Returns the points at which a group differs; None if there are none."""
+        """Returns the points at which a group changes; None if there are none."""
         steps = additions.groups[group.key]
         different = group.numbers[self._layout.added :]
         for number in self._layout.multisets:
@@ -154,7 +154,7 @@ class AccumulateEvaluation:
         return _GroupPoints(group.key, lsns, shown, is_fresh) if is_fresh or len(lsns) > 1 else None
 
     def _advance(self, group: "_Group", step: "_Step", different: Numbers, lsn: int) -> None:
-        """Makes a step; `different` says how many values the multisets had before the batch."""
+        """Applies a step; `different` contains the number of values of each multiset before the batch."""
 
         def refusal(what: str, count: int) -> Exception:
             return EngineStateError(
@@ -200,7 +200,7 @@ class AccumulateEvaluation:
             multiset.conclude(outcome)
 
     def _calls(self, groups: Iterable[_GroupPoints]) -> Iterator["_GroupCall"]:
-        """Yields the groups in calls of bounded size; of a group that is cut, a point is in both calls."""
+        """Yields the groups in calls of limited size. If a group is split, one point is in both calls."""
         call = _GroupCall()
         for group in groups:
             start, end = 0, 0
@@ -238,7 +238,7 @@ class AccumulateEvaluation:
 
 @dataclass(slots=True)
 class _Group:
-    """A group as it is before the batch, and then at each of its commits."""
+    """A group as it is before the batch, and after each of its commits."""
 
     key: bytes
     prefix: bytes
@@ -249,14 +249,14 @@ class _Group:
 
 @dataclass(slots=True)
 class _GroupCall:
-    """A call whose keys are groups, without rows."""
+    """A call whose keys are groups, and which has no rows."""
 
     call: Call = field(default_factory=lambda: Call(0))
     shown: list[Shown | None] = field(default_factory=list)
-    """The values that SQL sees at each point."""
+    """The values at each point, as SQL sees them."""
 
     def add(self, group: _GroupPoints, start: int, end: int) -> None:
-        """Adds some points of a group."""
+        """Adds a range of points of a group."""
         self.call.add(group.key, group.lsns[start:end], is_fresh=group.is_fresh and not start)
         self.shown += group.shown[start:end]
 
@@ -272,11 +272,11 @@ def _table(schema: pa.Schema, *columns: Sequence[int]) -> pa.Table:
 
 @dataclass(slots=True)
 class _Step:
-    """The additions to a group at one commit.
+    """What is added to a group at one commit.
 
     Attributes:
-        numbers: To the first numbers; None: nothing.
-        values: To the multisets, by number and sort key; None: nothing.
+        numbers: What is added to the first numbers; None if nothing is.
+        values: What is added to the multisets, by their number and the sort key; None if nothing is.
     """
 
     numbers: Numbers | None = None
@@ -284,10 +284,11 @@ class _Step:
 
 
 class _Additions:
-    """The partials of a batch; many of one group and commit are one step.
+    """The partials of a batch. Several partials of one group and commit are combined into one step.
 
     Attributes:
-        groups: By packed key and commit LSN; with `latest` one step, at the newest commit.
+        groups: The steps by packed key and commit LSN; with `latest`, one step per group, at the newest
+            commit.
     """
 
     def __init__(self, layout: AccumulatorLayout, partials: Sequence[Partial], *, every_commit: bool) -> None:
@@ -311,7 +312,7 @@ class _Additions:
                 self._add_value(step, number, values)
 
     def touched(self, steps: dict[int, _Step], number: int) -> dict[bytes, str]:
-        """Sort keys and texts of the values of a multiset that these steps add to."""
+        """Returns the sort keys and texts of the values of a multiset that these steps add to."""
         texts = self._texts[number]
         return {
             sort_key: texts[sort_key]

@@ -1,12 +1,12 @@
-"""Ordered multisets in an index; min, max and count(DISTINCT) of a group are kept by them.
+"""Ordered multisets in an index, with which min, max and count(DISTINCT) of a group are maintained.
 
-An entry is a value of the multiset; its name ends with the value's sort key, so that the smallest and the
-largest value are found where a prefix begins and ends. A sort key that is too long for a name stands there
-with its first bytes and a digest; among values of the same first bytes, the whole sort key decides, which
-their entries have.
+Each entry is one value of the multiset. Its name ends with the value's sort key, so the smallest and the
+largest value are at the beginning and at the end of the entries with a prefix. If a sort key is too long for
+a name, the name contains its first bytes and a digest. Among values with the same first bytes, the complete
+sort key decides; it is stored in their entries.
 
-Reading one end costs the same whatever the number of values; but for those that share so many first bytes,
-of which all are read.
+Reading one end has the same cost whatever the number of values, except for values that share this many first
+bytes: all of these are read.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,8 @@ from slackwater_engine.payloads import Outcome
 from slackwater_engine.state.entry import MULTISET_TAG, digest
 
 SORT_KEY_BYTES: Final = 248
-"""The most of a sort key in an entry's name; with group, tag, number and digest below LMDB's 511."""
+"""The maximum length of a sort key in an entry's name. With group, tag, number and digest, the name stays
+below LMDB's limit of 511 bytes."""
 
 _NUMBER_BYTES: Final = 2
 
@@ -29,9 +30,9 @@ class Value(msgspec.Struct, array_like=True, gc=False):
     """The value of an entry.
 
     Attributes:
-        count: How often the value is there.
+        count: How many times the multiset contains the value.
         text: The value as DuckDB writes it.
-        sort_key: Whole, if the entry's name has only its beginning.
+        sort_key: The complete sort key, if the entry's name contains only its beginning.
     """
 
     count: int
@@ -40,7 +41,7 @@ class Value(msgspec.Struct, array_like=True, gc=False):
 
 
 Refusal = Callable[[str, int], Exception]
-"""The error for a value, as text, that is there less than zero times; takes the count, too."""
+"""Creates the error for a value whose count becomes negative, from its text and the count."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Value).decode
@@ -51,23 +52,26 @@ def multiset_prefix(group: bytes, number: int) -> bytes:
 
     Args:
         group: The group's part of a name.
-        number: That of the accumulator that keeps the values.
+        number: The number of the accumulator that keeps the values.
     """
     return group + MULTISET_TAG + number.to_bytes(_NUMBER_BYTES, "big")
 
 
 def sort_key_part(sort_key: bytes) -> bytes:
-    """A sort key as the end of a name; different for different keys, and in their order up to long ones."""
+    """Returns the end of a name for a sort key.
+
+    Different keys have different ends, which are in the order of the keys, except among long ones.
+    """
     if len(sort_key) <= SORT_KEY_BYTES:
         return sort_key
     return sort_key[:SORT_KEY_BYTES] + digest(sort_key)
 
 
 def sort_key_of(text: str) -> bytes:
-    """A sort key that DuckDB's ``hex`` has written.
+    """Converts a sort key that DuckDB's ``hex`` has written.
 
-    DuckDB has short sort keys as integers of 64 bits, whose first digit, of the byte 01 that all values but
-    NULL start with, ``hex`` leaves out.
+    DuckDB stores short sort keys as integers of 64 bits. All values except NULL start with the byte 01, and
+    ``hex`` omits the first digit of this byte.
     """
     return bytes.fromhex(text if len(text) % 2 == 0 else "0" + text)
 
@@ -79,19 +83,19 @@ def _packed(value: Value, sort_key: bytes) -> bytes:
 
 
 class OrderedMultiset:
-    """A multiset during a batch: what it is before, and after each step of additions.
+    """A multiset during a batch: its content before the batch, and after each step of additions.
 
-    Reads the index, but changes nothing in it: entries of the values that the batch adds to, and then those
-    at the ends that are asked for.
+    It reads the index, but does not change it. It reads the entries of the values that the batch adds to, and
+    those at the ends that are requested.
     """
 
     def __init__(self, contents: Contents, prefix: bytes, touched: Mapping[bytes, str]) -> None:
-        """The multiset before the batch.
+        """Creates the multiset as it was before the batch.
 
         Args:
-            contents: The bucket's entries.
+            contents: The entries of the bucket.
             prefix: See :func:`multiset_prefix`.
-            touched: By sort key, the texts of all values that the batch will add to.
+            touched: The texts of all values that the batch will add to, by sort key.
         """
         self._contents = contents
         self._prefix = prefix
@@ -107,17 +111,17 @@ class OrderedMultiset:
         self._counts_before = [value.count for value in self._values]
         self._ends: dict[bool, _End] = {}
         self.gained = 0
-        """The number of different values that there are more than before the batch."""
+        """By how much the number of different values has grown since before the batch."""
 
     def add(self, additions: Mapping[bytes, int], refusal: Refusal) -> None:
-        """Makes a step.
+        """Applies a step.
 
         Args:
-            additions: By sort key, how often the value is there more, or less, than before the step.
-            refusal: Makes the error below.
+            additions: By sort key, the change of the value's count in this step; negative if it falls.
+            refusal: Creates the error below.
 
         Raises:
-            Exception: As `refusal` makes it: a value would be there less than zero times.
+            Exception: The count of a value would be negative; the error is the one that `refusal` returns.
         """
         for sort_key, more in additions.items():
             rank = self._ranks[sort_key]
@@ -133,15 +137,15 @@ class OrderedMultiset:
                 self.gained -= 1
 
     def smallest(self) -> str | None:
-        """Text of the smallest value; None if there is none."""
+        """Returns the text of the smallest value; None if there is none."""
         return self._end(is_largest=False)
 
     def largest(self) -> str | None:
-        """Text of the largest value; None if there is none."""
+        """Returns the text of the largest value; None if there is none."""
         return self._end(is_largest=True)
 
     def conclude(self, outcome: Outcome) -> None:
-        """Adds the changes of the entries since before the batch to the outcome."""
+        """Adds the changes that the batch has made to the entries to the outcome."""
         for rank, (name, value) in enumerate(zip(self._names, self._values, strict=True)):
             if value.count == self._counts_before[rank]:
                 continue
@@ -157,7 +161,10 @@ class OrderedMultiset:
 
 
 class _End:
-    """One end of a multiset at any time of a batch: of the values it touches, and of all others."""
+    """One end of a multiset at any time during a batch.
+
+    It covers the values that the batch changes and all others.
+    """
 
     def __init__(
         self,
@@ -194,7 +201,7 @@ class _End:
 def _outermost(
     contents: Contents, prefix: bytes, without: set[bytes], *, is_largest: bool
 ) -> tuple[bytes, str] | None:
-    """Sort key and text of the value at an end of the multiset, some of its entries left out."""
+    """Returns sort key and text of the value at one end of the multiset, ignoring some of its entries."""
     found: tuple[bytes, str] | None = None
     width = len(prefix)
     stem = prefix

@@ -1,7 +1,8 @@
-"""The numbers of a group: how they are added to, kept, and shown to SQL.
+"""The numbers of a group: how they are added, stored, and shown to SQL.
 
-The numbers of a group are a list: `n`, then for each COUNT the count and for each SUM the number of values
-and the sum in units of its last decimal, then for each multiset the number of different values.
+The numbers of a group are a list. It contains `n`; then, for each COUNT, the count, and for each SUM, the
+number of values and the sum in units of its last decimal; then, for each multiset, the number of different
+values.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Stored(msgspec.Struct, array_like=True):
-    """Numbers, those beyond 64 bits as text; and the group's key if the entry's name has only its digest."""
+    """The stored form of a group's numbers; numbers of more than 64 bits are text.
+
+    It also contains the group's key if the entry's name contains only its digest.
+    """
 
     numbers: list[int | str]
     key: bytes | None = None
@@ -30,11 +34,11 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 
 
 Shown = tuple[Any, ...]
-"""The values of a group that SQL sees at a point: numbers, then the text for each MIN and MAX."""
+"""The values of a group at a point, as SQL sees them: the numbers, then the text of each MIN and MAX."""
 
 
 class AccumulatorLayout:
-    """Gives each accumulator of a part its place in a group's numbers. Stateless after construction."""
+    """Assigns each accumulator of a part its place in a group's numbers. Stateless after construction."""
 
     def __init__(self, accumulate: AccumulatePart) -> None:
         self._accumulators = accumulate.accumulators
@@ -53,21 +57,21 @@ class AccumulatorLayout:
                 self._scales.append((width, accumulator.scale))
             width += 1
         self.added: Final = width
-        """The number of numbers, the first ones, that a partial adds to."""
+        """How many numbers a partial adds to; they come first in the list."""
         self.multisets: Final = tuple(sorted({a.multiset for a in self._accumulators if a.kind in MULTISETS}))
-        """Numbers of the multisets, in the order of the numbers that count their values."""
+        """The numbers of the multisets, in the order of the numbers that count their values."""
         self.width: Final = width + len(self.multisets)
         self.schema: Final = accumulators_schema(self._key, self._accumulators)
         """The schema of ``ACCUMULATORS_TABLE``."""
         self.ends: Final = tuple(a for a in self._accumulators if _is_end(a))
-        """MIN and MAX."""
+        """The accumulators of MIN and MAX."""
 
     def empty(self) -> Numbers:
         """Returns the numbers of a group without rows."""
         return [0] * self.width
 
     def addition(self, values: list[Any]) -> Numbers:
-        """Returns the numbers that a partial adds, in the list of its wire values."""
+        """Returns the numbers that a partial adds, read from its list of wire values."""
         for position, scale in self._scales:
             text = values[position]
             values[position] = unscaled(text, scale) if text else 0
@@ -77,8 +81,8 @@ class AccumulatorLayout:
         """Returns the value of a group's entry.
 
         Args:
-            numbers: The group's.
-            key: The group's packed key, if the entry's name does not have it.
+            numbers: The group's numbers.
+            key: The group's packed key, if the entry's name does not contain it.
         """
         try:
             return _encode((numbers,) if key is None else (numbers, key))
@@ -92,7 +96,7 @@ class AccumulatorLayout:
         return [int(number) for number in numbers] if str in map(type, numbers) else cast("Numbers", numbers)
 
     def impossible(self, numbers: Sequence[int]) -> tuple[str, int] | None:
-        """Returns a count that cannot be, with the aggregate it belongs to; None if all can."""
+        """Returns an impossible count, with the aggregate that it belongs to; None if there is none."""
         for position, text in self._counted:
             if numbers[position] < 0:
                 return text, numbers[position]
@@ -107,7 +111,7 @@ class AccumulatorLayout:
         keys: Iterable[Sequence[Any]],
         shown: Sequence[Shown],
     ) -> pa.Table:
-        """Returns the rows of ``ACCUMULATORS_TABLE``; all arguments have one item per row.
+        """Returns the rows of ``ACCUMULATORS_TABLE``. All arguments have one item per row.
 
         Raises:
             ValueError: A number does not fit its column.
@@ -145,10 +149,10 @@ def _is_end(accumulator: Accumulator) -> bool:
 
 
 def unscaled(text: str, scale: int) -> int:
-    """A decimal number in units of its last decimal.
+    """Returns a decimal number in units of its last decimal.
 
     Raises:
-        ValueError: the text is no decimal number with at most `scale` decimals.
+        ValueError: The text is not a decimal number with at most `scale` decimals.
     """
     if scale and text[~scale:-scale] == ".":
         return int(text[:~scale] + text[-scale:])
@@ -160,7 +164,7 @@ def unscaled(text: str, scale: int) -> int:
 
 
 def decimal_text(number: int, scale: int) -> str:
-    """Inverse of :func:`unscaled`, with all decimals."""
+    """Inverse of :func:`unscaled`; it writes all decimals."""
     if not scale:
         return str(number)
     digits = str(abs(number)).rjust(scale + 1, "0")

@@ -1,4 +1,4 @@
-"""Calls of an evaluator, of bounded size: many keys, column by column, in one run of a part's statement."""
+"""Calls of an evaluator, of limited size: one run of a part's statement over many keys, column by column."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,15 @@ from slackwater_sql.row_codec import RowCodec
 from slackwater_sql.stage_evaluation import OPEN_LSN, RowVersions
 
 MAX_ROWS_PER_CALL: Final = 200_000
-"""Rows times points at which they are live, roughly, that one call may have to look at: bounds its memory."""
+"""Limits the memory of one call: the approximate number of rows, each counted for every point at which it is
+live."""
 
 RowVersion = tuple[int, bytes, int, int]
-"""``(input, row, from LSN, to LSN)``: a row with the commits ``[from, to)`` at which it was live."""
+"""``(input, row, from LSN, to LSN)``: a row with the commits ``[from, to)`` between which it was live."""
 
 
 def row_versions(number: int, stored: bytes | None, transitions: Transitions) -> Iterator[RowVersion]:
-    """Yields the versions of a changed row of an input, that of before the batch included."""
+    """Yields the versions of a changed row of an input, including the version before the batch."""
     row, start = stored, 0
     for lsn, changed in transitions:
         if row is not None:
@@ -33,20 +34,20 @@ class RowColumns:
     """Packed rows of one input, with their keys and the commits ``[from, to)`` at which they were live."""
 
     keys: list[int] = field(default_factory=list)
-    """Numbers of the rows' keys in the call."""
+    """The numbers of the rows' keys in the call."""
     rows: list[bytes] = field(default_factory=list)
     from_lsns: list[int] = field(default_factory=list)
     to_lsns: list[int] = field(default_factory=list)
-    """Both are empty in calls that only look at live rows."""
+    """This column and ``from_lsns`` are empty in calls that only contain live rows."""
 
 
 class Call:
     """The keys of one call, their points, and the rows of each input.
 
     Attributes:
-        keys: Packed.
-        rows: By input.
-        points: Of all keys.
+        keys: The packed keys.
+        rows: The rows by input.
+        points: The points of all keys.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -55,12 +56,12 @@ class Call:
         self.points = ResultPoints()
 
     def add(self, key: bytes, lsns: Sequence[int] = (), *, is_fresh: bool = False) -> int:
-        """Adds a key with its points and returns its number.
+        """Adds a key with its points, and returns the key's number.
 
         Args:
-            key: Packed.
-            lsns: Of its points, ascending.
-            is_fresh: There was no result before: already the first point is news.
+            key: The packed key.
+            lsns: The LSNs of its points, ascending.
+            is_fresh: Whether the key had no result before, so that already its first point is a change.
         """
         number = len(self.keys)
         self.keys.append(key)
@@ -78,7 +79,7 @@ class Call:
         ]
 
     def live_rows(self, codecs: Sequence[RowCodec]) -> list[RowVersions]:
-        """Returns the rows of each input, which are all live."""
+        """Returns the rows of each input, all of which are live."""
         return [
             RowVersions(rows.keys, codec.unpack_columns(rows.rows))
             for rows, codec in zip(self.rows, codecs, strict=True)
@@ -90,10 +91,10 @@ class KeyVersions:
     """The rows of a key during a batch.
 
     Attributes:
-        key: Packed.
+        key: The packed key.
         versions: All rows that are live at some point.
-        lsns: Of the points after the first, ascending; not empty.
-        is_fresh: There was no result before, not even that of no rows.
+        lsns: The LSNs of the points after the first one, ascending; not empty.
+        is_fresh: Whether the key had no result before, not even that of an empty set of rows.
     """
 
     key: bytes
@@ -103,7 +104,7 @@ class KeyVersions:
 
 
 class PointCalls:
-    """Evaluates a part's statement at points; for one thread."""
+    """Evaluates a part's statement at points. Use it from one thread."""
 
     def __init__(
         self,
@@ -113,13 +114,13 @@ class PointCalls:
         has_steps: bool,
         max_rows: int = MAX_ROWS_PER_CALL,
     ) -> None:
-        """Prepares calls for one part.
+        """Prepares the calls for one part.
 
         Args:
-            evaluator: Of the part.
-            codecs: Of its inputs.
-            has_steps: The part's results are partials.
-            max_rows: Bounds the size of a call.
+            evaluator: The evaluator of the part.
+            codecs: The codecs of its inputs.
+            has_steps: Whether the results of the part are partials.
+            max_rows: Limits the size of a call.
         """
         self._evaluator = evaluator
         self._codecs = codecs
@@ -127,10 +128,10 @@ class PointCalls:
         self._max_rows = max_rows
 
     def evaluate(self, keys: Iterator[KeyVersions]) -> Iterator[tuple[ResultPoints, ResultRows]]:
-        """Yields the results of all keys, as a `Route` takes them.
+        """Yields the results of all keys, in the form that a `Route` accepts.
 
         Raises:
-            EvaluationError: The SQL fails on the rows of a key; names it.
+            EvaluationError: The SQL fails on the rows of a key; the error names it.
         """
         call, rows = Call(len(self._codecs)), 0
         for of_key in keys:
@@ -151,14 +152,14 @@ class PointCalls:
         """Returns the results of one call.
 
         Raises:
-            EvaluationError: The SQL fails on the rows of a key; names it.
+            EvaluationError: The SQL fails on the rows of a key; the error names it.
         """
         points = call.points
         steps = points.steps() if self._has_steps else None
         return points, self._evaluator.at_points(call.versions(self._codecs), points, steps, call.keys)
 
     def _in_parts(self, of_key: KeyVersions) -> Iterator[tuple[ResultPoints, ResultRows]]:
-        """Evaluates a large key, some of its points at a time; each part begins where the last one ended."""
+        """Evaluates a large key, some of its points at a time; a part begins where the previous one ended."""
         step = max(1, self._max_rows // len(of_key.versions) - 1)
         lsns = of_key.lsns if of_key.is_fresh else (BEFORE, *of_key.lsns)
         for start in range(0, max(1, len(lsns) - 1), step):

@@ -1,6 +1,7 @@
-"""Evaluators run the SQL of a stage's rows part: DuckDB, unless a pipeline brings functions of its own.
+"""Evaluators run the SQL of a stage's rows part, in DuckDB unless a pipeline provides its own functions.
 
-Importing this module costs little: a process that only describes a pipeline needs neither DuckDB nor Arrow.
+Importing this module costs little, because a process that only describes a pipeline needs neither DuckDB nor
+Arrow.
 """
 
 from collections.abc import Sequence
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
     from slackwater_sql.stage_evaluation import PointColumns, RowVersions, StepColumns
 
 ResultRows = Sequence[tuple[Any, ...]]
-"""Rows of a statement's result; for the columns see :mod:`slackwater_sql.plan`."""
+"""The rows of a statement's result; :mod:`slackwater_sql.plan` describes the columns."""
 
 
 class PartEvaluator(Protocol):
-    """Runs the statements of one rows part; for one thread.
+    """Runs the statements of one rows part. Use it from one thread.
 
-    :class:`slackwater_sql.stage_evaluation.RowsEvaluator` is the one for SQL.
+    :class:`slackwater_sql.stage_evaluation.RowsEvaluator` is the implementation for SQL.
     """
 
     def at_points(
@@ -37,7 +38,7 @@ class PartEvaluator(Protocol):
         ...
 
     def latest(self, rows: "Sequence[RowVersions]", keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
-        """Returns the result over rows that all are live; `lsns` are those of the keys' newest changes.
+        """Returns the result over rows that are all live; `lsns` are those of the newest changes of the keys.
 
         Raises:
             EvaluationError: The statement fails on the rows of a key; the error names it.
@@ -46,20 +47,20 @@ class PartEvaluator(Protocol):
 
 
 class Evaluators(Protocol):
-    """Makes the evaluators of rows parts; travels to the executors, so it pickles and compares by value."""
+    """Creates the evaluators of rows parts. It is sent to the executors: picklable, compared by value."""
 
     def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> PartEvaluator:
         """Returns a new evaluator of the stage's rows part."""
         ...
 
     def __hash__(self) -> int:
-        """Returns the same for equal values: the evaluators of a process are kept by it."""
+        """Returns the same for equal values, because a process stores its evaluators by this hash."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SqlEvaluators:
-    """Makes evaluators that run the statements of the plan in DuckDB."""
+    """Creates evaluators that run the statements of the plan in DuckDB."""
 
     def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> PartEvaluator:
         """See :class:`Evaluators`.
@@ -76,5 +77,5 @@ class SqlEvaluators:
 
 
 def stage_name(plan: "EnginePlan", stage: "StagePlan") -> str:
-    """Returns the names of the views that need a stage, for errors."""
+    """Returns the names of the views that need a stage. They are used in errors."""
     return ", ".join(view.name for view in plan.views if stage.number in view.stages) or str(stage.number)

@@ -1,10 +1,12 @@
-"""Evaluates keys before a batch and after each of its commits, and hands on the differences.
+"""Evaluates keys before a batch and after each of its commits, and emits the differences.
 
-If only the results after the batch are wanted, the whole batch counts as one commit. What follows from a
-commit does not depend on the batch it comes in: at every commit if all are evaluated, at the end in any case.
+If only the results after the batch are wanted, the whole batch counts as one commit. What a commit causes
+does not depend on the batch that contains it: at every commit if all commits are evaluated, and at the end in
+any case.
 
-:class:`CommitEvaluation` defines what events mean. :class:`LoneRowEvaluation` is its short cut for parts in
-which no row meets another: rows by themselves, no object per key. ``tests/test_lone_rows.py`` compares both.
+:class:`CommitEvaluation` defines the meaning of events. :class:`LoneRowEvaluation` is a faster implementation
+for parts in which no row is combined with another one: it handles rows individually, without an object per
+key. ``tests/test_lone_rows.py`` compares both.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,7 +31,7 @@ from slackwater_sql.stage_evaluation import OPEN_LSN
 
 
 class CommitEvaluation:
-    """Evaluates a stage's rows part at commits; for one thread."""
+    """Evaluates a stage's rows part at commits. Use it from one thread."""
 
     def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator) -> None:
         self._touched = TouchedKeys(stage, rows)
@@ -42,14 +44,14 @@ class CommitEvaluation:
     def __call__(
         self, events: Sequence[Event], contents: Contents, outcome: Outcome, lsn: int | None
     ) -> None:
-        """Adds to the outcome what these events change, and the results. Changes no contents.
+        """Adds the changes that these events cause, and the results, to the outcome. It changes no contents.
 
         Args:
-            events: By commit LSN.
+            events: The events, by commit LSN.
             contents: The bucket's entries before the batch.
-            outcome: Takes what changes, and what is to be handed on.
-            lsn: None if results at every commit are wanted; else only those after all events, as of this LSN,
-                or `OWN_LSN`.
+            outcome: Collects the changes and the results.
+            lsn: None if results at every commit are wanted; otherwise only those after all events are, as of
+                this LSN, or `OWN_LSN`.
 
         Raises:
             EngineInputError: An event needs a row that the contents do not have.
@@ -87,7 +89,7 @@ class CommitEvaluation:
             yield KeyVersions(of_key.key, versions, sorted(lsns), is_fresh)
 
     def _becomes_known(self, of_key: TouchedKey, contents: Contents, outcome: Outcome) -> bool:
-        """Notes that the group of no columns has a result; returns whether it had none until now."""
+        """Records that the group of no columns has a result; returns whether it had none until now."""
         name = of_key.group + DOCUMENT_TAG
         if contents.get(name) is not None:
             return False
@@ -96,14 +98,14 @@ class CommitEvaluation:
 
 
 class _NeighbourRows:
-    """Reads the unchanged rows of a key that changed ones meet: only those that can change a result."""
+    """Reads the unchanged rows of a key that can change a result together with the changed rows."""
 
     def __init__(self, reads: Sequence[Reads], *, has_accumulators: bool) -> None:
         """Prepares reading.
 
         Args:
             reads: The mode of each input.
-            has_accumulators: Keys have other entries beside their rows, perhaps very many.
+            has_accumulators: Whether keys have other entries besides their rows, which may be very many.
         """
         self._reads = tuple(reads)
         self._tags = [input_tag(number) for number in range(len(reads))]
@@ -114,13 +116,13 @@ class _NeighbourRows:
     def read(
         self, contents: Contents, group: bytes, changed: Collection[bytes], *, whole: bool = False
     ) -> Iterator[tuple[int, bytes]]:
-        """Yields input and contents of the rows to be read beside the changed ones.
+        """Yields input and contents of the rows to be read besides the changed ones.
 
         Args:
             contents: The bucket's entries.
             group: The beginning of the names of the key's entries.
-            changed: Names of the rows that differ at some point.
-            whole: All rows are wanted, whatever the modes.
+            changed: The names of the rows that differ at some point.
+            whole: Whether all rows are wanted, whatever the modes are.
         """
         width = len(group)
         inputs = {name[width] - 1 for name in changed}
@@ -164,32 +166,32 @@ class _NeighbourRows:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows that regular events change, by name of the entry."""
+    """The rows that regular events change, by the name of their entry."""
 
     transitions: dict[bytes, Transitions] = field(default_factory=dict)
     keys: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
-    """The input and the packed stage key of each."""
+    """The input and the packed stage key of each row."""
     deletes: list[tuple[bytes, int]] = field(default_factory=list)
-    """Names and commit LSNs of deletes of rows that must be there before the batch."""
+    """Names and commit LSNs of deletes of rows that must exist before the batch."""
 
 
 def has_lone_rows(rows: RowsPart) -> bool:
-    """Returns whether no row of the part meets another."""
+    """Returns whether no row of the part is combined with another one."""
     return all(mode is Reads.ALONE for mode in rows.reads)
 
 
 class LoneRowEvaluation:
-    """Evaluates what :class:`CommitEvaluation` does, with its results, faster; for parts with lone rows.
+    """Does the same as :class:`CommitEvaluation`, faster, for parts in which rows are not combined.
 
-    This is a hot loop. It takes regular events, which say what a row is, or that it is gone. A batch with
-    others (TRUNCATE, rows that lack values, the news that the group of no columns exists) goes the general
-    way.
+    This is a hot loop. It handles regular events, which contain a row, or state that it is gone. A batch with
+    other events (TRUNCATE, rows that lack values, the announcement that the group of no columns exists) is
+    evaluated in the general way.
     """
 
     def __init__(
         self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, *, max_rows: int = MAX_ROWS_PER_CALL
     ) -> None:
-        """Prepares the evaluation of a stage's rows part; `max_rows` bounds the size of a call."""
+        """Prepares the evaluation of a stage's rows part; `max_rows` limits the size of a call."""
         self._general = CommitEvaluation(stage, rows, evaluator)
         self._touched = TouchedKeys(stage, rows)
         self._tags = [input_tag(number) for number in range(len(rows.inputs))]
@@ -215,11 +217,11 @@ class LoneRowEvaluation:
         """Returns the rows that the events change; None if some of the events are not regular.
 
         Args:
-            events: By commit LSN.
-            lsn: If only the state after all events is wanted, its LSN.
+            events: The events, by commit LSN.
+            lsn: The LSN of the state after all events, if only this state is wanted.
 
         Raises:
-            EngineInputError: A row is deleted twice that must be there.
+            EngineInputError: A row that must exist is deleted twice.
         """
         rows = _Rows()
         transitions, tags = rows.transitions, self._tags
@@ -244,10 +246,10 @@ class LoneRowEvaluation:
         return rows
 
     def _changed(self, rows: _Rows, contents: Contents, outcome: Outcome) -> Iterator[Call]:
-        """Yields the changed rows, in calls of bounded size.
+        """Yields the changed rows, in calls of limited size.
 
         Raises:
-            EngineInputError: A row is deleted that must be there.
+            EngineInputError: A row that must exist is deleted, but does not exist.
         """
         stored = contents.get_many(rows.transitions)
         for name, commit_lsn in rows.deletes:
@@ -268,7 +270,8 @@ class LoneRowEvaluation:
 def _add(call: Call, number: int, key: bytes, old: bytes | None, transitions: Transitions) -> bytes | None:
     """Adds a row, unless nothing changes it, and returns the row after the batch.
 
-    The hot loop: it fills the columns of the call itself, since a call of a function per row costs more.
+    This is the hot loop. It fills the columns of the call itself, because one function call per row would
+    cost more.
     """
     row, start = old, BEFORE
     columns, points, of_key = call.rows[number], call.points, len(call.keys)

@@ -1,7 +1,8 @@
-"""Evaluates whole keys after a batch; a digest of the last document tells whether it has changed.
+"""Evaluates complete keys after a batch; a digest of the last document shows whether it has changed.
 
-This is the hot loop of views whose keys are read whole. Regular events need no history: the last one of a row
-counts. Others (TRUNCATE, rows that lack values, very long keys) go the way of :class:`TouchedKeys`.
+This is the hot loop of views whose keys are read completely. Regular events need no history: only the last
+event of a row counts. Other events (TRUNCATE, rows that lack values, very long keys) are evaluated by
+:class:`TouchedKeys`.
 """
 
 from collections.abc import Sequence
@@ -26,24 +27,25 @@ from slackwater_engine.state.entry import (
 from slackwater_sql.plan import DocumentsOutput, RowsPart, StagePlan
 
 LARGE_KEY_ENTRIES: Final = 64
-"""Entries of a key from which on the rows that events name are read first: perhaps none differs."""
+"""The number of a key's entries from which on the rows of the events are read first, since perhaps none of
+them differs."""
 
 NewRows = dict[bytes, bytes | None]
-"""The rows of a key after a batch, by tag and primary key; None: gone."""
+"""The rows of a key after a batch, by tag and primary key; None for a deleted row."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The rows of keys as regular events leave them."""
+    """The rows of keys after the regular events."""
 
     keys: dict[bytes, NewRows] = field(default_factory=dict)
     deletes: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
-    """Deletes of rows that must be there before the batch: the commit LSN by key and row."""
+    """Deletes of rows that must exist before the batch: the commit LSN, by key and row."""
     irregular: set[bytes] = field(default_factory=set)
-    """Keys whose events need their history."""
+    """The keys whose events need their history."""
 
     def delete(self, key: bytes, name: bytes, lsn: int) -> None:
-        """Takes a delete of a row that is under the key, as far as the batch says."""
+        """Adds a delete of a row that is under the key, as far as the batch shows."""
         rows = self.keys[key]
         if name not in rows:
             self.deletes.setdefault(key, {})[name] = lsn
@@ -53,9 +55,10 @@ class _Batch:
 
 
 class LatestEvaluation:
-    """Evaluates a stage's rows part that has a `latest_statement` and publishes documents; for one thread.
+    """Evaluates a rows part with a `latest_statement` that publishes documents. Use it from one thread.
 
-    Beside the digest of a key's last document its record key is kept, to delete it by.
+    Besides the digest of a key's last document, it stores the key of the document's record, which a delete
+    needs.
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, sharer: int = 0) -> None:
@@ -63,9 +66,9 @@ class LatestEvaluation:
 
         Args:
             stage: The stage.
-            rows: Its rows part.
-            evaluator: Of the part.
-            sharer: The stage's number among those whose rows are kept together.
+            rows: The rows part of the stage.
+            evaluator: The evaluator of the part.
+            sharer: The stage's number among the stages whose rows are kept together.
         """
         if not isinstance(rows.output, DocumentsOutput):
             msg = f"stage {stage.number}: a statement for live rows, but no documents"
@@ -81,13 +84,13 @@ class LatestEvaluation:
     def __call__(
         self, events: Sequence[Event], contents: Contents, outcome: Outcome, lsn: int | None
     ) -> None:
-        """Adds to the outcome what these events change, and documents. Changes no contents.
+        """Adds the changes that these events cause, and the documents, to the outcome; changes no contents.
 
         Args:
-            events: By commit LSN.
+            events: The events, by commit LSN.
             contents: The bucket's entries before the batch.
-            outcome: Takes what changes, and the documents.
-            lsn: The LSN of the documents, or `OWN_LSN`; None: that of the newest event.
+            outcome: Collects the changes and the documents.
+            lsn: The LSN of the documents, or `OWN_LSN`; None for that of the newest event.
 
         Raises:
             EngineInputError: An event needs a row that the contents do not have.
@@ -105,7 +108,7 @@ class LatestEvaluation:
         self._conclude(call, outcome, at, newest)
 
     def _net(self, events: Sequence[Event], contents: Contents) -> _Batch:
-        """Keeps the last event of each row, and of irregular keys what their history ends with."""
+        """Keeps the last event of each row, and, for irregular keys, the result of their history."""
         batch = _Batch()
         keys, tags = batch.keys, self._tags
         for lsn, number, key, primary_key, row, _ in events:
@@ -128,7 +131,10 @@ class LatestEvaluation:
         return batch
 
     def _with_histories(self, batch: _Batch, events: Sequence[Event], contents: Contents) -> None:
-        """Replaces irregular keys by the end of their history; TRUNCATE: all keys, also unnamed ones."""
+        """Replaces irregular keys by the result of their history.
+
+        For a TRUNCATE, these are all keys, also those without events.
+        """
         irregular = batch.irregular
         if b"" in irregular or self._is_global:
             of_keys, batch.keys, batch.deletes = events, {}, {}
@@ -194,7 +200,7 @@ class LatestEvaluation:
         return all(stored.get(group + tail) == row for tail, row in new_rows.items())
 
     def _conclude(self, call: "_LatestCall", outcome: Outcome, lsn: int, newest: "_NewestLsns") -> None:
-        """Evaluates the call and hands on documents that differ from the last ones."""
+        """Evaluates the call, and emits the documents that differ from the last ones."""
         keys = call.call.keys
         if not keys:
             return
@@ -217,7 +223,7 @@ class LatestEvaluation:
 
 @dataclass(slots=True)
 class _LatestCall:
-    """A call without points, and its keys' last documents."""
+    """A call without points, with the last documents of its keys."""
 
     call: Call
     last: list[tuple[bytes, bytes | None]] = field(default_factory=list)
@@ -225,7 +231,7 @@ class _LatestCall:
     size: int = 0
 
     def add(self, key: bytes, last: tuple[bytes, bytes | None], rows: list[tuple[int, bytes]]) -> None:
-        """Adds a key with its rows by tag."""
+        """Adds a key with its rows, by tag."""
         number = self.call.add(key)
         self.last.append(last)
         self.size += len(rows)
@@ -236,14 +242,14 @@ class _LatestCall:
 
 
 class _NewestLsns:
-    """The commit LSNs of the newest events of a batch's keys; found when first asked for."""
+    """The commit LSNs of the newest events of a batch's keys; computed when they are first requested."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
         self._by_key: dict[bytes, int] | None = None
 
     def lsns(self, keys: Sequence[bytes]) -> "_LsnsOfKeys":
-        """Returns those of these keys, in their order."""
+        """Returns the LSNs of these keys, in the same order."""
         return _LsnsOfKeys(self, keys)
 
     def __getitem__(self, key: bytes) -> int:

@@ -1,6 +1,6 @@
-"""Makes documents, rows and partials of the differences between consecutive points of a key.
+"""Derives documents, rows and partials from the differences between consecutive points of a key.
 
-No result is kept: what it was before a batch is evaluated again, from the rows as they were.
+No result is stored: the result before a batch is evaluated again, from the rows as they were.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +14,12 @@ from slackwater_engine.payloads import Document, Outcome, pack_change
 from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BEFORE: Final = 0
-"""The LSN of a point that stands for the time before the batch; all commits are later."""
+"""The LSN of the point before the batch; all commits have higher LSNs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The rows of ``STEPS_TABLE``, column by column: each point adds to groups, and takes away."""
+    """The rows of ``STEPS_TABLE``, column by column: what each point adds to groups and subtracts."""
 
     points: list[int]
     lsns: list[int]
@@ -28,14 +28,14 @@ class Steps:
 
 @dataclass(slots=True)
 class ResultPoints:
-    """The points at which results are wanted. Points of one key stand side by side, ascending by LSN.
+    """The points at which results are wanted. Points of one key are adjacent, ascending by LSN.
 
-    The first point of a key is there only to compare later ones with: the result before the batch.
+    The first point of a key is the result before the batch, and only serves to compare later points with it.
 
     Attributes:
-        groups: For each point the number of its key.
-        lsns: For each point its commit LSN.
-        fresh: Numbers of keys that had no result before: already their first point is news.
+        groups: For each point, the number of its key.
+        lsns: For each point, its commit LSN.
+        fresh: The numbers of keys that had no result before, so that already their first point is a change.
     """
 
     groups: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class ResultPoints:
         return len(self.lsns)
 
     def news(self) -> Iterator[tuple[int, int, int]]:
-        """Yields ``(point, point before it or -1, commit LSN)`` of each point that is to be handed on."""
+        """Yields ``(point, previous point or -1, commit LSN)`` for each point that is to be emitted."""
         last = None
         for number, (group, lsn) in enumerate(zip(self.groups, self.lsns, strict=True)):
             if group == last:
@@ -56,7 +56,7 @@ class ResultPoints:
             last = group
 
     def steps(self) -> Steps:
-        """Returns what each point adds at its own LSN, and takes away of the one before it."""
+        """Returns what each point adds at its own LSN, and subtracts of the previous point."""
         steps = Steps([], [], [])
         for number, before, lsn in self.news():
             for point, weight in ((number, 1), (before, -1)):
@@ -68,18 +68,19 @@ class ResultPoints:
 
 
 Route = Callable[[ResultPoints, ResultRows, Outcome], None]
-"""Adds to the outcome what the results, as a statement gives them, differ by from point to point.
+"""Adds the differences of a statement's results between consecutive points to the outcome.
 
-Results of one key may come in several calls, if the last point of one is the first of the next.
+The results of one key may be passed in several calls, if the last point of each call is the first of the
+next.
 """
 
 
 def route_of(output: Output, stage: int) -> Route:
-    """Returns what hands on the results of a stage's part.
+    """Returns the route for the results of a stage's part.
 
     Args:
-        output: The part's.
-        stage: Number of the stage: its own partials stay in the bucket.
+        output: The output of the part.
+        stage: The number of the stage; its own partials stay in the bucket.
     """
     match output:
         case RowsOutput():
@@ -99,7 +100,7 @@ _ROWS: Final = msgspec.json.Decoder(list[tuple[Any, ...]])
 
 
 class _RowsRoute:
-    """Hands on rows that vanish, come and change, to the inputs that take them."""
+    """Sends rows that disappear, appear or change to the inputs that receive them."""
 
     def __init__(self, output: RowsOutput) -> None:
         self._identity = output.identity
@@ -124,7 +125,7 @@ class _RowsRoute:
 
 
 class _EdgeRows:
-    """The rows that go over an edge, by their numbers; None for those that it does not take."""
+    """The rows that are sent over an edge, by their numbers; None for those that the edge does not send."""
 
     def __init__(self, edge: Edge, wire_rows: Sequence[tuple[Any, ...]]) -> None:
         self._edge = edge
@@ -135,7 +136,7 @@ class _EdgeRows:
         self._rows = [_pack(tuple([row[position] for position in edge.columns])) for row in wire_rows]
 
     def send(self, lsn: int, identity: bytes, old: int | None, new: int | None, outcome: Outcome) -> None:
-        """Sends the change of one row, unless the edge's columns do not show it."""
+        """Sends the change of one row, unless the columns of the edge do not change."""
         edge = self._edge
         old_key = None if old is None else self._keys[old]
         new_key = None if new is None else self._keys[new]
@@ -148,7 +149,7 @@ class _EdgeRows:
 
 
 class _DocumentsRoute:
-    """Hands on documents that vanish, come and change."""
+    """Emits documents that disappear, appear or change."""
 
     def __init__(self, output: DocumentsOutput) -> None:
         self._view = output.view
@@ -172,7 +173,7 @@ class _DocumentsRoute:
 
 
 class _PartialsRoute:
-    """Hands on partials: what changes add to groups."""
+    """Emits partials, which contain what changes add to groups."""
 
     def __init__(self, output: PartialsOutput, stage: int) -> None:
         self._key = output.key
@@ -194,7 +195,7 @@ class _PartialsRoute:
 
 
 def _changed_texts(points: ResultPoints, rows: ResultRows) -> Iterator[tuple[int, set[str], set[str]]]:
-    """Yields the LSN of each point that differs from the one before, what is gone, and what has come."""
+    """Yields the LSN of each point that differs from the previous one, what disappeared and what appeared."""
     at_points: list[set[str] | None] = [None] * len(points)
     for point, text in rows:
         at_point = at_points[point]

@@ -1,4 +1,4 @@
-"""Finds the keys of a stage that a batch changes: those of which some row differs after it, or in between."""
+"""Finds the keys that a batch changes in a stage: those with a row that differs after or within the batch."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,19 +17,20 @@ from slackwater_sql.row_codec import RowCodec
 from slackwater_sql.stage_evaluation import key_text
 
 OWN_LSN: Final = -1
-"""Stands where the LSN of a batch is expected: each key has that of its newest event."""
+"""Is passed instead of the LSN of a batch if each key has the LSN of its newest event."""
 
 _TRUNCATED: Final[tuple[()]] = ()
-"""New contents of a row that vanishes if it is there."""
+"""The new contents of a row that is removed if it exists."""
 
 _RowEvent = tuple[int, int, bytes, PackedRow | tuple[()]]
-"""``(commit LSN, input, entry's name, new contents)``."""
+"""``(commit LSN, input, name of the entry, new contents)``."""
 
 Transitions = list[tuple[int, bytes | None]]
-"""A row's new contents by commit LSN, ascending, each unlike the one before; None: not there."""
+"""A row's new contents by commit LSN, ascending, each different from the previous one; None if the row does
+not exist."""
 
 _stage_key = itemgetter(2)
-"""Empty in a TRUNCATE."""
+"""The stage key of an event; empty for a TRUNCATE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,13 @@ class TouchedKey:
     """A stage key with its rows that change.
 
     Attributes:
-        key: Packed.
+        key: The packed key.
         group: The beginning of the names of the key's entries.
-        stored: Rows before the batch by entry's name; at least those that change, perhaps of other keys, too.
-        changed: The transitions of each row that changes; empty for a key that only comes into being.
-        touch_lsn: The commit from which on the key exists, rows or not; None if no event says so.
+        stored: Rows before the batch, by the name of the entry. It contains at least the rows that change,
+            and may contain rows of other keys.
+        changed: The transitions of each row that changes; empty for a key that is only created.
+        touch_lsn: The commit from which on the key exists, with or without rows; None if no event announces
+            it.
     """
 
     key: bytes
@@ -52,10 +55,10 @@ class TouchedKey:
 
 
 class TouchedKeys:
-    """Finds the touched keys of a stage; for one thread.
+    """Finds the touched keys of a stage. Use it from one thread.
 
     Attributes:
-        codecs: Of the inputs' rows.
+        codecs: The codecs of the inputs' rows.
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart) -> None:
@@ -64,8 +67,8 @@ class TouchedKeys:
         self._tags = [input_tag(number) for number in range(len(self._inputs))]
         self._key_names = tuple(column.name for column in stage.key)
         self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
-        """Inputs whose rows come from earlier stages. A row that moves there between keys in a commit is
-        deleted by one bucket and written by another, in any order: it is there."""
+        """Inputs whose rows come from earlier stages. If a row moves there between keys in a commit, one
+        bucket deletes it and another one writes it, in any order; the row then exists."""
 
     def find(
         self, events: Sequence[Event], contents: Contents, lsn: int | None = None
@@ -73,9 +76,9 @@ class TouchedKeys:
         """Yields the keys that the events touch, ascending.
 
         Args:
-            events: By commit LSN.
+            events: The events, by commit LSN.
             contents: The bucket's entries before the batch.
-            lsn: If only the state after all events is wanted, its LSN, or `OWN_LSN`.
+            lsn: The LSN of the state after all events, or `OWN_LSN`, if only this state is wanted.
 
         Raises:
             EngineInputError: An event needs a row that the contents do not have.
@@ -94,10 +97,10 @@ class TouchedKeys:
                 yield TouchedKey(key, group, stored, changed, touched_from)
 
     def check_delete(self, key: bytes, number: int, lsn: int) -> None:
-        """Accepts the delete of a row that is not there, unless rows of its table move between keys.
+        """Accepts the delete of a row that does not exist, unless rows of its table move between keys.
 
         Raises:
-            EngineInputError: They do, so the row must be there.
+            EngineInputError: They do, so the row must exist.
         """
         if self._inputs[number].moves:
             raise self._unknown_row(key, number, lsn, "a row is deleted from, or leaves, this key")
@@ -131,7 +134,7 @@ class TouchedKeys:
     def _expanded(
         self, contents: Contents, group: bytes, events: list[_RowEvent], stored: dict[bytes, bytes]
     ) -> list[_RowEvent]:
-        """Replaces each TRUNCATE by an event of each row that may be there."""
+        """Replaces each TRUNCATE by one event for each row that may exist."""
         width = len(group) + 1
         expanded: list[_RowEvent] = []
         for event in events:
@@ -148,7 +151,7 @@ class TouchedKeys:
     def _transitions(
         self, key: bytes, events: Iterable[_RowEvent], stored: dict[bytes, bytes], lsn: int | None
     ) -> dict[bytes, Transitions]:
-        """Returns the rows of a key that differ after some commit from before it."""
+        """Returns the rows of a key that differ, after some commit, from their contents before it."""
         rows: dict[bytes, Transitions] = {}
         for commit_lsn, number, name, packed in events:
             at = commit_lsn if lsn is None else lsn
@@ -176,7 +179,7 @@ class TouchedKeys:
         }
 
     def _completed(self, key: bytes, number: int, lsn: int, row: bytes, last: bytes | None) -> bytes:
-        """Returns a row that lacks values, with those of its last version."""
+        """Returns a row that lacks values, completed with the values of its last version."""
         if last is None:
             problem = "an update omits an unchanged value (TOAST)"
             raise self._unknown_row(key, number, lsn, problem)
@@ -193,7 +196,7 @@ class TouchedKeys:
 
 
 class _StoredKeys:
-    """The stage keys under which a bucket has rows, for TRUNCATE; reads the bucket once, when first asked."""
+    """The stage keys under which a bucket has rows, for TRUNCATE. Reads the bucket once, if requested."""
 
     def __init__(
         self, contents: Contents, inputs: Sequence[PackingInput], codecs: Sequence[RowCodec]
@@ -220,13 +223,17 @@ class _StoredKeys:
         return found
 
     def _key(self, number: int, row: bytes) -> bytes:
-        """Packs the key of a row. The entry's name has only the digest of a long key; the row its columns."""
+        """Packs the key of a row.
+
+        For a long key, the entry's name contains only the digest, so the key is taken from the columns of the
+        row.
+        """
         values = self._codecs[number].unpack(row)
         return msgspec.msgpack.encode(tuple(values[position] for position in self._positions[number]))
 
 
 def _without_repeats(stored: bytes | None, transitions: Transitions) -> Transitions:
-    """Keeps the transitions that change the row, which was `stored` before."""
+    """Keeps the transitions that change the row; `stored` is the row before them."""
     if len(transitions) == 1:
         return transitions if transitions[0][1] != stored else []
     kept: Transitions = []

@@ -1,4 +1,4 @@
-"""The live entries of a bucket, sorted: a cache on a local disk that may vanish at any moment.
+"""The live entries of a bucket, sorted: a cache on a local disk that may disappear at any moment.
 
-The state log is the truth; an index whose token is not that of the log is filled anew.
+The log of the state is authoritative. An index whose token does not match the log is rebuilt.
 """

@@ -1,4 +1,4 @@
-"""The folders of indexes on a local disk: private, and removed when nobody has used them for long."""
+"""The folders of indexes on a local disk: private, and removed when they have been unused for a long time."""
 
 import os
 import shutil
@@ -10,10 +10,11 @@ from typing import Final
 from slackwater_engine.errors import EngineUnavailableError
 
 INDEXES: Final = "slackwater"
-"""Below a root: ``slackwater/<query id>/stage-<number>/<bucket>/``."""
+"""The folder below a root: ``slackwater/<query id>/stage-<number>/<bucket>/``."""
 
 UNUSED_AFTER: Final = timedelta(days=7)
-"""An index that has not changed for so long is removed; the query, should it live, makes it again."""
+"""An index that has not changed for this time is removed. If its query is still in use, it creates the index
+again."""
 
 
 def index_folder(root: Path, query_id: str, stage: str, bucket: int) -> Path:
@@ -22,10 +23,11 @@ def index_folder(root: Path, query_id: str, stage: str, bucket: int) -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Makes a folder that only this account can use: rows of the source are kept in it.
+    """Creates a folder that only this account can use, because it will contain rows of the source.
 
     Raises:
-        OSError: It cannot be made, or it is a link or another account's, who could exchange its files.
+        OSError: It cannot be created, or it is a link or belongs to another account, which could replace its
+            files.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
@@ -36,7 +38,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def unusable_folder(folder: Path | str, reason: str) -> EngineUnavailableError:
-    """Makes the error for a folder in which no index can be kept."""
+    """Returns the error for a folder that cannot contain an index."""
     return EngineUnavailableError(
         f"index folder {folder}: {reason}; check that the disk is not full and the folder is writable. "
         "Nothing "
@@ -45,9 +47,10 @@ def unusable_folder(folder: Path | str, reason: str) -> EngineUnavailableError:
 
 
 def remove_unused_indexes(root: Path, now: datetime, unused_for: timedelta = UNUSED_AFTER) -> list[Path]:
-    """Removes the indexes of queries of which none has changed for a time; returns their folders.
+    """Removes the indexes of queries whose indexes have all not changed for a time; returns their folders.
 
-    Several processes may do this at once, and use what is removed: an index is a cache that may vanish.
+    Several processes may do this at the same time, and may use what is removed, because an index is a cache
+    that may disappear.
     """
     folders = root / INDEXES
     removed = []

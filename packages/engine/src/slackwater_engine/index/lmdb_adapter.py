@@ -7,7 +7,7 @@ from typing import Protocol, cast
 import lmdb
 
 OPEN_FAILURES: tuple[type[Exception], ...] = (lmdb.Error,)
-"""Everything LMDB raises; all of its errors derive from it."""
+"""The base class of all errors that LMDB raises."""
 
 MapFull: type[Exception] = lmdb.MapFullError
 MapResized: type[Exception] = lmdb.MapResizedError
@@ -15,42 +15,42 @@ DiskFull: type[Exception] = lmdb.DiskError
 
 
 class Cursor(Protocol):
-    """A place in the sorted entries."""
+    """A position in the sorted entries."""
 
     def first(self) -> bool:
-        """Moves to the first entry; False if there is none."""
+        """Moves to the first entry; returns False if there is none."""
         ...
 
     def set_range(self, key: bytes) -> bool:
-        """Moves to the first entry at or after `key`; False if there is none."""
+        """Moves to the first entry at or after `key`; returns False if there is none."""
         ...
 
     def last(self) -> bool:
-        """Moves to the last entry; False if there is none."""
+        """Moves to the last entry; returns False if there is none."""
         ...
 
     def prev(self) -> bool:
-        """Moves to the entry before; False if there is none."""
+        """Moves to the previous entry; returns False if there is none."""
         ...
 
     def getmulti(self, keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
-        """The entries of those of the keys that are there."""
+        """Returns the entries of those of the keys that exist."""
         ...
 
     def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
-        """Yields entries from the present one to the first."""
+        """Yields entries from the current one to the first."""
         ...
 
     def iternext(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
-        """Yields entries from the present one to the last."""
+        """Yields entries from the current one to the last."""
         ...
 
     def key(self) -> bytes:
-        """Name of the present entry; empty if there is none."""
+        """Returns the name of the current entry; empty if there is none."""
         ...
 
     def putmulti(self, items: Iterable[tuple[bytes, bytes]], *, append: bool = False) -> tuple[int, int]:
-        """Puts all; with `append` they are ascending and behind all that is there."""
+        """Puts all items; with `append`, they must be ascending and after all existing entries."""
         ...
 
 
@@ -59,22 +59,22 @@ class Database(Protocol):
 
 
 class Transaction(Protocol):
-    """A transaction; one that only reads refuses changes."""
+    """A transaction. A read-only transaction rejects changes."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """Returns the value, or None."""
         ...
 
     def put(self, key: bytes, value: bytes) -> bool:
-        """Puts one."""
+        """Puts one entry."""
         ...
 
     def delete(self, key: bytes) -> bool:
-        """Removes one; False if it is not there."""
+        """Removes one entry; returns False if it does not exist."""
         ...
 
     def cursor(self) -> Cursor:
-        """A new cursor."""
+        """Returns a new cursor."""
         ...
 
     def drop(self, db: Database, delete: bool) -> None:
@@ -82,11 +82,11 @@ class Transaction(Protocol):
         ...
 
     def commit(self) -> None:
-        """Ends it; may raise `MapFull`."""
+        """Commits the transaction; may raise `MapFull`."""
         ...
 
     def abort(self) -> None:
-        """Ends it without effect."""
+        """Ends the transaction without effect."""
         ...
 
 
@@ -94,35 +94,35 @@ class Environment(Protocol):
     """An open LMDB environment; at most one per folder and process."""
 
     def open_db(self) -> Database:
-        """The only database."""
+        """Returns the only database."""
         ...
 
     def begin(self, *, write: bool) -> Transaction:
-        """Waits for the writer lock, to write; may raise `MapResized`."""
+        """Begins a transaction. To write, it waits for the writer lock. May raise `MapResized`."""
         ...
 
     def set_mapsize(self, map_size: int) -> None:
-        """Resizes the map; 0 takes the size another process has given it."""
+        """Resizes the map; 0 adopts the size that another process has set."""
         ...
 
     def info(self) -> dict[str, int]:
-        """``map_size``, ``last_pgno``, ..."""
+        """Returns ``map_size``, ``last_pgno``, ..."""
         ...
 
     def stat(self) -> dict[str, int]:
-        """``psize``, ``entries``, ..."""
+        """Returns ``psize``, ``entries``, ..."""
         ...
 
     def close(self) -> None:
-        """Frees the handle."""
+        """Releases the handle."""
         ...
 
 
 def open_environment(folder: Path, map_size: int) -> Environment:
-    """Opens, or makes, the environment in this folder.
+    """Opens the environment in this folder, or creates it.
 
-    Without sync: a crash of the process leaves it whole, a crash of the machine may not. Only this account
-    may read what is in it.
+    The files are not synced: the environment survives a crash of the process, but maybe not one of the
+    machine. Only this account can read the files.
     """
     environment = lmdb.open(
         str(folder),

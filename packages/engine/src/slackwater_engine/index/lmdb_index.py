@@ -29,16 +29,19 @@ from slackwater_engine.state.entry import META_NAME, Change, Entry
 T = TypeVar("T")
 
 INITIAL_MAP_BYTES: Final = 64 << 20
-"""Address space of a new index; doubled whenever it is full. The file is only as large as its contents."""
+"""The address space of a new index, which is doubled whenever it is full. The file is only as large as its
+contents."""
 
 MAX_OPEN_INDEXES: Final = 512
-"""Per process, if it may have so many files open; each takes two descriptors."""
+"""The limit per process, if the process may have this many files open; each index takes two descriptors."""
 
 SORTED_BYTES: Final = 16 << 20
-"""Size of the changes that are sorted before they are put: an index is filled fastest in its own order."""
+"""The size of the changes that are sorted before they are put, because an index is filled fastest in its own
+order."""
 
 STEP_CHANGES: Final = 2_048
-"""Changes of one transaction: each may change a page of 4 KiB, which is kept in memory until the commit."""
+"""The number of changes of one transaction. Each may change a page of 4 KiB, which stays in memory until the
+commit."""
 
 _UNREADABLE: tuple[type[Exception], ...] = (*OPEN_FAILURES, OSError)
 
@@ -46,10 +49,10 @@ _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LmdbIndex:
-    """See :class:`~slackwater_engine.index.contract.BucketIndex`; several processes may use one folder.
+    """Implements :class:`~slackwater_engine.index.contract.BucketIndex`; processes may share a folder.
 
-    A folder that cannot be read, that was written before the machine last started, or whose file is shorter
-    than it says is thrown away.
+    An index is discarded if its folder cannot be read, if it was written before the machine last started, or
+    if its file is shorter than its header states.
     """
 
     def __init__(self, folder: Path, *, initial_map_bytes: int = INITIAL_MAP_BYTES) -> None:
@@ -80,7 +83,7 @@ class LmdbIndex:
 
     @contextmanager
     def snapshot(self) -> Iterator[Contents]:
-        """Gives the contents in a read transaction."""
+        """Provides the contents in a read transaction."""
         try:
             environment = self._opened()
             try:
@@ -96,7 +99,7 @@ class LmdbIndex:
             raise unusable_folder(self._folder, str(error)) from error
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
-        """Fills a new index beside this one and puts it in its place."""
+        """Fills a new index in another folder, and then moves it to the place of this one."""
         try:
             draft = LmdbIndex(_draft_folder(self._folder), initial_map_bytes=self._map_bytes)
             try:
@@ -108,13 +111,13 @@ class LmdbIndex:
             raise unusable_folder(self._folder, str(error)) from error
 
     def close(self) -> None:
-        """Frees the handle; the index opens again by itself."""
+        """Releases the handle; the index is opened again when it is needed."""
         if self._environment is not None:
             self._environment.close()
             self._environment = None
 
     def _fill(self, place: Path, batches: Iterable[Iterable[Change]], token: bytes) -> None:
-        """Makes the changes in this new index, which is going to `place`; it gets the token at the end.
+        """Applies the changes to this new index, which will be moved to `place`. The token is set at the end.
 
         Raises:
             EngineUnavailableError: The index has lost everything that had been put.
@@ -126,7 +129,7 @@ class LmdbIndex:
         self._put_step(place, number, (), token)
 
     def _put_step(self, place: Path, number: int, changes: Iterable[Change], token: bytes) -> None:
-        """Puts some of the changes, if those before them are still there."""
+        """Puts some of the changes, if the previous ones are still there."""
         expected = _progress(number) if number else None
 
         def put(contents: IndexTransaction) -> None:
@@ -195,14 +198,14 @@ class LmdbIndex:
 
 
 class OpenIndexes:
-    """The indexes a process has open, least recently used ones closed; not for several threads."""
+    """The indexes that a process has open; the least recently used are closed. Use it from one thread."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit or open_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._open: OrderedDict[Path, LmdbIndex] = OrderedDict()
 
     def get(self, folder: Path) -> LmdbIndex:
-        """Returns the index in this folder: the same object as long as it is open."""
+        """Returns the index in this folder; it is the same object for as long as it is open."""
         index = self._open.pop(folder, None) or LmdbIndex(folder)
         self._open[folder] = index
         while len(self._open) > self._limit:
@@ -210,18 +213,18 @@ class OpenIndexes:
         return index
 
     def close(self) -> None:
-        """Closes all."""
+        """Closes all indexes."""
         while self._open:
             self._open.popitem()[1].close()
 
 
 def open_limit(descriptors: int) -> int:
-    """Returns the most indexes of a process that may have so many files open (-1: any number)."""
+    """Returns the maximum number of indexes for a process that may open this many files (-1: no limit)."""
     return MAX_OPEN_INDEXES if descriptors < 0 else max(1, min(MAX_OPEN_INDEXES, descriptors // 4))
 
 
 class _LmdbTransaction:
-    """See :class:`~slackwater_engine.index.contract.IndexTransaction`."""
+    """Implements :class:`~slackwater_engine.index.contract.IndexTransaction`."""
 
     def __init__(self, transaction: Transaction, database: Callable[[], Database]) -> None:
         self._transaction = transaction
@@ -290,14 +293,14 @@ class _LmdbTransaction:
 
 
 def _go_to_last(cursor: Cursor, prefix: bytes) -> bool:
-    """Moves to the last entry that is not behind all that start with `prefix`; False if there is none."""
+    """Moves to the last entry that is not after all that start with `prefix`; False if there is none."""
     stem = prefix.rstrip(b"\xff")
     behind = stem[:-1] + bytes((stem[-1] + 1,)) if stem else b""
     return cursor.prev() if behind and cursor.set_range(behind) else cursor.last()
 
 
 def _draft_folder(folder: Path) -> Path:
-    """Returns the folder of this process's new index; removes those of processes that are no more."""
+    """Returns the folder of this process's new index, and removes those of processes that no longer exist."""
     for other in folder.parent.glob(f".{folder.name}.*"):
         process = other.suffix.removeprefix(".")
         if process == str(os.getpid()) or not Path("/proc", process).exists():
@@ -326,7 +329,7 @@ def _steps(run: dict[bytes, bytes | None]) -> Iterator[list[Change]]:
 
 
 def _progress(number: int) -> bytes:
-    """Returns a token that no state has: those are random and longer."""
+    """Returns a token that no state has, because tokens of states are random and longer."""
     return b"part %d" % number
 
 
@@ -338,13 +341,16 @@ def _is_usable(folder: Path) -> bool:
 
 
 def _is_shorter_than_it_says(data: Path, environment: Environment) -> bool:
-    """A truncated file ends the process with SIGBUS when the missing pages are touched."""
+    """Returns whether the file is shorter than its header states.
+
+    A truncated file would end the process with SIGBUS when the missing pages are accessed.
+    """
     pages = environment.info()["last_pgno"] + 1
     return data.stat().st_size < pages * environment.stat()["psize"]
 
 
 def _boot_id() -> str:
-    """Changes when the machine starts anew; empty where the system does not say."""
+    """Returns a text that changes whenever the machine starts; empty if the system does not provide one."""
     try:
         return _BOOT_ID_FILE.read_text().strip()
     except OSError:

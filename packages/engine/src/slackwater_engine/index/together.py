@@ -1,4 +1,4 @@
-"""The contents of several buckets as one, for an evaluation of all of them that costs one statement."""
+"""The contents of several buckets as one, so that one statement can evaluate all of them."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ class BucketRoute:
 
     Args:
         buckets: The number of buckets of the stage.
-        keys: All keys of the stage whose entries are asked for: a long one cannot be read off a name.
+        keys: All keys of the stage whose entries are requested, because a name does not contain a long key.
     """
 
     def __init__(self, buckets: int, keys: Iterable[bytes]) -> None:
@@ -21,17 +21,17 @@ class BucketRoute:
         self._long = {group: bucket_of(key, buckets) for key in keys if is_digest(group := part(key))}
 
     def bucket(self, name: bytes) -> int:
-        """Returns the bucket of an entry, or of those with a prefix that begins with a whole group."""
+        """Returns the bucket of an entry, or of entries with a prefix that begins with a complete group."""
         group = name[: group_width(name)]
         return self._long[group] if is_digest(group) else bucket_of(group, self._buckets)
 
 
 class TogetherContents:
-    """See :class:`~slackwater_engine.index.contract.Contents`.
+    """Implements :class:`~slackwater_engine.index.contract.Contents`.
 
     Args:
         by_bucket: The contents of the buckets.
-        route: Knows all keys that are asked for.
+        route: Finds the buckets of all keys that are requested.
     """
 
     def __init__(self, by_bucket: Mapping[int, Contents], route: BucketRoute) -> None:
@@ -40,7 +40,7 @@ class TogetherContents:
 
     @property
     def token(self) -> bytes | None:
-        """None: several buckets have no token in common."""
+        """None, because several buckets have no common token."""
         return None
 
     def get(self, name: bytes) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Makes events of changes, one per input that reads the row, packed by stage and bucket.
+"""Turns changes into events, one for each input that reads the row, packed by stage and bucket.
 
-The specification travels to whoever packs; the same changes always give the same events.
+The specification is sent to the process that packs. The same changes always result in the same events.
 """

@@ -1,4 +1,4 @@
-"""Packs change events by bucket; the hot loop of a source's task."""
+"""Packs change events by bucket. This is the hot loop of a source task."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -28,10 +28,10 @@ Packed = tuple[dict[int, bytearray], dict[int, int]]
 
 
 class EventPacker:
-    """Collects the events of changes, packed; not for several threads.
+    """Collects and packs the events of changes. Use it from one thread.
 
-    Events of one bucket and input keep the order in which they were added. Memory: the packed size of the
-    events, if :meth:`settle` is called now and then.
+    Events of one bucket and input keep the order in which they were added. The memory needed is the packed
+    size of the events, if :meth:`settle` is called regularly.
     """
 
     def __init__(self, spec: PackingSpec) -> None:
@@ -46,10 +46,10 @@ class EventPacker:
         self._tables = {name: TablePacker(of_table, spec.buckets) for name, of_table in inputs.items()}
 
     def table(self, name: str) -> TablePacker:
-        """Returns the part of this packer that packs the changes of a table, `schema.table`.
+        """Returns the part of this packer for the changes of a table, `schema.table`.
 
         Raises:
-            PackingError: No input reads it.
+            PackingError: No input reads the table.
         """
         try:
             return self._tables[name]
@@ -75,25 +75,25 @@ class EventPacker:
 
     @property
     def can_touch(self) -> bool:
-        """There are stages of no key columns."""
+        """Whether there are stages without key columns."""
         return bool(self._touched)
 
     def touch(self, lsn: int) -> None:
-        """Tells stages of no key columns that their group exists from this LSN on, if it does not yet."""
+        """Informs stages without key columns that their group exists from this LSN on, if it does not yet."""
         event = (lsn, TOUCH_INPUT, EMPTY_KEY, b"", None, 0)
         for stage in self._touched:
             events = self._buffers[stage, TOUCH_INPUT].events
             events.setdefault(bucket_of(EMPTY_KEY, self._buckets), []).append(event)
 
     def settle(self) -> None:
-        """Makes bytes of the events that were added: they take a fifth of the memory then."""
+        """Packs the events that were added, which then take a fifth of the memory."""
         for table in self._tables.values():
             table.flush()
         for buffers in self._buffers.values():
             buffers.settle()
 
     def payloads(self) -> Iterator[tuple[int, int, bytes]]:
-        """`(stage, bucket, payload)` of the events added so far, ascending; then the packer is empty."""
+        """Yields `(stage, bucket, payload)` of the events added so far, ascending, and removes them."""
         compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
         self.settle()
         for stage, numbers in groupby(sorted(self._buffers), key=itemgetter(0)):
@@ -103,7 +103,7 @@ class EventPacker:
 
 
 class _Buffers:
-    """Events of one input by bucket: the newest as they are, those before them packed."""
+    """The events of one input by bucket: the newest events as objects, the earlier ones packed."""
 
     def __init__(self) -> None:
         self.events: Events = {}
@@ -125,7 +125,7 @@ class _Buffers:
         self.events.clear()
 
     def taken(self) -> Packed:
-        """Packed events and their number; afterwards there are none."""
+        """Returns the packed events and their number, and removes them."""
         taken = self._packed, self._counts
         self._packed, self._counts = {}, {}
         return taken
@@ -137,7 +137,7 @@ def _header_width(length: int) -> int:
 
 
 def _joined(inputs: Sequence[Packed]) -> Packed:
-    """Joins the events of several inputs, one behind the other."""
+    """Joins the events of several inputs, one after the other."""
     packed, counts = inputs[0]
     for more, numbers in inputs[1:]:
         for bucket, items in more.items():

@@ -1,4 +1,4 @@
-"""The specification by which changes become events of stages; it travels as an option of the source."""
+"""The specification by which changes become events of stages. It is passed as an option of the source."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,17 @@ MIN_BUCKETS = 1
 
 @dataclass(frozen=True, slots=True)
 class PackingInput:
-    """One input of a stage; a table that occurs twice in FROM is two inputs.
+    """One input of a stage. A table that occurs twice in FROM is two inputs.
 
     Attributes:
-        stage: Number of the stage that takes the rows.
-        number: By which its events name the input.
-        alias: Name of the input.
+        stage: The number of the stage that receives the rows.
+        number: The number of the input in events.
+        alias: The name of the input.
         table: The declared table, with the needed columns only.
-        key: Columns of the stage key.
-        moves: An update may change the stage key, so that old rows must be complete.
-        keeps_null_keys: Whether rows with a NULL in the key belong to the view. If not, they are not packed
-            at all; if so, they are the group of that key.
+        key: The columns of the stage key.
+        moves: Whether an update may change the stage key, so that old rows must be complete.
+        keeps_null_keys: Whether rows with a NULL in the key belong to the view. If not, they are not packed;
+            if so, they form the group of that key.
     """
 
     stage: int
@@ -46,15 +46,15 @@ class PackingInput:
 
 @dataclass(frozen=True, slots=True)
 class PackingSpec:
-    """The knowledge that a source needs to pack for the stages of a pipeline.
+    """What a source needs to pack changes for the stages of a pipeline.
 
     Attributes:
-        inputs: Of all stages that keep rows of tables.
-        key: Names of the key's columns in documents; only if there is one stage.
-        buckets: Number of buckets of each stage; fixed for a pipeline's life.
-        fingerprint: Of the plan.
-        touched: Stages of no key columns: each batch tells them that their only group exists.
-        version: Of this format.
+        inputs: The inputs of all stages that keep rows of tables.
+        key: The names of the key's columns in documents; only if there is one stage.
+        buckets: The number of buckets of each stage; fixed for the life of a pipeline.
+        fingerprint: The fingerprint of the plan.
+        touched: The stages without key columns; each batch informs them that their only group exists.
+        version: The version of this format.
     """
 
     inputs: tuple[PackingInput, ...]
@@ -66,15 +66,15 @@ class PackingSpec:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Full names of the tables whose changes are packed."""
+        """The full names of the tables whose changes are packed."""
         return frozenset(i.table.full_name for i in self.inputs)
 
     def key_json(self, key: bytes) -> bytes:
-        """A packed stage key as documents have it."""
+        """Returns a packed stage key in the form that documents contain."""
         return msgspec.json.encode(dict(zip(self.key, msgspec.msgpack.decode(key), strict=True)))
 
     def to_json(self) -> str:
-        """The text form, as the source's option ``packing`` takes it."""
+        """Returns the text form, which the option ``packing`` of the source accepts."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
@@ -82,7 +82,7 @@ class PackingSpec:
         """Inverse of :meth:`to_json`.
 
         Raises:
-            ValueError: the text is no packing specification of this version.
+            ValueError: The text is not a packing specification of this version.
         """
         try:
             spec = msgspec.json.decode(text, type=cls)
@@ -96,7 +96,7 @@ class PackingSpec:
 
 
 def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
-    """Makes the specification for a pipeline.
+    """Returns the specification for a pipeline.
 
     Raises:
         ValueError: `buckets` is not positive.
@@ -120,7 +120,7 @@ def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
 
 
 def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:
-    """All inputs of a stage, tables and rows of earlier stages."""
+    """Returns all inputs of a stage, both tables and rows of earlier stages."""
     if stage.rows is None:
         return ()
     return tuple(_packing_input(stage.number, number, each) for number, each in enumerate(stage.rows.inputs))

@@ -1,9 +1,10 @@
-"""Packs the changes of a table: makes their events for each input that reads the table.
+"""Packs the changes of a table: creates their events for each input that reads the table.
 
-A change is a row's old identity and its new contents. Regular records, the usual case, are decoded many at a
-time, straight into those, at a third of the cost. What is not regular (snapshots, values that a record leaves
-out or writes in another form, rows that contradict their table) is decoded one by one, into the same shape:
-there is one place that makes events. TRUNCATE has no row: it goes to all buckets.
+A change consists of a row's old identity and its new contents. Regular records, which are the usual case, are
+decoded many at a time, directly into this form, at a third of the cost. Irregular records (snapshots, values
+that a record omits or writes in another form, rows that contradict the declaration of their table) are
+decoded one by one into the same form, so only one place creates events. A TRUNCATE has no row, and is sent to
+all buckets.
 """
 
 from base64 import b64encode
@@ -27,7 +28,8 @@ _UNAVAILABLE_BASE64: Final = b64encode(UNAVAILABLE.encode()).decode()
 _NULL: Final = b"null"
 
 RowChange = tuple[int, int, WireRow | None, WireRow | None]
-"""``(commit LSN, lead, old identity, new row)``; no row: a delete; no identity: the old row is not needed."""
+"""``(commit LSN, lead, old identity, new row)``. Without a row, it is a delete; without an identity, the old
+row is not needed."""
 Projection = Callable[[WireRow], WireRow]
 
 
@@ -37,7 +39,7 @@ class _Source(Protocol):
 
 
 class Envelope(Protocol):
-    """A regular change record, as :meth:`TablePacker.decode` gives it."""
+    """A regular change record, as :meth:`TablePacker.decode` returns it."""
 
     op: str
     source: _Source
@@ -46,18 +48,18 @@ class Envelope(Protocol):
 
 
 class _Transaction(msgspec.Struct, frozen=True, gc=False):
-    """The transaction block; it only has to be there."""
+    """The transaction block, which only has to be present."""
 
 
 class TablePacker:
-    """Packs changes of one table for all inputs that read it; not for several threads."""
+    """Packs changes of one table for all inputs that read it. Use it from one thread."""
 
     def __init__(self, inputs: Sequence[tuple[PackingInput, Events]], buckets: int) -> None:
-        """A packer.
+        """Creates a packer.
 
         Args:
-            inputs: That read the table, each with where its events go.
-            buckets: Of every stage.
+            inputs: The inputs that read the table, each with the collection that receives its events.
+            buckets: The number of buckets of every stage.
         """
         columns = _united(each.table.columns for each, _ in inputs)
         table = self._table = replace(inputs[0][0].table, columns=columns)
@@ -68,7 +70,7 @@ class TablePacker:
         self._placeholders = _placeholders(columns)
         self._inputs = [_InputPacker(each, events, buckets, names, keys) for each, events in inputs]
         self._pending: list[RowChange] = []
-        """Changes that are not packed yet: together they cost less."""
+        """Changes that are not packed yet; packing several together costs less."""
         self._decode: Callable[[bytes], Any] | None = None
         if not any((c.type.element or c.type).kind in FLOAT_KINDS for c in columns):
             # Floats have several forms in JSON.
@@ -77,19 +79,19 @@ class TablePacker:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns of all inputs, in the order in which :meth:`add_rows` takes their values."""
+        """The names of the columns of all inputs, in the order of the values in :meth:`add_rows`."""
         return tuple(column.name for column in self._table.columns)
 
     def add_rows(self, commit_lsn: int, rows: Iterable[WireRow]) -> None:
-        """Packs rows that are there from a commit on, whole and each for the first time."""
+        """Packs rows that exist from a commit on; all of them are complete and new."""
         self._pending += [(commit_lsn, 0, None, row) for row in rows]
         self.flush()
 
     def decode(self, values: Iterable[bytes | None]) -> list[Envelope | None]:
-        """The records; None for tombstones.
+        """Returns the records; None for tombstones.
 
         Raises:
-            ValueError: some record is not regular.
+            ValueError: Some record is not regular.
         """
         decode = self._decode
         if decode is None:
@@ -101,7 +103,7 @@ class TablePacker:
         """Packs records up to the first one that is not regular.
 
         Returns:
-            The number of records that were packed, or do not count.
+            The number of records that were packed, or that are ignored.
         """
         done = self._take(envelopes, window, self._pending.append)
         self.flush()
@@ -110,18 +112,18 @@ class TablePacker:
     def add(
         self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None, lsn: int | None = None
     ) -> None:
-        """Takes one change of any kind; its events are made by :meth:`flush`.
+        """Adds one change of any kind; :meth:`flush` creates its events.
 
         Args:
             op: Debezium's operation.
-            commit_lsn: Of the change's transaction.
+            commit_lsn: The commit LSN of the change's transaction.
             before: The old row as JSON; None or ``null`` if there is none.
             after: The new row, likewise.
-            lsn: The change's own; None: it was there before everything in its transaction.
+            lsn: The LSN of the change itself; None if it precedes everything else in its transaction.
 
         Raises:
-            PackingError: the change lacks what a stage needs.
-            RowContradictsSchemaError: a row is not what its table's declaration says.
+            PackingError: The change lacks what a stage needs.
+            RowContradictsSchemaError: A row does not match the declaration of its table.
         """
         lead = commit_lsn if lsn is None else commit_lsn - lsn
         if op == "t":
@@ -139,14 +141,14 @@ class TablePacker:
             each.add_incomplete(change)
 
     def flush(self) -> None:
-        """Makes events of the changes that were added."""
+        """Creates the events of the changes that were added."""
         if self._pending:
             for each in self._inputs:
                 each.add(self._pending)
             self._pending.clear()
 
     def _new_row(self, op: str, before: bytes | None, after: bytes | None) -> tuple[WireRow, bool]:
-        """The new row, and whether it has all values."""
+        """Returns the new row, and whether it has all values."""
         if op not in {"c", "r", "u"}:
             raise PackingError(
                 f"operation {op!r} on {self._table.full_name}: expected c, r, u, d or t; check that only "
@@ -199,7 +201,7 @@ class TablePacker:
 
 
 class _InputPacker:
-    """Makes the events of one input."""
+    """Creates the events of one input."""
 
     def __init__(
         self,
@@ -248,10 +250,10 @@ class _InputPacker:
                     events[bucket] = [event]
 
     def add_incomplete(self, change: RowChange) -> None:
-        """Adds the events of a change whose row lacks values (TOAST): the stage has to find them.
+        """Adds the events of a change whose row lacks values (TOAST), which the stage has to find.
 
         Raises:
-            PackingError: the row has left another key, so the stage that gets it has never seen it.
+            PackingError: The row comes from another key, so the stage that receives it has never seen it.
         """
         lsn, lead, old, row = change
         own = row if row is None or self._row is None else self._row(row)
@@ -269,7 +271,7 @@ class _InputPacker:
             self._events.setdefault(crc32(key) % self._buckets, []).append(event)
 
     def truncate(self, lsn: int, lead: int) -> None:
-        """Tells all buckets that the table is empty."""
+        """Informs all buckets that the table is empty."""
         for bucket in range(self._buckets):
             self._events.setdefault(bucket, []).append((lsn, self._number, b"", b"", None, lead))
 
@@ -277,7 +279,7 @@ class _InputPacker:
         self._leave(lsn, lead, self._old_key(old), self._encode(self._old_primary_key(old)))
 
     def _leave(self, lsn: int, lead: int, key_values: WireRow, primary_key: bytes) -> None:
-        """A row is no longer under a key."""
+        """Adds the event of a row that is no longer under a key."""
         if self._keeps_all or None not in key_values:
             key = self._encode(key_values)
             event = (lsn, self._number, key, primary_key, None, lead)
@@ -296,7 +298,7 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
 
 
 def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
-    """Returns the values that stand for one that an update leaves out (TOAST)."""
+    """Returns the placeholders for values that an update omits (TOAST)."""
     kinds = {column.type.kind for column in columns if column.type.may_be_unavailable}
     found: list[Any] = [UNAVAILABLE] if kinds else []
     if TypeKind.BYTEA in kinds:
@@ -307,7 +309,7 @@ def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
 
 
 def _values(names: tuple[str, ...], wanted: tuple[str, ...]) -> Projection:
-    """Takes these columns out of a row; always a tuple, and without a Python frame."""
+    """Returns a function that selects these columns of a row as a tuple, without a Python frame."""
     positions = [names.index(name) for name in wanted]
     first = positions[0] if positions else 0
     if positions == list(range(first, first + len(positions))):
@@ -323,7 +325,7 @@ def _united(columns: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
 def _envelope(
     schema: str, table: str, columns: Sequence[Column], identity: Sequence[Column]
 ) -> type[msgspec.Struct]:
-    """Describes a regular record of a table: an insert, update or delete in a transaction."""
+    """Returns the type of a table's regular records: an insert, update or delete in a transaction."""
     source = msgspec.defstruct(
         "Source",
         [("schema", Literal[schema]), ("table", Literal[table]), ("txId", int), ("lsn", int)],

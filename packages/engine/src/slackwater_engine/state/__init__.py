@@ -1,1 +1,1 @@
-"""The state of a bucket: sorted entries, and the log of their changes, the only truth about them."""
+"""The state of a bucket: sorted entries, and the log of their changes, which is the source of truth."""

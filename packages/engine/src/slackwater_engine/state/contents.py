@@ -1,6 +1,6 @@
-"""A bucket's state as people look into it: its log read, its entries counted by kind and in the plan's words.
+"""The state of a bucket for inspection: reads its log, and counts its entries by kind.
 
-Memory is needed for a few entries only.
+Kinds and keys are described with the names of the plan. Only a few entries are in memory at a time.
 """
 
 import heapq
@@ -30,7 +30,7 @@ from slackwater_sql.plan import InputPlan, StagePlan
 from slackwater_sql.row_codec import RowCodec
 
 ROWS: Final = "input "
-"""The beginning of the names of kinds of rows; the number of their input follows."""
+"""The beginning of the names of kinds of rows; the number of the input follows."""
 DOCUMENTS: Final = "documents"
 GROUPS: Final = "groups"
 VALUES: Final = "values"
@@ -45,10 +45,10 @@ class Amount:
 
     entries: int = 0
     size: int = 0
-    """Bytes."""
+    """In bytes."""
 
     def add(self, other: "Amount") -> None:
-        """Counts the other one in."""
+        """Adds the other amount."""
         self.entries += other.entries
         self.size += other.size
 
@@ -58,18 +58,18 @@ class KeyAmount:
     """The size of a stage key, for a ranking."""
 
     size: int
-    """Bytes."""
+    """In bytes."""
     entries: int
     key: bytes
-    """The key as in entries' names: packed, or the digest of a long one."""
+    """The key as names of entries contain it: packed, or the digest of a long key."""
 
 
 @dataclass(slots=True)
 class BucketContents:
-    """The contents of a bucket, counted."""
+    """The counted contents of a bucket."""
 
     keys: int = 0
-    """Stage keys and groups of aggregates."""
+    """The number of stage keys and of groups of aggregates."""
     kinds: dict[str, Amount] = field(default_factory=dict)
     """The entries by kind: ``input <number>`` for rows, `DOCUMENTS` for the digests of published documents,
     `GROUPS` for counts and sums, `VALUES` for entries of ordered multisets, `OWNERS`."""
@@ -77,7 +77,7 @@ class BucketContents:
     """The largest keys, largest first."""
 
     def add(self, other: "BucketContents", top: int) -> None:
-        """Counts another bucket in."""
+        """Adds the contents of another bucket."""
         self.keys += other.keys
         for kind, amount in other.kinds.items():
             self.kinds.setdefault(kind, Amount()).add(amount)
@@ -85,12 +85,12 @@ class BucketContents:
 
 
 def _kind_of(tag: bytes) -> str:
-    """Names the kind of entries with this tag."""
+    """Returns the kind of entries with this tag."""
     return _KINDS.get(tag) or f"{ROWS}{tag[0] - 1}"
 
 
 def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
-    """Counts the entries of a bucket, ascending, and keeps its `top` largest keys."""
+    """Counts the entries of a bucket, given in ascending order, and keeps its `top` largest keys."""
     contents = BucketContents()
     group, of_group = b"", Amount()
     largest: list[KeyAmount] = []
@@ -117,9 +117,9 @@ def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
 
 
 def read_contents(changes: Iterator[list[Change]], read: Callable[[Contents], T]) -> T:
-    """Returns what `read` finds in the contents that these changes amount to.
+    """Returns the result of `read` for the contents that result from these changes.
 
-    They are in an index on the local disk, which is gone afterwards.
+    The contents are in an index on the local disk, which is removed afterwards.
     """
     with TemporaryDirectory(prefix="slackwater-state-") as folder:
         index = LmdbIndex(Path(folder) / "index")
@@ -136,7 +136,7 @@ def key_names(stage: StagePlan) -> tuple[str, ...]:
 
 
 def show_key(stage: StagePlan | None, group: bytes) -> str:
-    """Writes a key, as it stands in entries' names, as JSON for people; without a stage it has no names."""
+    """Returns a key of an entry's name as readable JSON; without a stage, it has no names."""
     if is_digest(group):
         return f"(a long key with digest {group[1:].hex()})"
     values = msgspec.msgpack.decode(group)
@@ -146,7 +146,7 @@ def show_key(stage: StagePlan | None, group: bytes) -> str:
 
 
 def name_kinds(kinds: Iterable[str], stage: StagePlan | None) -> list[str]:
-    """Names kinds of entries for people: rows by their input's alias and the table or stage they are from."""
+    """Returns readable names of kinds of entries; for rows, the alias of the input and its table or stage."""
     names = {
         DOCUMENTS: "digests of documents",
         GROUPS: "groups of aggregates",
@@ -160,12 +160,12 @@ def name_kinds(kinds: Iterable[str], stage: StagePlan | None) -> list[str]:
 
 
 def find_entries(contents: Contents, group: bytes, limit: int) -> list[Entry]:
-    """Finds the entries of a key; of each kind at most `limit`, those with the smallest names.
+    """Returns the entries of a key; for each kind, at most `limit` entries, those with the smallest names.
 
     Args:
         contents: The contents of the key's bucket.
-        group: The key as it stands in entries' names.
-        limit: A number of entries.
+        group: The key as names of entries contain it.
+        limit: The maximum number of entries.
     """
     found: dict[bytes, list[Entry]] = {}
     for entry in contents.scan(group):
@@ -178,7 +178,7 @@ def find_entries(contents: Contents, group: bytes, limit: int) -> list[Entry]:
 def decode_entries(
     stage: StagePlan, group: bytes, entries: Iterable[Entry]
 ) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Decodes entries of one key; by the name of the input they are rows of, or else by their kind."""
+    """Decodes entries of one key. The result is by the alias of the input for rows, and otherwise by kind."""
     readers = dict(_readers(stage))
     result: dict[str, tuple[Mapping[str, Any], ...]] = {}
     for name, value in entries:

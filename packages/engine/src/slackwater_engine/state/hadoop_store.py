@@ -1,4 +1,4 @@
-"""The store of a checkpoint in HDFS; otherwise as :mod:`slackwater_engine.state.store`."""
+"""The store of a checkpoint in HDFS. For its contract, see :mod:`slackwater_engine.state.store`."""
 
 import uuid
 from collections.abc import Iterable
@@ -10,28 +10,30 @@ from slackwater_engine.errors import EngineConfigError
 from slackwater_engine.state.store import DRAFTS, missing_file, without_credentials, wrong_answer
 
 HDFS: Final = "hdfs://"
-"""The beginning of such an address."""
+"""The beginning of the addresses of such stores."""
 _FAILURES: Final = (OSError, RuntimeError)
-"""What the client raises; answers of a server that have no class of their own are RuntimeErrors."""
+"""The errors that the client raises. Answers of a server that have no class of their own are
+RuntimeErrors."""
 _PERMISSION: Final = 0o700
-"""Of folders: segments have rows of the source."""
+"""The permission of folders, because segments contain rows of the source."""
 
 
 class HadoopStore:
-    """A folder of HDFS. A file is renamed into its place when all DataNodes have it on their disks.
+    """A folder of HDFS. A file is renamed into place when all DataNodes have it on their disks.
 
     Args:
-        address: ``hdfs://host:port/folder``, or ``hdfs://nameservice/folder`` as ``HADOOP_CONF_DIR`` says.
+        address: ``hdfs://host:port/folder``, or ``hdfs://nameservice/folder`` with a name service of
+            ``HADOOP_CONF_DIR``.
 
     Raises:
-        EngineConfigError: The address is of no known cluster.
+        EngineConfigError: The address does not belong to a known cluster.
     """
 
     def __init__(self, address: str) -> None:
         from hdfs_native import Client
 
         self.address = without_credentials(address)
-        """For people."""
+        """The address for messages, without credentials."""
         parts = urlsplit(address)
         self._folder = PurePosixPath(parts.path or "/")
         try:

@@ -1,4 +1,4 @@
-"""Looking into a checkpoint's state by what lies in its store, whether the pipeline runs or not."""
+"""Inspects the state of a checkpoint by the files in its store, whether or not the pipeline is running."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,23 +44,23 @@ class BucketState:
     bucket: int
     head: LogHead
     contents: BucketContents | None
-    """None: not read."""
+    """None if they were not read."""
 
     @property
     def compressed_bytes(self) -> int:
-        """The size of its log in the store."""
+        """The size of the bucket's log in the store."""
         return sum(blob.length for blob in self.head.blobs)
 
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """The state of one stage, in sums over its buckets."""
+    """The state of one stage, with totals over its buckets."""
 
     stage: int
     buckets: tuple[BucketState, ...]
-    """Those with state, ascending."""
+    """The buckets that have state, ascending."""
     contents: BucketContents | None
-    """The contents of all of them; None: not read."""
+    """The contents of all buckets; None if they were not read."""
 
     @property
     def live_bytes(self) -> int:
@@ -89,12 +89,12 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFacts:
-    """A manifest as it lies in the store."""
+    """A manifest in the store."""
 
     name: str
     batch_id: int
     before: str
-    """The name of the one before; empty: it is the first."""
+    """The name of the previous manifest; empty for the first one."""
     position: Mapping[str, Any]
 
 
@@ -104,12 +104,12 @@ class FoundState:
 
     state: State
     fingerprint: str
-    """Of the stages, with how they keep their state."""
+    """The fingerprint of the stages, which includes how they keep their state."""
     is_true: bool
-    """Whether its batch has certainly become visible; only the output knows it of the newest one."""
+    """Whether its batch is certainly visible. For the newest batch, only the output shows this."""
 
     def is_of(self, plan: EnginePlan) -> bool:
-        """Returns whether these are the stages of a plan, which then says what the entries mean."""
+        """Returns whether this is the state of the stages of a plan, which describes the entries."""
         return self.fingerprint.partition(" ")[0] == fingerprint(plan.stages)
 
 
@@ -120,11 +120,11 @@ class KeptRows:
     stage: int
     bucket: int
     rows: Mapping[str, tuple[Mapping[str, Any], ...]]
-    """Rows by the alias of their input; other entries by their kind."""
+    """Rows by the alias of their input, and other entries by their kind."""
 
 
 def manifest_history(store: StateStore) -> list[ManifestFacts]:
-    """Returns the manifests in a store, in the order of their batches; some may be of lost attempts.
+    """Returns the manifests in a store, in the order of their batches; some may belong to lost attempts.
 
     Raises:
         EngineStateError: A manifest is damaged.
@@ -139,10 +139,10 @@ def manifest_history(store: StateStore) -> list[ManifestFacts]:
 
 
 def find_state(store: StateStore) -> FoundState:
-    """Reads the newest state that has certainly become true; if there is none, the newest that was prepared.
+    """Reads the newest state that is certainly committed; if there is none, the newest prepared one.
 
-    A batch is true when the batch after it has begun to be written, so that its manifest follows. Whether
-    the newest of all is true is known to the output alone.
+    A batch is certainly committed if the next batch has written its manifest, which follows that of the
+    batch. For the newest batch, only the output shows whether it is committed.
 
     Raises:
         EngineStateError: There is no state, or it is damaged.
@@ -160,13 +160,14 @@ def find_state(store: StateStore) -> FoundState:
 
 
 def stage_states(store: StateStore, state: State, *, top: int | None = None) -> list[StageState]:
-    """Sums up a state, by stage.
+    """Returns the totals of a state, by stage.
 
     Args:
-        store: That has it. A running pipeline keeps what a state needs for some batches more.
+        store: The store that contains the state. A running pipeline keeps the files of a state for a few more
+            batches.
         state: The state.
-        top: Read the contents, all of them, one bucket at a time in an index in a temporary folder, and give
-            so many of the largest keys of each stage; None: only what the manifests say.
+        top: How many of the largest keys of each stage to return. All contents are then read, one bucket at a
+            time, through an index in a temporary folder. None: only manifests are used.
 
     Raises:
         EngineStateError: A blob is damaged or missing.
@@ -189,7 +190,7 @@ def stage_states(store: StateStore, state: State, *, top: int | None = None) -> 
 
 
 def find_damage(store: StateStore, state: State) -> Iterator[str]:
-    """Reads all blobs of a state; yields a sentence for each that cannot be used.
+    """Reads all blobs of a state, and yields a sentence for each one that cannot be used.
 
     Raises:
         EngineUnavailableError: The store does not answer.
@@ -211,18 +212,18 @@ def kept_rows(
     buckets: int,
     limit: int = _DEFAULT_LIMIT,
 ) -> list[KeptRows]:
-    """Finds what the stages whose key has these columns keep under a key.
+    """Returns what the stages whose key has these columns keep under a key.
 
     Args:
-        store: Of the checkpoint.
+        store: The store of the checkpoint.
         found: The state in it.
         plan: The pipeline's plan.
-        key: Name to value, as in JSON.
+        key: The values by name, as in JSON.
         buckets: The pipeline's number of buckets.
-        limit: How many rows of each input are given at most.
+        limit: The maximum number of rows to return for each input.
 
     Raises:
-        EngineConfigError: No stage has such a key, or the state is of other stages.
+        EngineConfigError: No stage has such a key, or the state belongs to other stages.
         EngineStateError: A blob is damaged or missing.
         EngineUnavailableError: The store does not answer.
     """
@@ -249,7 +250,7 @@ def kept_rows(
 
 
 def _newest_true(store: StateStore, names: list[str]) -> str | None:
-    """Returns the newest manifest that another one follows, or that was noted as the first true one."""
+    """Returns the newest manifest that another one follows, or that was recorded as the first committed."""
     by_batch: dict[int, list[str]] = {}
     for name in names:
         by_batch.setdefault(batch_of(name), []).append(name)
@@ -264,7 +265,7 @@ def _newest_true(store: StateStore, names: list[str]) -> str | None:
 
 
 def _manifest(store: StateStore, name: str) -> Manifest | None:
-    """Reads a manifest; None if a running pipeline has removed it meanwhile."""
+    """Reads a manifest; None if a running pipeline has removed it in the meantime."""
     data = store.read(manifest_path(name))
     return None if data is None else decode_manifest(name, data)
 

@@ -1,8 +1,8 @@
-"""Keeps the state of a running pipeline: what a batch leads to is written first, and adopted when it is true.
+"""Writes and removes the state of a running pipeline: prepares each state, and adopts it when committed.
 
-A batch becomes true with the progress record of its output, which names the manifest. Whatever else lies in
-the store was left by attempts that were lost, and is removed when later batches are true. Files of batches
-that this run has not adopted are left alone: a run that has taken over may have written them.
+A batch is committed with the progress record of its output, which names the manifest. All other files in the
+store belong to attempts that were lost, and are removed when later batches have been committed. Files of
+batches that this run has not adopted are left alone, because a run that has taken over may have written them.
 """
 
 import uuid
@@ -35,18 +35,18 @@ KEPT_STATES: Final = 10
 """The number of the newest states that stay readable."""
 
 _SWEEP_INTERVAL: Final = 16
-"""In batches: between two looks for files that no kept state needs."""
+"""The number of batches between two searches for files that no kept state needs."""
 
 PUBLISHED: Final = "published"
-"""A file that says that some batch has become true; it names the manifest of the first one."""
+"""A file that exists if some batch has been committed; it contains the name of the first one's manifest."""
 
 
 class StateKeeper:
-    """Writes the state of batches, and remembers the newest ones; for one run and one thread.
+    """Writes the state of batches, and knows the newest states. Use it for one run, from one thread.
 
     Args:
-        store: Of the checkpoint.
-        fingerprint: Of the pipeline's stages; state of other ones is refused.
+        store: The store of the checkpoint.
+        fingerprint: The fingerprint of the pipeline's stages; a state of other stages is refused.
     """
 
     def __init__(self, store: StateStore, fingerprint: str) -> None:
@@ -55,19 +55,19 @@ class StateKeeper:
         self._kept: deque[State] = deque([NO_STATE], maxlen=KEPT_STATES)
         self._prepared: tuple[State, WrittenManifest] | None = None
         self.newest_manifest: WrittenManifest | None = None
-        """That of the state; None: it was not written by this keeper."""
+        """The manifest of the state; None if it was not written by this keeper."""
 
     @property
     def state(self) -> State:
-        """The state after the newest batch that is true."""
+        """The state after the newest committed batch."""
         return self._kept[-1]
 
     def open(self, name: str) -> State:
-        """Begins with the state that the output's progress names; empty: the output has no batch.
+        """Begins with the state that the output's progress record names; empty if the output has no batch.
 
         Raises:
-            EngineStateError: The state is missing, damaged or of other stages; or a batch was true before, of
-                which the output knows nothing.
+            EngineStateError: The state is missing, damaged or belongs to other stages; or a batch was
+                committed before that the output does not contain.
             EngineUnavailableError: The store does not answer.
         """
         if not name and self._has_published():
@@ -89,15 +89,15 @@ class StateKeeper:
     ) -> str:
         """Writes the state that the next batch leads to; returns the name of its manifest.
 
-        May be repeated, with another batch, while none is adopted.
+        It may be called again, with another batch, as long as none has been adopted.
 
         Args:
-            position: Where the source stands after the batch.
-            writes: What the batch does to logs, for blobs that have no place yet.
-            updates: Likewise, for blobs in segments that tasks have written.
+            position: The position in the source after the batch.
+            writes: The changes of logs whose blobs are not in a segment yet.
+            updates: The changes of logs whose blobs are in segments that tasks have written.
 
         Raises:
-            EngineUnavailableError: The store does not take it.
+            EngineUnavailableError: The store does not accept it.
         """
         updates = list(updates)
         if writes := list(writes):
@@ -113,7 +113,7 @@ class StateKeeper:
         return manifest.name
 
     def adopt(self, name: str) -> None:
-        """Notes that the prepared state is true, and removes what no kept state needs, now and then.
+        """Makes the prepared state the current one, and from time to time removes files that are not needed.
 
         Raises:
             EngineStateError: Another state was prepared last.
@@ -132,7 +132,8 @@ class StateKeeper:
     def prepared_position(self) -> Mapping[str, Any] | None:
         """Returns where the batch after the state ends, if an earlier run has prepared it.
 
-        For outputs that are told a batch again exactly as it was: all runs into one end it at the same place.
+        It is for outputs to which a repeated batch must be passed exactly as it was: all runs into such an
+        output end the batch at the same position.
 
         Raises:
             EngineStateError: A manifest is damaged.
@@ -144,7 +145,7 @@ class StateKeeper:
         return follow[-1].position if follow else None
 
     def sweep(self) -> list[str]:
-        """Removes files that no kept state needs, of batches up to the newest true one; returns their paths.
+        """Removes files that no kept state needs, up to the newest committed batch; returns their paths.
 
         Raises:
             EngineUnavailableError: The store does not answer.

@@ -1,15 +1,16 @@
-"""The log of a bucket: its changes in blobs, oldest first, and the head that says where they lie.
+"""The log of a bucket: its changes in blobs, oldest first, and the head, which contains their places.
 
-The log is the truth; an index is rebuilt from it. A blob is ``zstd(msgpack([(name, value or nil), ...]))``
-with a checksum, a stretch of an immutable segment; so nobody ever holds more than a few of them in memory.
+The log is the source of truth; an index is rebuilt from it. A blob is
+``zstd(msgpack([(name, value or nil), ...]))`` with a checksum, and is a part of an immutable segment. No
+process holds more than a few blobs in memory.
 
-A log is kept short without a pause: a small bucket's log is written anew. Of a large one each batch takes the
-oldest blobs, adds what of them is still live to its own changes and drops them: as much as it adds itself and
-a bit more, so the work of a batch stays in proportion to its changes.
+A log is kept short without pauses. The log of a small bucket is rewritten completely. In a large one, each
+batch reads the oldest blobs, adds what is still live in them to its own changes, and drops them. It drops
+slightly more than it adds, so the work of a batch is proportional to its changes.
 
-What is live is decided by the index: a change of the oldest blobs is live if the index has its value. Should
-a later blob have the same value for it, it is added once more than needed, which changes nothing. A removal
-in the oldest blob has nothing older to remove.
+The index determines what is live: a change in the oldest blobs is live if the index has its value. If a later
+blob contains the same value for the same entry, the value is added once more than necessary, which does no
+harm. A removal in the oldest blob can be dropped, because there is no older value to remove.
 """
 
 import secrets
@@ -25,22 +26,23 @@ from slackwater_engine.index.contract import Contents
 from slackwater_engine.state.entry import Change
 
 MAX_BLOB_BYTES: Final = 1 << 20
-"""Before compression."""
+"""The maximum size of a blob before compression."""
 
 COMPACTION_SLACK_BYTES: Final = 64 << 10
-"""A log this much longer than twice its live contents is still not worth rewriting."""
+"""A log that exceeds twice its live contents by less than this is not worth rewriting."""
 
 SMALL_BYTES: Final = 1 << 20
-"""Live contents up to which a log is written anew as a whole."""
+"""The size of live contents up to which a log is rewritten completely."""
 
 MIN_STEP_BYTES: Final = 1 << 20
-"""The least of old blobs that a batch may read, so that a few changes make headway, too."""
+"""The minimum size of old blobs that a batch may read, so that batches with few changes also make
+progress."""
 
 MAX_STEP_BLOBS: Final = 64
-"""The most old blobs that a batch reads again, each of which may cost a request to the store."""
+"""The maximum number of old blobs that a batch reads, because each may cost a request to the store."""
 
 _BLOB_COST_BYTES: Final = 256
-"""The cost of a blob beside its contents when it is decided whether a log is too long."""
+"""The cost of a blob, in addition to its contents, in the decision whether a log is too long."""
 
 _TOKEN_BYTES: Final = 8
 _COMPRESSION_LEVEL: Final = 1
@@ -49,28 +51,29 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 class Blob(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of a segment that holds changes of one bucket."""
+    """The part of a segment that contains changes of one bucket."""
 
     segment: str
     """The segment's name in the store."""
     offset: int
     length: int
-    """Bytes in the segment, compressed."""
+    """The size in the segment, after compression, in bytes."""
     size: int
-    """Bytes before compression."""
+    """The size before compression, in bytes."""
     token: bytes
-    """Random: names what the blobs up to this one amount to. An index that has it is that far."""
+    """A random token that identifies the result of the blobs up to this one. An index with this token
+    contains them."""
 
 
 class LogHead(msgspec.Struct, frozen=True, array_like=True):
-    """The head of a bucket's log: known without reading the blobs."""
+    """The head of a bucket's log, which is known without reading the blobs."""
 
     blobs: tuple[Blob, ...] = ()
     """Oldest first."""
     log_bytes: int = 0
-    """Size of the log before compression."""
+    """The size of the log before compression."""
     live_bytes: int = 0
-    """Size of what is left when later changes replace earlier ones."""
+    """The size of the contents after later changes have replaced earlier ones."""
 
     @property
     def token(self) -> bytes | None:
@@ -83,25 +86,25 @@ EMPTY_LOG: Final = LogHead()
 
 @dataclass(frozen=True, slots=True)
 class PackedBlob:
-    """A blob that has no place yet."""
+    """A blob that is not in a segment yet."""
 
     data: bytes
     size: int
-    """Bytes before compression."""
+    """The size before compression, in bytes."""
     token: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LogWrite:
-    """The blobs by which a batch changes the log of a bucket; they have no place yet."""
+    """The blobs by which a batch changes the log of a bucket, before they are in a segment."""
 
     stage: int
     bucket: int
     dropped: int
-    """The number of the oldest blobs that vanish."""
+    """The number of the oldest blobs that are dropped."""
     blobs: tuple[PackedBlob, ...]
     live_bytes: int
-    """Of the bucket, after the batch."""
+    """The size of the bucket's live contents after the batch."""
 
     @property
     def length(self) -> int:
@@ -110,7 +113,7 @@ class LogWrite:
 
 
 class LogUpdate(msgspec.Struct, frozen=True, array_like=True):
-    """What a batch does to the log of a bucket: its blobs lie in a segment."""
+    """The change of a bucket's log by a batch, with blobs that are in a segment."""
 
     stage: int
     bucket: int
@@ -119,21 +122,21 @@ class LogUpdate(msgspec.Struct, frozen=True, array_like=True):
     live_bytes: int
 
     def after(self, head: LogHead) -> LogHead:
-        """Returns the head after the batch, given the one before."""
+        """Returns the head after the batch, given the head before it."""
         gone, kept = head.blobs[: self.dropped], head.blobs[self.dropped :]
         size = head.log_bytes - sum(blob.size for blob in gone) + sum(blob.size for blob in self.blobs)
         return LogHead((*kept, *self.blobs), size, self.live_bytes)
 
 
 def place_writes(name: str, writes: Iterable[LogWrite]) -> tuple[bytes, list[LogUpdate]]:
-    """Lays the blobs of several buckets side by side.
+    """Places the blobs of several buckets side by side.
 
     Args:
-        name: Of the segment that they are going to.
+        name: The name of the segment that will contain them.
         writes: The changes of logs.
 
     Returns:
-        The segment, and the updates that speak of it.
+        The segment, and the updates that refer to it.
     """
     parts: list[bytes] = []
     updates = []
@@ -152,7 +155,7 @@ class BlobSource(Protocol):
     """Reads blobs."""
 
     def read(self, blob: Blob) -> bytes:
-        """Returns the bytes of a blob, perhaps damaged ones.
+        """Returns the bytes of a blob, which may be damaged.
 
         Raises:
             EngineStateError: The segment is missing or too short.
@@ -162,13 +165,13 @@ class BlobSource(Protocol):
 
 
 class BucketLog:
-    """The log of one bucket, as a head says where it lies.
+    """The log of one bucket, whose head contains the places of its blobs.
 
     Args:
         stage: The number of the stage, for errors.
-        bucket: The bucket's number, likewise.
-        head: Of the log.
-        source: Reads its blobs.
+        bucket: The number of the bucket, for errors.
+        head: The head of the log.
+        source: Reads the blobs.
     """
 
     def __init__(self, stage: int, bucket: int, head: LogHead, source: BlobSource) -> None:
@@ -178,7 +181,7 @@ class BucketLog:
         self._source = source
 
     def changes(self, first: int = 0) -> Iterator[list[Change]]:
-        """Yields the changes of all blobs from a place on, oldest first.
+        """Yields the changes of all blobs from one on, oldest first.
 
         Raises:
             EngineStateError: A blob is damaged or missing.
@@ -195,7 +198,7 @@ class BucketLog:
             raise self._unreadable(f"segment {blob.segment} at {blob.offset}: {error}") from error
 
     def place_of(self, token: bytes) -> int | None:
-        """Returns the number of blobs that lead to a token; None if no blob of the log has it."""
+        """Returns the number of blobs up to the one with a token; None if no blob of the log has it."""
         for place in range(len(self.head.blobs), 0, -1):
             if self.head.blobs[place - 1].token == token:
                 return place
@@ -209,7 +212,7 @@ class BucketLog:
 
 
 def pack_changes(changes: list[Change]) -> Iterator[PackedBlob]:
-    """Yields the changes in blobs of bounded size."""
+    """Yields the changes in blobs of limited size."""
     compress = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_checksum=True).compress
     start = size = 0
     for end, (name, value) in enumerate(changes, 1):
@@ -227,12 +230,12 @@ def changes_bytes(changes: Iterable[Change]) -> int:
 
 
 def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents: Contents) -> LogWrite:
-    """Decides on the blobs that the log gets and drops for the changes of a batch; only reads.
+    """Determines which blobs a batch adds to the log and drops from it. It only reads.
 
     Args:
         log: The log before the batch.
-        changes: The batch's.
-        grown_bytes: By how much the live contents grow with them.
+        changes: The changes of the batch.
+        grown_bytes: By how much the changes increase the size of the live contents.
         contents: The entries after the batch.
 
     Raises:
@@ -256,7 +259,7 @@ def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents:
 def _without_oldest(
     log: BucketLog, changes: list[Change], size: int, live_bytes: int, contents: Contents
 ) -> tuple[int, list[Change]]:
-    """Returns how many blobs are dropped, and all that is added."""
+    """Returns the number of dropped blobs, and all changes to be added."""
     budget = MIN_STEP_BYTES + 2 * changes_bytes(changes)
     added = list(changes)
     blobs = log.head.blobs
@@ -274,7 +277,7 @@ def _without_oldest(
 
 
 def _is_worth_compacting(log_bytes: int, blobs: int, live_bytes: int) -> bool:
-    """Less than half of the log is live."""
+    """Returns whether less than half of the log is live."""
     return log_bytes + _BLOB_COST_BYTES * blobs > 2 * live_bytes + COMPACTION_SLACK_BYTES
 
 

@@ -1,8 +1,8 @@
-"""Manifests: what the state of a pipeline is after a batch, and where it lies.
+"""Manifests: what the state of a pipeline is after a batch, and where its parts are stored.
 
-A manifest says what its batch does to the logs of buckets, and names the manifest before it; every so often
-one has all heads, so that a state is read from a short chain. Manifests are immutable and named by their
-content: who has a name has exactly one state, or an error.
+A manifest contains what its batch changed in the logs of buckets, and the name of the previous manifest. Some
+manifests contain the heads of all logs, so that a state can be read from a short chain. Manifests are
+immutable, and their names are derived from their content: a name leads to exactly one state, or to an error.
 """
 
 import hashlib
@@ -19,10 +19,11 @@ from slackwater_engine.state.store import StateStore, missing_file
 
 MANIFESTS: Final = "manifests"
 SEGMENTS: Final = "segments"
-"""Folders of a checkpoint."""
+"""The folders of a checkpoint."""
 
 MAX_CHAIN: Final = 64
-"""The most manifests that are read for a state; each that has all heads takes as long as all that follow."""
+"""The maximum number of manifests that are read for a state. A manifest with all heads takes as long to read
+as all others that follow it."""
 
 _VERSION: Final = 1
 _NUMBER_DIGITS: Final = 20
@@ -30,26 +31,26 @@ _DIGEST_DIGITS: Final = 32
 _COMPRESSION_LEVEL: Final = 1
 
 Heads = Mapping[tuple[int, int], LogHead]
-"""The heads of logs by stage and bucket; buckets without contents are absent."""
+"""The heads of logs by stage and bucket, without buckets that have no contents."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The form of a manifest in the store."""
+    """A manifest as it is stored."""
 
     version: int
     batch_id: int
     fingerprint: str
-    """Of the stages; state of other ones is refused."""
+    """The fingerprint of the stages; a state of other stages is refused."""
     position: dict[str, Any]
-    """Where the source stands after the batch."""
+    """The position in the source after the batch."""
     before: str = ""
-    """The name of the manifest before; empty in that of the first batch."""
+    """The name of the previous manifest; empty for the first batch."""
     updates: tuple[LogUpdate, ...] = ()
-    """What the batch does to logs, unless the manifest is whole."""
+    """The changes of logs by the batch, unless the manifest is whole."""
     is_whole: bool = False
     """Whether the state can be read from this manifest alone."""
     heads: tuple[tuple[int, int, LogHead], ...] = ()
-    """In a whole manifest: stage, bucket and head of each log."""
+    """If the manifest is whole: stage, bucket and head of each log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,15 @@ class State:
     """The state of a pipeline after a batch."""
 
     name: str
-    """Of its manifest; empty: nothing has been processed yet."""
+    """The name of its manifest; empty if nothing has been processed yet."""
     batch_id: int
     position: Mapping[str, Any] | None
-    """Where the source stands; None: at its beginning."""
+    """The position in the source; None for its beginning."""
     heads: Heads
     chain: tuple[str, ...] = ()
-    """The names of the manifests that say so, oldest first."""
+    """The names of the manifests that define the state, oldest first."""
     before: str = ""
-    """The name of the state before; empty: this is the first one, or there is none yet."""
+    """The name of the previous state; empty if this is the first one, or if there is none yet."""
 
     def head(self, stage: int, bucket: int) -> LogHead:
         """Returns the head of a bucket's log."""
@@ -79,7 +80,7 @@ class State:
         return sizes
 
     def segments(self) -> set[str]:
-        """Returns the names of all segments in which the state lies."""
+        """Returns the names of all segments that contain parts of the state."""
         return {blob.segment for head in self.heads.values() for blob in head.blobs}
 
 
@@ -101,13 +102,13 @@ _DECODER = msgspec.msgpack.Decoder(Manifest)
 def next_state(
     before: State, fingerprint: str, position: Mapping[str, Any], updates: Iterable[LogUpdate]
 ) -> tuple[State, WrittenManifest]:
-    """Returns the state that a batch leads to, and the manifest that says so.
+    """Returns the state that a batch leads to, and its manifest.
 
     Args:
         before: The state before the batch.
-        fingerprint: Of the stages.
-        position: Where the source stands after the batch.
-        updates: What the batch does to logs, at most one for each.
+        fingerprint: The fingerprint of the stages.
+        position: The position in the source after the batch.
+        updates: The changes of logs by the batch, at most one for each log.
     """
     updates = tuple(updates)
     heads = _heads_after(before.heads, updates)
@@ -142,13 +143,13 @@ def read_state(
     """Reads the state that a manifest names.
 
     Args:
-        store: Of the checkpoint.
-        name: Of the manifest; empty: nothing has been processed yet.
-        fingerprint: Of the stages.
-        known: States by name that need not be read again.
+        store: The store of the checkpoint.
+        name: The name of the manifest; empty if nothing has been processed yet.
+        fingerprint: The fingerprint of the stages.
+        known: States by name that do not have to be read again.
 
     Raises:
-        EngineStateError: A manifest is missing or damaged, or of other stages or another version.
+        EngineStateError: A manifest is missing or damaged, or belongs to other stages or another version.
         EngineUnavailableError: The store does not answer.
     """
     return read_states(store, name, fingerprint, known)[-1]
@@ -157,7 +158,7 @@ def read_state(
 def read_states(
     store: FileSource, name: str, fingerprint: str, known: Mapping[str, State] | None = None
 ) -> list[State]:
-    """Reads a state like :func:`read_state`, and those that it follows from, oldest first."""
+    """Reads a state like :func:`read_state`, and the states before it in its chain, oldest first."""
     known = known or {}
     later: list[tuple[str, Manifest]] = []
     states = [NO_STATE]
@@ -174,7 +175,7 @@ def read_states(
 
 
 def state_after(before: State, name: str, manifest: Manifest) -> State:
-    """Returns the state that a manifest says; `before` is the one it follows, unless it is whole."""
+    """Returns the state of a manifest; `before` is the previous state, unless the manifest is whole."""
     if manifest.is_whole:
         heads = {(stage, bucket): head for stage, bucket, head in manifest.heads}
         return State(name, manifest.batch_id, manifest.position, heads, (name,), manifest.before)
@@ -183,15 +184,15 @@ def state_after(before: State, name: str, manifest: Manifest) -> State:
 
 
 def decode_manifest(name: str, data: bytes, fingerprint: str | None = None) -> Manifest:
-    """Reads a manifest.
+    """Decodes a manifest.
 
     Args:
-        name: Its name, which tells what it must hold.
-        data: What the store has under it.
-        fingerprint: Of the stages; None: any.
+        name: Its name, with which the content must agree.
+        data: The content of the file with this name.
+        fingerprint: The fingerprint of the stages; None for any.
 
     Raises:
-        EngineStateError: It is damaged, of another version or of other stages.
+        EngineStateError: It is damaged, or belongs to another version or to other stages.
     """
     try:
         if name != _name(batch_of(name), data):
@@ -218,10 +219,10 @@ def history(store: StateStore) -> list[str]:
 
 
 def batch_of(name: str) -> int:
-    """Returns the number of the batch that a manifest or a segment is of, by its name.
+    """Returns the number of the batch that a manifest or a segment belongs to, given its name.
 
     Raises:
-        EngineStateError: This is no such name.
+        EngineStateError: The name has another form.
     """
     number = name.partition("-")[0]
     if not number.isdecimal():
@@ -235,12 +236,12 @@ def segment_name(batch_id: int, suffix: str) -> str:
 
 
 def manifest_path(name: str) -> str:
-    """Returns where a manifest lies in its store."""
+    """Returns the path of a manifest in its store."""
     return f"{MANIFESTS}/{name}"
 
 
 def segment_path(name: str) -> str:
-    """Returns where a segment lies in its store."""
+    """Returns the path of a segment in its store."""
     return f"{SEGMENTS}/{name}"
 
 

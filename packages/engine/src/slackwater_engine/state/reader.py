@@ -1,4 +1,4 @@
-"""Reads blobs from the segments of a store, small segments as a whole."""
+"""Reads blobs from the segments of a store; small segments are read completely."""
 
 from collections import OrderedDict
 from typing import Final
@@ -9,14 +9,15 @@ from slackwater_engine.state.store import StateStore
 
 _KEPT_SEGMENTS: Final = 64
 _SMALL_BYTES: Final = 256 << 10
-"""Size of a blob's end in its segment up to which all before it is read, too: many buckets lie there."""
+"""If a blob ends before this offset, everything before it in the segment is read, too, because it contains
+blobs of many buckets."""
 
 
 class SegmentReader:
-    """See :class:`~slackwater_engine.state.log.BlobSource`; for one thread.
+    """Implements :class:`~slackwater_engine.state.log.BlobSource`. Use it from one thread.
 
     Args:
-        store: Of the checkpoint.
+        store: The store of the checkpoint.
     """
 
     def __init__(self, store: StateStore) -> None:
@@ -24,7 +25,7 @@ class SegmentReader:
         self._beginnings: OrderedDict[str, bytes] = OrderedDict()
 
     def read(self, blob: Blob) -> bytes:
-        """Returns the bytes of a blob, perhaps damaged ones."""
+        """Returns the bytes of a blob, which may be damaged."""
         end = blob.offset + blob.length
         path = segment_path(blob.segment)
         if end > _SMALL_BYTES:

@@ -1,8 +1,8 @@
-"""The store of a checkpoint: files that are written once, whole or not at all, and never changed.
+"""The store of a checkpoint: files that are written once, completely or not at all, and never modified.
 
-Local disks and object storage are one code, through ``pyarrow.fs``; HDFS has another one
-(:mod:`slackwater_engine.state.hadoop_store`). All that is asked of a store is that a file can be read after
-its writing has returned.
+``pyarrow.fs`` provides one implementation for local disks and object storage; HDFS has another one
+(:mod:`slackwater_engine.state.hadoop_store`). The only requirement on a store is that a file can be read once
+the write has returned.
 """
 
 import os
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from slackwater_engine.state.hadoop_store import HadoopStore
 
 DRAFTS: Final = ".drafts"
-"""A folder beside the files, so that a listing does not show what is not whole yet."""
+"""A folder beside the files, so that a listing does not contain unfinished files."""
 
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"?]*@")
-"""Up to the last ``@``: secret keys have slashes, and whoever forgets to quote them reads the error."""
+"""Matches up to the last ``@``, because secret keys may contain slashes, and an unquoted one leads to an
+error that would show it."""
 
 
 class StateStore(Protocol):
-    """Keeps files by name; a name may have folders, parted by ``/``."""
+    """Stores files by name. A name may contain folders, separated by ``/``."""
 
     def read(self, name: str) -> bytes | None:
-        """Returns a file; None if there is none.
+        """Returns the content of a file; None if it does not exist.
 
         Raises:
             EngineUnavailableError: The store does not answer.
@@ -37,16 +38,16 @@ class StateStore(Protocol):
         ...
 
     def read_part(self, name: str, offset: int, length: int) -> bytes:
-        """Returns a stretch of a file; less of it if the file ends there.
+        """Returns a part of a file; it is shorter if the file ends there.
 
         Raises:
-            EngineStateError: There is no such file.
+            EngineStateError: The file does not exist.
             EngineUnavailableError: The store does not answer.
         """
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file, whole or not at all; when this returns, it outlives a failure of the machine.
+        """Writes a file, completely or not at all; afterwards it survives a failure of the machine.
 
         Raises:
             EngineUnavailableError: It could not be written.
@@ -54,9 +55,10 @@ class StateStore(Protocol):
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """Writes a file like :meth:`write`, unless it is there; False if it is.
+        """Writes a file like :meth:`write`, unless it exists; returns False if it does.
 
-        Two that create a file at the same time may both succeed where the store has no means against it.
+        If the store has no means to prevent it, two processes that create a file at the same time may both
+        succeed.
 
         Raises:
             EngineUnavailableError: It could not be written.
@@ -64,7 +66,7 @@ class StateStore(Protocol):
         ...
 
     def list(self, folder: str) -> list[str]:
-        """Returns the names of the files in a folder, in no order; none if there is no such folder.
+        """Returns the names of the files in a folder, in no order; none if the folder does not exist.
 
         Raises:
             EngineUnavailableError: The store does not answer.
@@ -72,7 +74,7 @@ class StateStore(Protocol):
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Removes files; those that are not there are no error.
+        """Removes files. Files that do not exist are not an error.
 
         Raises:
             EngineUnavailableError: The store does not answer.
@@ -81,14 +83,14 @@ class StateStore(Protocol):
 
 
 class ArrowStore:
-    """A folder of a file system that ``pyarrow.fs`` knows.
+    """A folder of a file system that ``pyarrow.fs`` supports.
 
     Args:
         address: A path of this machine, or an address such as ``file:///…`` or ``s3://…``.
-        shown: The address as people know it; None: the same.
+        shown: The address to show in messages; None for the same.
 
     Raises:
-        EngineConfigError: The address is of no known file system.
+        EngineConfigError: The address belongs to no supported file system.
     """
 
     def __init__(self, address: str, shown: str | None = None) -> None:
@@ -96,7 +98,7 @@ class ArrowStore:
         from pyarrow import fs
 
         self.address = without_credentials(address if shown is None else shown)
-        """For people: without credentials."""
+        """The address for messages, without credentials."""
         is_address = "://" in address or address.startswith("file:")
         try:
             self._files, path = fs.FileSystem.from_uri(
@@ -133,7 +135,7 @@ class ArrowStore:
             raise wrong_answer(self.address, "read", name, error) from error
 
     def create(self, name: str, data: bytes) -> bool:
-        """See :class:`StateStore`; on a local disk exactly one of several succeeds."""
+        """See :class:`StateStore`. On a local disk, exactly one of several processes succeeds."""
         if self._is_local:
             try:
                 self._write_locally(name, data, os.link)
@@ -211,14 +213,14 @@ class ArrowStore:
 
 
 def open_store(address: str, shown: str | None = None) -> "ArrowStore | HadoopStore":
-    """Returns the store at an address; otherwise as :class:`ArrowStore`."""
+    """Returns the store at an address; see :class:`ArrowStore` for the arguments and errors."""
     from slackwater_engine.state.hadoop_store import HDFS, HadoopStore
 
     return HadoopStore(address) if address.startswith(HDFS) else ArrowStore(address, shown)
 
 
 class MemoryStore:
-    """A store in this process, for tests and for a pipeline that keeps nothing."""
+    """A store in the memory of this process, for tests, and for a pipeline that stores nothing."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -257,25 +259,25 @@ class MemoryStore:
 
 
 def _in_one_request(address: str) -> str:
-    """Lets object storage take a small file in one request, instead of three that begin and end an upload."""
+    """Makes object storage accept a small file in one request, instead of three for an upload."""
     if not address.startswith("s3://") or "allow_delayed_open" in address:
         return address
     return f"{address}{'&' if '?' in address else '?'}allow_delayed_open=true"
 
 
 def without_credentials(text: str) -> str:
-    """Returns an address, or an error that has one, as people may see it."""
+    """Returns an address, or an error that contains one, without credentials."""
     return _CREDENTIALS.sub("***@", text)
 
 
 def wrong_answer(address: str, what: str, name: str, error: Exception) -> EngineUnavailableError:
-    """Says that a store does not do what it was asked for.
+    """Returns the error for a store that does not do what was requested.
 
     Args:
-        address: Of the store, for people.
+        address: The address of the store, without credentials.
         what: The participle, such as ``read``.
-        name: Of the file; empty for the folder.
-        error: Its words.
+        name: The name of the file; empty for the folder.
+        error: The cause.
     """
     return EngineUnavailableError(
         f"checkpoint {address}: {name or 'the folder'} cannot be {what}: {without_credentials(str(error))}. "
@@ -284,7 +286,7 @@ def wrong_answer(address: str, what: str, name: str, error: Exception) -> Engine
 
 
 def missing_file(address: str, name: str) -> EngineStateError:
-    """Says that the state names a file which is not there."""
+    """Returns the error for a file that the state names and that does not exist."""
     return EngineStateError(
         f"checkpoint {address} has no file {name}, which the state needs; restore the checkpoint or start "
         "with a new one"
@@ -292,7 +294,7 @@ def missing_file(address: str, name: str) -> EngineStateError:
 
 
 def _make_folder(folder: str) -> None:
-    """Makes a folder and those above it, each of which outlives a failure of the machine."""
+    """Creates a folder and its parents, each of which survives a failure of the machine."""
     above = os.path.dirname(folder)
     if not os.path.isdir(above):
         _make_folder(above)
@@ -302,7 +304,7 @@ def _make_folder(folder: str) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Makes what was put into a folder outlive a failure of the machine."""
+    """Ensures that the entries of a folder survive a failure of the machine."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
