@@ -22,7 +22,7 @@ from slackwater_sidecar import (
     SidecarSettings,
     SidecarUnavailableError,
 )
-from slackwater_sidecar.lookup import data_topics
+from slackwater_sidecar.lookup import admin_config, data_topics
 from slackwater_sidecar.reader import KafkaSourceReader, SourceReader
 
 pytestmark = pytest.mark.integration
@@ -228,6 +228,12 @@ def test_workers_end_with_the_process_they_read_for(topics: Topics, wait_until: 
 
     assert len(pids) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_the_client_that_asks_for_topics_is_as_quiet_as_the_others() -> None:
+    kafka = KafkaSettings("h:1", {"log_level": "2", "sasl.username": "ada", "fetch.wait.max.ms": "5"})
+    config = admin_config(SidecarSettings(source="inv", servers=Servers(kafka)))
+    assert config == {"bootstrap.servers": "h:1", "log_level": "2", "sasl.username": "ada"}
 
 
 def test_topics_of_other_kinds_are_no_data_topics() -> None:

@@ -1,6 +1,7 @@
 """The walk of docs/getting-started.md: every file and every command of the page, over real servers.
 
-Addresses are exchanged for those of the test. Outputs are compared with those of the page, but for LSNs,
+It is walked twice: with the servers that the page starts, and with servers of one's own, whose addresses are
+exchanged for those of the test. Outputs are compared with those of the page, but for LSNs,
 times, and lines for which the page has an ellipsis.
 """
 
@@ -13,21 +14,20 @@ import time
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from slackwater_devstack import DevStack
-
-if TYPE_CHECKING:
-    from slackwater_devstack.pytest_plugin import DevStackFactory
+from slackwater_devstack import DevStack, down
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 
 PAGE = Path(__file__).parents[2] / "docs" / "getting-started.md"
 SECONDS = 180
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SECTION = re.compile(r"^##+ (?:\d+\. )?(.+)$", re.MULTILINE)
+ONLY_DEV = ["On this machine"]
+ONLY_OWN = ["Your own servers", "Connect your own database"]
 ANYTHING = "…"
 VARIES = [
     (re.compile(r"\b[0-9A-F]+/[0-9A-F]{3,}\b"), "LSN"),
@@ -44,18 +44,11 @@ VARIES = [
 class Walk:
     """A reader who does what the page says, in a folder of their own."""
 
-    def __init__(self, folder: Path, stack: DevStack) -> None:
-        with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
-            connection.execute(b"CREATE DATABASE shop")
-        self.dsn = stack.postgres.dsn("shop")
+    skipped = ONLY_OWN
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.transcript: list[str] = []
-        self._addresses = {
-            "postgresql://owner:secret@localhost:5432/shop": self.dsn,
-            "localhost:9092": stack.kafka.bootstrap,
-            "http://localhost:8083": stack.connect.address,
-            "redis://localhost:6379": stack.redis.url,
-        }
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         own = {"PATH": path, "COLUMNS": "120"}
         self._environment = {k: v for k, v in os.environ.items() if k != "JAVA_TOOL_OPTIONS"} | own
@@ -63,17 +56,23 @@ class Walk:
 
     def follow(self, language: str, text: str) -> None:
         """Does what a block of the page says."""
-        first, _, rest = text.partition("\n")
+        first, _, _ = text.partition("\n")
         if language == "console":
             self._type(text)
-        elif first == "-- in the database":
-            with psycopg.connect(self.dsn, autocommit=True) as connection:
-                connection.execute(rest.encode())
         else:
             assert first[:2] in ("# ", "--"), f"a block that names no file: {first}"
-            for address, own in self._addresses.items():
-                text = text.replace(address, own)
-            (self.folder / first.lstrip("#- ")).write_text(text)
+            name = first.lstrip("#- ")
+            (self.folder / name).write_text(self.adapted(text))
+            if language == "sql" and "/" not in name:
+                self.run_sql(name)
+
+    def adapted(self, text: str) -> str:
+        """The text of a file as this reader writes it."""
+        return text
+
+    def run_sql(self, name: str) -> None:
+        """Runs a file in the database."""
+        self._type(f"$ slackwater dev sql {name}\n{ANYTHING}\n")
 
     def _type(self, text: str) -> None:
         is_background = text.startswith("# in a terminal of its own")
@@ -125,6 +124,36 @@ class Walk:
         for process in reversed(self._running):
             process.send_signal(signal.SIGINT)
             process.wait(SECONDS)
+        down(self.folder / ".slackwater" / "dev")
+
+
+class WalkWithOwnServers(Walk):
+    """A reader who has servers, and a client of the database."""
+
+    skipped = ONLY_DEV
+
+    def __init__(self, folder: Path, stack: DevStack) -> None:
+        super().__init__(folder)
+        with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+            connection.execute(b"CREATE DATABASE shop")
+        self.dsn = stack.postgres.dsn("shop")
+        self._addresses = {
+            "postgresql://owner:secret@localhost:5432/shop": self.dsn,
+            "localhost:9092": stack.kafka.bootstrap,
+            "http://localhost:8083": stack.connect.address,
+            "redis://localhost:6379": stack.redis.url,
+        }
+
+    def adapted(self, text: str) -> str:
+        """The text with the addresses of this reader's servers."""
+        for address, own in self._addresses.items():
+            text = text.replace(address, own)
+        return text
+
+    def run_sql(self, name: str) -> None:
+        """Runs a file in the database."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute((self.folder / name).read_bytes())
 
 
 def same(line: str) -> str:
@@ -149,18 +178,31 @@ def agrees(expected: list[str], found: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{same(line)}\n" for line in ordered(found))) is not None
 
 
-@pytest.fixture
-def walk(dev_stack: "DevStackFactory", tmp_path: Path) -> Iterator[Walk]:
-    stack = dev_stack()
-    stack.start_connector()
-    made = Walk(tmp_path, stack)
+def blocks(skipped: list[str]) -> Iterator[tuple[str, str]]:
+    """The blocks of the page with their languages, but for those of some sections."""
+    _, *parts = SECTION.split(PAGE.read_text())
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert set(ONLY_DEV + ONLY_OWN) <= set(sections)
+    for title, text in sections.items():
+        if title not in skipped:
+            yield from BLOCK.findall(text)
+
+
+@pytest.fixture(params=["servers of the page", "own servers"])
+def walk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Walk]:
+    if request.param == "own servers":
+        stack = request.getfixturevalue("dev_stack")()
+        stack.start_connector()
+        made: Walk = WalkWithOwnServers(tmp_path, stack)
+    else:
+        made = Walk(tmp_path)
     yield made
     made.end()
 
 
 def test_every_command_of_the_page_says_what_the_page_shows(walk: Walk) -> None:
     try:
-        for language, text in BLOCK.findall(PAGE.read_text()):
+        for language, text in blocks(walk.skipped):
             walk.follow(language, text)
     finally:
         (walk.folder / "transcript").write_text("\n".join(walk.transcript))

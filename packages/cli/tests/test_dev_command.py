@@ -37,7 +37,9 @@ def _stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             for name, address in ADDRESSES.items()
             if settings.connect or name != "connect"
         )
-        return StackStatus(folder=settings.folder, prefix=settings.prefix, servers=servers)
+        return StackStatus(
+            folder=settings.folder, prefix=settings.prefix, database=settings.database, servers=servers
+        )
 
     monkeypatch.setattr(slackwater_devstack, "up", up)
 
@@ -46,7 +48,8 @@ def test_all_commands_find_the_servers(tmp_path: Path, capsys: pytest.CaptureFix
     assert main.run(["dev", "up", "--source", "erp", "--folder", "stack"]) == 0
     out = capsys.readouterr().out
     assert "slackwater.toml was written: commands that you start in this folder use these servers" in out
-    assert "next: slackwater sidecar" in out
+    assert "next: slackwater dev sql FILE" in out
+    assert "slackwater dev up   " not in out
     settings = load_settings({}, {}).settings
     assert (settings.source, settings.kafka.bootstrap) == ("erp", ADDRESSES["kafka"])
     assert settings.redis.url is not None
@@ -74,11 +77,33 @@ def test_a_file_of_somebody_else_stays_as_it_is(capsys: pytest.CaptureFixture[st
     assert "  kafka.bootstrap = 127.0.0.1:6" in out
 
 
-def test_without_a_connector_the_tables_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_connector_another_start_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["dev", "up", "--no-connect"]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"next: create the tables (psql {ADDRESSES['postgres']}), then slackwater dev up"
+    assert "slackwater dev up                   start the connector" in capsys.readouterr().out
     assert Path("slackwater.toml").read_text().startswith(FIRST_LINE)
+
+
+def test_the_next_start_uses_the_database_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    up = slackwater_devstack.up
+
+    def remembering(settings: DevStackSettings, progress: object) -> StackStatus:
+        started.append(settings.database)
+        status = up(settings, progress)  # type: ignore[arg-type]
+        monkeypatch.setattr(slackwater_devstack, "status", lambda _folder: status)
+        return status
+
+    monkeypatch.setattr(slackwater_devstack, "up", remembering)
+    for options in ([], ["--database", "shop"], []):
+        assert main.run(["dev", "up", *options]) == 0
+    assert started == ["inventory", "shop", "shop"]
+
+
+def test_sql_without_a_database_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("tables.sql").write_text("SELECT 1")
+    assert main.run(["dev", "sql", "tables.sql"]) == 1
+    err = capsys.readouterr().err
+    assert err == ("error: no database is running in .slackwater/dev; start it with `slackwater dev up`\n")
 
 
 @pytest.mark.parametrize("value", ['a "quoted" \\ path\n', "größe", "\N{GRINNING FACE}"])

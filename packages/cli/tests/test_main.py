@@ -21,6 +21,7 @@ COMMANDS = [
     "dev down",
     "dev status",
     "dev read",
+    "dev sql",
     "demo",
     "sidecar",
     "run",
@@ -170,7 +171,7 @@ def test_a_redis_that_is_away_is_one_clear_error(
         (
             ["status", "--redis-url", "redis://nowhere.invalid"],
             1,
-            "error: marker store: status failed at Redis nowhere",
+            "error: Redis nowhere.invalid",
         ),
         (
             ["schema", "pull", "--postgres-url", "mysql://h/d"],

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -91,8 +92,13 @@ def test_servers_brought_up_outlive_the_process_and_go_down(open_folder: Path) -
         first = status(open_folder)
         assert first is not None
         assert first.is_running
-        again = up(small(open_folder))
+        again = up(replace(small(open_folder), database="shop"))
         assert [server.pid for server in again.servers] == [server.pid for server in first.servers]
+        assert again.database == "shop"
+        database = again.server("postgres")
+        assert database is not None
+        with psycopg.connect(database.address) as connection:
+            assert connection.info.dbname == "shop"
     finally:
         stopped = down(open_folder)
     assert stopped is not None

@@ -30,6 +30,7 @@ _CONNECTION_SETTINGS = (
     "broker.",
     "metadata.",
     "reconnect.",
+    "log_level",
     "retry.",
 )
 """What librdkafka's settings that say how to connect begin with: an admin client complains about others."""

@@ -162,7 +162,7 @@ class RedisMirror:
             self._note_wrong(error.reason)
         except MarkerStoreUnavailableError as error:
             if self.error is None:
-                logger.warning("marker store is unavailable: %s", error, extra={"source": self._source})
+                logger.warning("Redis is unavailable: %s", error, extra={"source": self._source})
             self._rest_after(asked_at)
             self._is_behind, self.error = True, str(error)
 
@@ -243,7 +243,7 @@ class RedisMirror:
         for cut in cuts:
             store.put_cut(cut, status)
         logger.info(
-            "marker store filled with %d cuts up to %d",
+            "Redis filled with %d cuts up to %d",
             len(cuts),
             newest.cut.lsn,
             extra={"source": self._source},

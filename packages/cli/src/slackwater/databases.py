@@ -42,4 +42,4 @@ def connected(
         with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=autocommit) as connection:
             yield connection
     except psycopg.Error as error:
-        raise unreachable("PostgreSQL", question, str(error).strip()) from error
+        raise unreachable("PostgreSQL", question, " ".join(str(error).split())) from error

@@ -120,20 +120,20 @@ def cli() -> None:
     """Transactionally consistent views over Debezium change streams, with Kafka, Redis and PySpark.
 
     \b
-    Try it on this machine, in about a minute:
+    See it work on this machine, in about a minute:
       slackwater demo
 
     \b
-    Use it with your own servers:
-      slackwater sidecar --source inv --bootstrap localhost:9092 --redis-url redis://localhost
-      slackwater run pipelines/orders --bootstrap localhost:9092 --redis-url redis://localhost \\
-          --checkpoint /var/lib/slackwater/orders
-      slackwater status --source inv --bootstrap localhost:9092 --redis-url redis://localhost
-      slackwater topology --bootstrap localhost:9092
+    Write a first pipeline (docs/getting-started.md explains each step):
+      slackwater dev up                             servers on this machine, unless you have your own
+      slackwater new revenue
+      slackwater test revenue
+      slackwater sidecar                            in a terminal of its own
+      slackwater run revenue --checkpoint state
 
-    You can also set every setting with an environment variable (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL,
-    ...) or in slackwater.toml. Flags override environment variables, which override the file. `slackwater
-    config` lists all settings with their values and where each value comes from.
+    Commands find their servers in the slackwater.toml of the current folder, in environment variables
+    (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL, ...), which override the file, and in flags, which override
+    both. `slackwater config` lists all settings with their values and where each value comes from.
 
     `slackwater COMMAND --help` explains a command and gives examples. In docs/, guarantees.md states what is
     promised, views.md describes the SQL of views, and runbooks/ explains what to do when something is wrong.

@@ -82,5 +82,5 @@ def required(value: Value | None, path: str, flag: str, purpose: str) -> Value:
     variable = f"SLACKWATER_{flag.removeprefix('--').replace('-', '_').upper()}"
     section, dot, key = path.rpartition(".")
     in_file = f"`{key} = …` under [{section}]" if dot else f"`{key} = …`"
-    hint = f"use {flag}, set {variable}, or write {in_file} in slackwater.toml"
+    hint = f"use {flag}, set {variable}, or write {in_file} in a slackwater.toml in this folder"
     raise CommandConfigError(f"missing setting {path} ({purpose})", hint)

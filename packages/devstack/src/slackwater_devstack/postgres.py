@@ -90,6 +90,17 @@ class PostgresServer(Server):
         super().delete_data()
         self._data = None
 
+    def ensure_database(self) -> None:
+        """Create the default database unless it is there.
+
+        Raises:
+            psycopg.OperationalError: the server does not answer within two seconds.
+        """
+        with psycopg.connect(self.dsn("postgres"), connect_timeout=2, autocommit=True) as connection:
+            known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [self.database])
+            if known.fetchone() is None:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
+
     def ensure_publication(self, name: str, tables: tuple[str, ...]) -> None:
         """Create a publication, or give an existing one these tables. No tables: all, also later ones.
 
@@ -197,10 +208,7 @@ class PostgresServer(Server):
 
     def _is_ready(self) -> bool:
         try:
-            with psycopg.connect(self.dsn("postgres"), connect_timeout=2, autocommit=True) as connection:
-                known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [self.database])
-                if known.fetchone() is None:
-                    connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
+            self.ensure_database()
         except psycopg.OperationalError:
             return False
         return True

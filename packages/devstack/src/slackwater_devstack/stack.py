@@ -126,6 +126,8 @@ class DevStack:
         try:
             self._build()
             _start_together([server for server in self.servers if not isinstance(server, ConnectWorker)])
+            if PostgresServer.name in self._adopted:
+                self.postgres.ensure_database()  # it was started for another one, perhaps
             self._write_state()
         except BaseException:
             self._stop([server for server in self.servers if server.name not in self._adopted])

@@ -72,6 +72,7 @@ class StackStatus:
 
     folder: Path
     prefix: str
+    database: str
     servers: tuple[ServerStatus, ...]
 
     @property
@@ -90,6 +91,7 @@ def look_up_status(state: StackState) -> StackStatus:
     return StackStatus(
         folder=state.folder,
         prefix=state.prefix,
+        database=state.database,
         servers=tuple(_look_up_server(record) for record in state.servers),
     )
 

@@ -264,7 +264,8 @@ class CompactedTopic(Generic[Entry]):
         try:
             yield
         except (KafkaException, BufferError) as error:
-            raise PipelineLogUnavailableError(self._topic, operation, _reason(error)) from error
+            reason = f"Kafka at {self._config['bootstrap.servers']}: {_reason(error)}"
+            raise PipelineLogUnavailableError(self._topic, operation, reason) from error
 
 
 def _reason(error: Exception) -> str:

@@ -63,10 +63,10 @@ class MarkerStoreUnavailableError(MarkersError):
             operation,
             address,
             reason,
-            problem=f"marker store: {operation} failed at Redis {address}: {reason}",
+            problem=f"Redis {address}: {operation} failed: {reason}",
             hint="check that Redis is running and accepts writes, and that address and password are "
-            "correct. Nothing is "
-            "lost: readers use the cut log in the meantime, and the sidecar refills Redis when it is back",
+            "correct. Nothing is lost: readers use the cut log in the meantime, and the sidecar refills "
+            "Redis when it is back",
         )
         self.operation = operation
         self.address = address
@@ -79,8 +79,7 @@ class MarkerStoreContentError(MarkerStoreUnavailableError):
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(operation, address, reason)
         self.problem = (
-            f"marker store: {operation} at Redis {address} found data that Slackwater has not "
-            f"written: {reason}. Nothing "
+            f"Redis {address}: {operation} found data that Slackwater has not written: {reason}. Nothing "
             "is lost: readers use the cut log in the meantime, and a running sidecar replaces it "
             "within seconds"
         )

@@ -331,7 +331,8 @@ class KafkaCutLog:
         try:
             yield
         except (KafkaException, BufferError) as error:
-            raise CutLogUnavailableError(operation, self._topic, _reason(error)) from error
+            reason = f"Kafka at {self._config['bootstrap.servers']}: {_reason(error)}"
+            raise CutLogUnavailableError(operation, self._topic, reason) from error
 
 
 def _is_cut(value: bytes) -> bool:
@@ -348,4 +349,5 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _reason(error: Exception) -> str:
-    return str(error.args[0]) if error.args else repr(error)
+    known = kafka_error(error)
+    return str(error) if known is None else known.str()

@@ -362,9 +362,7 @@ def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
 @pytest.mark.usefixtures("no_progress")
 def test_a_batch_is_given_up_when_its_patience_is_over(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 100)
-    with pytest.raises(
-        PipelineUnavailableError, match=r"batch 0 \(open\) in 4 attempt\(s\), most recently: _TIMED_OUT: away"
-    ):
+    with pytest.raises(PipelineUnavailableError, match=r"batch 0 \(open\) in 4 attempts: _TIMED_OUT: away"):
         write(producers, make_batch(0))
     assert (producers.opened, producers.discarded) == (4, 4)
 
@@ -379,7 +377,7 @@ def test_a_batch_is_tried_a_few_times_however_long_each_attempt_takes(make_batch
 @pytest.mark.usefixtures("no_progress")
 def test_errors_that_do_not_pass_get_no_more_than_the_attempts(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=False)] * 100, seconds=0.0)
-    with pytest.raises(PipelineUnavailableError, match=r"in 3 attempt\(s\)"):
+    with pytest.raises(PipelineUnavailableError, match=r"in 3 attempts"):
         write(producers, make_batch(0))
 
 

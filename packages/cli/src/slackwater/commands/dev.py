@@ -1,9 +1,9 @@
-"""``slackwater dev``: the local stack, and a look into topics."""
+"""``slackwater dev``: the local stack, SQL in its database, and a look into topics."""
 
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
 import click
@@ -11,6 +11,7 @@ import click
 from slackwater.dev_settings import write_settings
 from slackwater.topics import read_to_end, record_line
 from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.loading import DEFAULT_FILE
 from slackwater_command.output import Output
@@ -28,7 +29,8 @@ def dev() -> None:
 
     \b
     Example:
-      slackwater dev up --table inventory.orders --table inventory.order_lines
+      slackwater dev up --source shop --database shop
+      slackwater dev sql tables.sql
       slackwater dev status
       slackwater dev down
     """
@@ -45,18 +47,21 @@ _FOLDER = setting("dev.folder", "--folder", metavar="DIR", help="Data and logs. 
     "tables",
     multiple=True,
     metavar="SCHEMA.TABLE",
-    help="Captured table; repeatable. [default: all]",
+    help="Capture only this table, which must exist; repeatable.  [default: all, also later ones]",
 )
-@click.option("--database", default="inventory", show_default=True, help="Database, created if missing.")
 @click.option(
-    "--no-connect", is_flag=True, help="Start no connector, for example because the tables do not exist yet."
+    "--database",
+    metavar="NAME",
+    help="Database, created if missing.  [default: that of the last start, or inventory]",
 )
+@click.option("--no-connect", is_flag=True, help="Start no connector.")
 @click.pass_context
-def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: bool) -> None:
+def up(ctx: click.Context, tables: tuple[str, ...], database: str | None, no_connect: bool) -> None:
     """Start the servers that are not running yet, and leave them running.
 
-    Returns when all servers are ready and the connector is running. The tables must exist. With --no-connect,
-    the servers start without a connector, so that you can create the tables and then call `up` again.
+    Returns when all servers are ready and the connector is running. You can create your tables before or
+    afterwards, for example with `slackwater dev sql`. The folder keeps the data and the ports, so after
+    `slackwater dev down` or a restart of the machine, the same command continues where it stopped.
 
     Writes a slackwater.toml to the current folder, so that all commands find the servers. If you have written
     this file yourself, it is not changed.
@@ -64,10 +69,11 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
     import slackwater_devstack as devstack
 
     settings, output = start_command(ctx), Output()
+    earlier = devstack.status(settings.dev.folder)
     wanted = devstack.DevStackSettings(
         folder=settings.dev.folder,
         prefix=settings.source or "inv",
-        database=database,
+        database=database or (earlier.database if earlier else "inventory"),
         tables=tables,
         connect=not no_connect,
     )
@@ -82,6 +88,35 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
         values, is_written=write_settings(Path(DEFAULT_FILE), values), connects=not no_connect
     ):
         output.line(line)
+
+
+@dev.command()
+@_FOLDER
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@click.pass_context
+def sql(ctx: click.Context, file: TextIO) -> None:
+    """Run the SQL statements in FILE, or from standard input, in the stack's database.
+
+    Statements that are not between BEGIN and COMMIT are one transaction. Any other client of PostgreSQL does
+    as well: `slackwater dev status` shows the address.
+
+    \b
+    Example:
+      slackwater dev sql tables.sql
+      echo "SELECT * FROM invoice" | slackwater dev sql
+    """
+    import slackwater_devstack as devstack
+    from slackwater.dev_sql import run_sql
+
+    settings, output = start_command(ctx), Output()
+    status = devstack.status(settings.dev.folder)
+    server = None if status is None else status.server("postgres")
+    if server is None or server.pid is None:
+        raise CommandInputError(
+            f"no database is running in {settings.dev.folder}", "start it with `slackwater dev up`"
+        )
+    for rows in run_sql(server.address, file.name, file.read()):
+        output.table(rows)
 
 
 @dev.command("status")
@@ -155,12 +190,12 @@ def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> 
     else:
         yield f"{DEFAULT_FILE} is your own file and was not changed; for these servers it needs:"
         yield from (f"  {path} = {value}" for path, value in values.items())
-    if connects:
-        yield "next: slackwater sidecar                  in a terminal of its own"
-        yield "then: slackwater new DIR                 unless you have a pipeline already"
-        yield "      slackwater run DIR --checkpoint .slackwater/checkpoint"
-    else:
-        yield f"next: create the tables (psql {values.get('postgres.url', 'URL')}), then slackwater dev up"
+    yield "next: slackwater dev sql FILE             create your tables, unless they exist"
+    if not connects:
+        yield "      slackwater dev up                   start the connector"
+    yield "      slackwater sidecar                  in a terminal of its own"
+    yield "then: slackwater new DIR                  unless you have a pipeline already"
+    yield "      slackwater run DIR --checkpoint .slackwater/checkpoint"
 
 
 def _rows(status: "StackStatus") -> list[tuple[str, ...]]:

@@ -14,7 +14,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from slackwater_engine.state.manifest import history
-from slackwater_markers import KafkaCutLog, RedisMarkerStore
+from slackwater_markers import (
+    KafkaCutLog,
+    MarkerStoreRefusedError,
+    MarkerStoreUnavailableError,
+    RedisMarkerStore,
+)
 from slackwater_protocol import (
     RedisSettings,
     SlackwaterError,
@@ -70,7 +75,7 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
         yield Finding(
             "brokers", Verdict.PROBLEM, text, "check the address, the security settings and the network"
         )
-        yield Finding("the rest", Verdict.PROBLEM, "not checked: source, tables, outputs, name, rights")
+        yield Finding("the rest", Verdict.WARNING, "not checked: source, tables, outputs, name, rights")
         return
     count = len(known.brokers)
     answers = "1 broker answers" if count == 1 else f"{count} brokers answer"
@@ -128,14 +133,27 @@ def _redis(redis: RedisSettings | None, source: str) -> Iterator[Finding]:
     with _found("redis") as found:
         store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWER)
         with closing(store):
-            position = store.position(source)  # all that a run asks for
-        if position is None:
-            text = f"it answers, but has no cut of source {source}"
-            hint = f"check that it is the Redis of `slackwater sidecar --source {source}`"
-            found.append(Finding("redis", Verdict.WARNING, text, hint))
-        else:
-            found.append(Finding("redis", Verdict.OK, "it answers"))
+            found.append(_answer_of(store, source))
     yield from found
+
+
+def _answer_of(store: RedisMarkerStore, source: str) -> Finding:
+    """Asks all that a run asks Redis for; a run does without an answer, but not without the rights.
+
+    Raises:
+        MarkerStoreRefusedError: the user may not ask.
+    """
+    try:
+        position = store.position(source)
+    except MarkerStoreRefusedError:
+        raise
+    except MarkerStoreUnavailableError as error:
+        return Finding("redis", Verdict.WARNING, error.problem, error.hint)
+    if position is None:
+        text = f"it answers, but has no cut of source {source}"
+        hint = f"check that it is the Redis of `slackwater sidecar --source {source}`"
+        return Finding("redis", Verdict.WARNING, text, hint)
+    return Finding("redis", Verdict.OK, "it answers")
 
 
 def _source(source: str, settings: RunSettings, topics: Collection[str]) -> Iterator[Finding]:

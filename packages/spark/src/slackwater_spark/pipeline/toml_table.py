@@ -105,7 +105,8 @@ def read_definition(folder: Path) -> TomlTable:
         return TomlTable(str(path), "", tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise PipelineConfigError(
-            f"{path}: no such file", "a pipeline is a folder that contains this file"
+            f"{path}: no such file",
+            "a pipeline is a folder that contains this file; `slackwater new DIR` creates one",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PipelineConfigError(f"{path}: not readable as TOML: {error}") from error

@@ -17,6 +17,11 @@ _NEWS: Final = timedelta(seconds=5)
 _log = logging.getLogger(__name__)
 
 
+def tried(attempts: int) -> str:
+    """Returns how often something was tried, as the end of a phrase; nothing for once."""
+    return "" if attempts == 1 else f" in {attempts} attempts"
+
+
 class Waiting:
     """Pauses between attempts; used by the thread that runs the pipeline.
 

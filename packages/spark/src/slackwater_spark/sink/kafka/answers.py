@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from slackwater_markers.kafka_retry import ABSENT_CODES, KafkaRetry, kafka_error
 from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+from slackwater_spark.sink.waiting import tried
 
 T = TypeVar("T")
 
@@ -72,12 +73,15 @@ def _user(settings: KafkaSinkSettings) -> str:
     return "the pipeline's user" if name is None else f"the user {name!r}"
 
 
-def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
+def unavailable(
+    settings: KafkaSinkSettings, what: str, detail: str, *, attempts: int = 1
+) -> PipelineUnavailableError:
     """Says that Kafka did not do something within the attempts allowed."""
     return PipelineUnavailableError(
-        f"pipeline {pipeline!r}: Kafka did not complete {what} in {attempts} attempt(s), most recently: "
-        f"{detail}",
-        "nothing is lost or partly visible; start the pipeline again when the broker is back",
+        f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} "
+        f"did not complete {what}{tried(attempts)}: {detail}",
+        "check that this address is right and that the brokers are running. Nothing is lost or partly "
+        "visible: start the pipeline again then",
     )
 
 
@@ -112,4 +116,5 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
     try:
         return retry.call(ask_once)
     except KafkaException as error:
-        raise unavailable(settings.pipeline, what, 1, str(error)) from error
+        found = kafka_error(error)
+        raise unavailable(settings, what, str(error) if found is None else found.str()) from error

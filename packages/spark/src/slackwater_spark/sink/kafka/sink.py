@@ -124,7 +124,7 @@ class KafkaSink:
                 failure = error
             except RunOvertakenError as error:  # by a run that this one has overtaken without its knowing
                 failure = TransactionFailedError("open", error.found)
-        raise unavailable(self._settings.pipeline, failure.what, self._settings.attempts, failure.detail)
+        raise unavailable(self._settings, failure.what, failure.detail, attempts=self._settings.attempts)
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
         """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
@@ -159,7 +159,7 @@ class KafkaSink:
                 failure = error
             if attempt >= self._settings.attempts and (retry.is_over or not failure.is_transient):
                 what = f"batch {batch.batch_id} ({failure.what})"
-                raise unavailable(self._settings.pipeline, what, attempt, failure.detail) from failure
+                raise unavailable(self._settings, what, failure.detail, attempts=attempt) from failure
             _log.warning(
                 "batch %d, attempt %d: %s; trying again with a new producer",
                 batch.batch_id,

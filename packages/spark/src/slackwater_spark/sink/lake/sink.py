@@ -41,7 +41,7 @@ from slackwater_spark.sink.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater_spark.sink.waiting import Attempts, Waiting
+from slackwater_spark.sink.waiting import Attempts, Waiting, tried
 
 _CONFLICTS: Final = 3
 """So often a table is looked at again that somebody else has changed, however little time there is."""
@@ -185,8 +185,7 @@ class LakeSink:
     def _unavailable(self, what: str, attempts: int, error: Exception) -> PipelineUnavailableError:
         detail = str(error) or "another writer keeps changing the tables"
         return PipelineUnavailableError(
-            f"pipeline {self._settings.pipeline!r}: {what} failed at {self.place}, in {attempts} "
-            f"attempt(s): {detail}",
+            f"pipeline {self._settings.pipeline!r}: {what} failed at {self.place}{tried(attempts)}: {detail}",
             "nothing of an unfinished batch is visible; start the pipeline again when the cause is gone",
         )
 

@@ -11,6 +11,7 @@ from slackwater_spark.errors import (
     PipelineStateError,
     PipelineUnavailableError,
 )
+from slackwater_spark.sink.waiting import tried
 
 _AGAIN: Final = "then start the pipeline again"
 _PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
@@ -75,6 +76,6 @@ def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
 def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
     """Returns the error after the last attempt."""
     return PipelineUnavailableError(
-        f"pipeline {pipeline!r}: PostgreSQL did not complete {what} in {attempts} attempt(s): {detail}",
+        f"pipeline {pipeline!r}: PostgreSQL did not complete {what}{tried(attempts)}: {detail}",
         "nothing of an unfinished batch is visible; start the pipeline again when the database is back",
     )

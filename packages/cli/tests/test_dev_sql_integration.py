@@ -1,0 +1,29 @@
+"""``slackwater dev sql`` in a real database."""
+
+import pytest
+
+from slackwater.dev_sql import run_sql
+from slackwater_command.errors import CommandInputError
+from slackwater_devstack import PostgresServer
+
+pytestmark = pytest.mark.integration
+
+
+def test_statements_say_what_they_did_and_rows_have_the_names_of_their_columns(
+    postgres_server: PostgresServer,
+) -> None:
+    text = "CREATE TEMP TABLE t (id int, name text); INSERT INTO t VALUES (1, 'a'), (2, NULL); TABLE t"
+    assert run_sql(postgres_server.dsn(), "f.sql", text) == [
+        [["CREATE TABLE"]],
+        [["INSERT 0 2"]],
+        [["id", "name"], ["1", "a"], ["2", ""]],
+    ]
+
+
+def test_a_mistake_is_reported_with_its_line_and_nothing_of_the_file_stays(
+    postgres_server: PostgresServer,
+) -> None:
+    with pytest.raises(CommandInputError, match=r"^f\.sql:2: syntax error at or near \"TABEL\""):
+        run_sql(postgres_server.dsn(), "f.sql", "CREATE TABLE half_done (id int);\nCREATE TABEL u ();")
+    with pytest.raises(CommandInputError, match='relation "half_done" does not exist'):
+        run_sql(postgres_server.dsn(), "f.sql", "SELECT * FROM half_done")
