@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_protocol import NO_SERVERS
+from slackwater_protocol.log_fields import FIELDS
 from slackwater_spark import worker_daemon
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import RunSettings
@@ -170,6 +171,7 @@ SUBMITTED = """
 import json, logging
 from pathlib import Path
 from slackwater_protocol import NO_SERVERS
+from slackwater_protocol.log_fields import FIELDS
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import starting_spark
 
@@ -207,3 +209,35 @@ def test_a_driver_that_spark_submit_has_started_uses_its_jvm_and_its_settings(tm
     assert {name: told[name] for name in REQUIRED_CONF} == REQUIRED_CONF
     assert found["tasks"] == [2]
     assert "run.master = local[7] has no effect" in done.stdout, "where Spark sends what drivers say"
+
+
+WARNS = """
+import logging
+from pathlib import Path
+from slackwater_protocol import NO_SERVERS
+from slackwater_protocol.log_fields import FIELDS
+from slackwater_protocol.log_fields import remember_format, set_log_fields
+from slackwater_spark.pipeline import RunSettings
+from slackwater_spark.pipeline.session import spark_home, starting_spark
+
+def warn(order):
+    logging.getLogger("team.prices").warning("no price of %s", order, extra={"order": order})
+
+remember_format("json")
+set_log_fields(service="run", pipeline="orders")
+log, home, master = Path("spark.log").resolve(), Path("home").resolve(), "local-cluster[1,1,512]"
+settings = RunSettings(servers=NO_SERVERS, checkpoint=".", master=master, spark_log=log)
+with starting_spark("orders", settings, spark_home(master, None, home)) as started:
+    started().parallelize([7], 1).foreach(warn)
+"""
+
+
+@pytest.mark.spark
+def test_what_a_task_of_another_machine_logs_has_the_fields_of_all_records(tmp_path: Path) -> None:
+    subprocess.run((sys.executable, "-c", WARNS), cwd=tmp_path, check=True)
+    logged = [path.read_text().splitlines() for path in tmp_path.glob("home/work/*/*/stderr")]
+    records = [json.loads(line) for lines in logged for line in lines if line.startswith("{")]
+    assert [record["text"] for record in records] == ["no price of 7"]
+    assert list(records[0]) == [*(name for name in FIELDS if name not in ("source", "error")), "order"]
+    assert records[0]["event"] == "no price of %s"
+    assert (records[0]["service"], records[0]["pipeline"]) == ("worker", "orders")
