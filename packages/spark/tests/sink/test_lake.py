@@ -611,6 +611,11 @@ def fails(*args: object, **options: object) -> None:
     ("text", "kind"),
     [
         ("Generic S3 error: 403 Forbidden, AccessDenied", LakeRefusedError),
+        ("s3://lake/orders: status 403 <Error><Code>SignatureDoesNotMatch</Code>", LakeRefusedError),
+        ("When reading 'lake/orders': AWS Error ACCESS_DENIED during HeadObject operation", LakeRefusedError),
+        ('"/data/forbidden zone/orders": Permission denied', LakeRefusedError),
+        ('Local path "/data/lake 401/forbidden" does not exist', LakeUnavailableError),
+        ("cannot connect to https://access-denied.example/403: timed out", LakeUnavailableError),
         ("Permission denied (os error 13)", LakeRefusedError),
         ("you don't have access! Error: Os { code: 13, kind: PermissionDenied }", LakeRefusedError),
         ("No space left on device (os error 28)", LakeUnavailableError),
