@@ -26,7 +26,7 @@ _FENCED = frozenset(
     (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
 )
 _FULL_QUEUE_WAIT_SECONDS = 0.05
-_ABORT_TIMEOUT_SECONDS = 5.0
+_ABORT_TIMEOUT_SECONDS, _DISCARD_TIMEOUT_SECONDS = 5.0, 1.0
 _FLUSH_STEP_SECONDS = 0.5
 _FIRST_RETRY_MS, _LONGEST_RETRY_MS = 2, 50
 """A transaction that begins directly behind another one is refused until the broker has ended that one, which
@@ -279,9 +279,18 @@ class KafkaTransactions(ABC):
         return None
 
     def discard(self) -> None:
-        """Drops queued records and lets go of the producer without ending its transaction."""
+        """Drops queued records and lets go of the producer; never raises.
+
+        An open transaction is aborted if Kafka answers at once; otherwise it is left to the next producer or
+        its time-out. A commit whose outcome is unknown stays as it is. The abort is asked for even where
+        nobody needs it: librdkafka 2.16.0 ends the whole process (``rd_kafka_txn_handle_AddPartitionsToTxn``,
+        an assertion) if a producer is destroyed while it is adding partitions to its transaction, and it adds
+        none after an abort was asked for.
+        """
         with suppress(KafkaException, SystemError):
             self._producer.purge()
+        with suppress(KafkaException, SystemError):
+            self._producer.abort_transaction(_DISCARD_TIMEOUT_SECONDS)
         del self._producer
 
     def _late(self, what: str, detail: str) -> SlackwaterError:

@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 from slackwater_spark.sink import SinkStep
 
+_dead: list[BaseException] = []
+"""What has crashed stays as it was, held by its traceback, until this process ends: librdkafka ends a process
+that destroys a producer in the middle of a transaction (see ``KafkaTransactions.discard``)."""
+
 
 class CrashError(Exception):
     """Ends a run at a step of its sink."""
+
+    def __init__(self, step: SinkStep) -> None:
+        super().__init__(step)
+        _dead.append(self)
 
 
 class CrashAt:
@@ -40,6 +48,10 @@ class LookAt:
 
 class Death(BaseException):
     """What a process that is killed does to its open calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _dead.append(self)
 
 
 class At:

@@ -150,7 +150,7 @@ class TransactionalProcessor:
         return processed
 
     def close(self) -> None:
-        """Leaves the group. An open transaction is abandoned."""
+        """Leaves the group. An open transaction is aborted, or left to its time-out."""
         self._give_up()
         self._member.close()
 

@@ -1,0 +1,83 @@
+"""What a discarded producer leaves behind."""
+
+import time
+import uuid
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_markers.kafka_transactions import KafkaTransactions
+from slackwater_protocol import KafkaSettings, SlackwaterError
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 60
+
+
+class Transactions(KafkaTransactions):
+    """Raises errors of Kafka as they are."""
+
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        raise error
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def topic(admin: AdminClient) -> str:
+    name = f"transactions-{uuid.uuid4().hex[:10]}"
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+    return name
+
+
+@pytest.fixture
+def transactions(bootstrap: str, topic: str) -> Transactions:
+    """Those of a producer with a transaction that has reached Kafka, and would stay open for ten minutes."""
+    opened = Transactions(
+        KafkaSettings(bootstrap),
+        topic,
+        transaction_timeout=timedelta(minutes=10),
+        request_timeout=timedelta(seconds=SECONDS),
+    )
+    opened.open()
+    opened.begin()
+    opened.produce(topic, None, b"value", [], None)
+    opened.flush()
+    return opened
+
+
+def await_end(admin: AdminClient, topic: str) -> None:
+    """Waits until readers of committed transactions may pass the record and the end of its transaction."""
+    place, deadline = TopicPartition(topic, 0), time.monotonic() + SECONDS
+    while (end := committed_end(admin, place)) != 2:
+        assert time.monotonic() < deadline, f"readers wait at offset {end}"
+
+
+def committed_end(admin: AdminClient, place: TopicPartition) -> int:
+    asked = {place: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    found = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS)
+    return int(found[place].result(SECONDS).offset)
+
+
+def test_readers_do_not_wait_for_the_transaction_of_a_discarded_producer(
+    transactions: Transactions, admin: AdminClient, topic: str
+) -> None:
+    """The abort also keeps librdkafka from ending the process: see :meth:`KafkaTransactions.discard`."""
+    assert committed_end(admin, TopicPartition(topic, 0)) == 0
+    transactions.discard()
+    await_end(admin, topic)
+
+
+def test_a_producer_that_has_committed_is_discarded_in_silence(
+    transactions: Transactions, admin: AdminClient, topic: str
+) -> None:
+    transactions.commit()
+    transactions.discard()
+    await_end(admin, topic)
