@@ -164,7 +164,7 @@ def test_records_below_the_first_offset_are_gone_by_retention() -> None:
 def test_a_topic_that_ends_below_what_was_read_was_made_anew() -> None:
     known = facts(waiting(), newest_end=LATER_END)
     finding = only(replace(known, partitions={**known.partitions, (TOPIC, 0): partition(3)}))
-    assert finding.cause is Cause.TOPIC_MADE_ANEW
+    assert finding.cause is Cause.TOPIC_RECREATED
 
 
 def test_an_open_kafka_transaction_hides_records() -> None:

@@ -110,7 +110,7 @@ def test_each_right_that_is_missing_is_named_and_no_other(
 ) -> None:
     def lacking_without(right: Right) -> tuple[Right, ...]:
         revoke(admin, [right])
-        found = ask_for_rights(kafka, rights, PATIENCE).lacking
+        found = ask_for_rights(kafka, rights, PATIENCE).missing
         grant(admin, [right])
         return found
 
@@ -136,10 +136,10 @@ def test_a_topic_that_is_not_shown_is_examined_all_the_same(
         each for each in rights if each.name == name and each.operation in (Operation.READ, Operation.WRITE)
     ]
     revoke(admin, hides)
-    assert ask_for_rights(kafka, rights, PATIENCE).lacking == tuple(hides)
+    assert ask_for_rights(kafka, rights, PATIENCE).missing == tuple(hides)
     alters = [each for each in rights if each.name == name and each not in hides]
     revoke(admin, alters)
-    assert ask_for_rights(kafka, rights, PATIENCE).lacking == tuple(sorted([*hides, *alters]))
+    assert ask_for_rights(kafka, rights, PATIENCE).missing == tuple(sorted([*hides, *alters]))
 
 
 def test_an_active_run_does_not_notice(
@@ -153,7 +153,7 @@ def test_an_active_run_does_not_notice(
     producer.begin_transaction()
     producer.produce(topic, b"written before and after somebody asked")
     producer.flush(SECONDS)
-    assert ask_for_rights(kafka, rights, PATIENCE).lacking == ()
+    assert ask_for_rights(kafka, rights, PATIENCE).missing == ()
     producer.commit_transaction(SECONDS)
     reader = Consumer({**kafka.client_config, "group.id": transactional_id})
     assert reader.get_watermark_offsets(TopicPartition(topic, 0), SECONDS) == (

@@ -14,10 +14,10 @@ from slackwater.doctor.report import make_report
 from slackwater.pipelines import pipeline_table, topology_lines
 from slackwater_control import PipelineNode, Topology, make_topology
 from slackwater_markers import (
+    CompactedTopicUnavailableError,
     InMemoryCutLog,
     InMemoryMarkerStore,
     InMemoryPipelineLog,
-    PipelineLogUnavailableError,
 )
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
@@ -240,7 +240,7 @@ def test_status_without_brokers_or_their_answer_says_that_pipelines_are_not_show
     log: InMemoryPipelineLog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def away() -> list[PipelineEntry]:
-        raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no right")
+        raise CompactedTopicUnavailableError("slackwater.pipelines", "read", "no right")
 
     monkeypatch.setattr(log, "read", away)
     assert main.run(["status", "--source", "inv"]) == 1, "no sidecar is known"

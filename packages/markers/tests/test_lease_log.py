@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 from slackwater_markers import (
+    CompactedTopicUnavailableError,
     InMemoryLeaseLog,
     KafkaLeaseLog,
     LeaseLog,
-    PipelineLogUnavailableError,
     lease_log,
 )
 from slackwater_protocol import Hold, KafkaSettings, Lease, encode_lease_record, lease_record_key
@@ -111,6 +111,6 @@ def test_what_is_not_ours_is_passed_over_and_logged(
 def test_a_broker_that_is_away_is_an_error_with_advice() -> None:
     log = KafkaLeaseLog(KafkaSettings("127.0.0.1:1", {"log_level": "0"}), timeout=timedelta(milliseconds=200))
     for question in (log.read, log.ensure, lambda: log.write(LEASE), lambda: log.remove([LEASE])):
-        with pytest.raises(PipelineLogUnavailableError, match=r"slackwater\.leases.*; check that"):
+        with pytest.raises(CompactedTopicUnavailableError, match=r"slackwater\.leases.*; check that"):
             question()
     log.close()

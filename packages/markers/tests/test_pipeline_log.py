@@ -13,10 +13,10 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
 from slackwater_markers import (
+    CompactedTopicUnavailableError,
     InMemoryPipelineLog,
     KafkaPipelineLog,
     PipelineLog,
-    PipelineLogUnavailableError,
     kafka_pipeline_log,
 )
 from slackwater_markers.testing import REGISTRATION
@@ -184,7 +184,7 @@ def until_made(log: KafkaPipelineLog) -> None:
     while True:
         try:
             log.register(replace(REGISTRATION, run="probe"))
-        except PipelineLogUnavailableError:
+        except CompactedTopicUnavailableError:
             log.ensure()
         else:
             log.forget(REGISTRATION.pipeline, "probe")
@@ -210,7 +210,7 @@ def test_a_broker_that_is_away_is_an_error_with_advice_and_costs_reports_one_lin
         "127.0.0.1:1", kafka={"log_level": "0"}, timeout=timedelta(milliseconds=200), replication_factor=1
     )
     for question in (log.read, log.ensure, lambda: log.register(REGISTRATION), lambda: log.forget("p", "q")):
-        with pytest.raises(PipelineLogUnavailableError, match=r"slackwater\.pipelines.*; check that"):
+        with pytest.raises(CompactedTopicUnavailableError, match=r"slackwater\.pipelines.*; check that"):
             question()
     with caplog.at_level(logging.WARNING, "slackwater_markers.compacted_topic"):
         log.report(REPORT)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slackwater_sql.errors import MissingTablesError
-from slackwater_sql.postgres import find_tables, parse_catalog, published_apart, pull_schema
+from slackwater_sql.postgres import find_tables, parse_catalog, published_by_partition, pull_schema
 
 if TYPE_CHECKING:
     import psycopg
@@ -89,12 +89,12 @@ def test_a_partitioned_table_is_published_under_its_own_name_or_said_to_be_not(
     tables = ["inv.kinds", "inv.parted"]
     with connection.transaction(force_rollback=True):
         connection.execute(f"{ddl} CREATE TABLE inv.parted_1 PARTITION OF inv.parted DEFAULT")
-        assert published_apart(connection, tables) == ("inv.parted",)
+        assert published_by_partition(connection, tables) == ("inv.parted",)
         assert "-- Table inv.parted is partitioned" in pull_schema(connection, tables)
         connection.execute("CREATE PUBLICATION p FOR TABLE inv.parted")
-        assert published_apart(connection, tables) == ("inv.parted",)
+        assert published_by_partition(connection, tables) == ("inv.parted",)
         connection.execute("ALTER PUBLICATION p SET (publish_via_partition_root = true)")
-        assert published_apart(connection, tables) == ()
+        assert published_by_partition(connection, tables) == ()
         assert "partitioned" not in pull_schema(connection, tables)
 
 

@@ -76,7 +76,7 @@ def test_a_log_that_was_made_anew_is_not_written_to(
     publisher: Publisher, log: FailingLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1)], STATUS)
-    log.make_anew()
+    log.recreate()
     with pytest.raises(CutLogReplacedError, match="its id was"):
         publisher.report(STATUS, [])
     assert log.end() == 0
@@ -92,7 +92,7 @@ def test_a_cut_that_went_into_a_log_made_anew_is_the_last_one(
 ) -> None:
     """There was no time to notice before."""
     publisher.publish([cut(lsn + 1) for lsn in range(count)], STATUS)
-    log.make_anew()
+    log.recreate()
     with pytest.raises(CutLogReplacedError, match=f"to offset 0, the one before it to {count - 1}"):
         publisher.publish([cut(3)], STATUS)
     publisher.report(replace(STATUS, state=FrontierState.FAILED), [])
@@ -108,7 +108,7 @@ def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
         publisher.report(STATUS, [])
     publisher.publish([cut(1)], STATUS)
     assert logged(log) == [1]
-    log.make_anew()
+    log.recreate()
     with pytest.raises(CutLogReplacedError):
         publisher.report(STATUS, [])
 

@@ -20,12 +20,12 @@ from slackwater_control import (
     make_topology,
 )
 from slackwater_markers import (
+    CompactedTopicUnavailableError,
     CutLog,
     CutLogError,
     KafkaCutLog,
     KafkaPipelineLog,
     PipelineLog,
-    PipelineLogUnavailableError,
 )
 from slackwater_protocol import (
     CommitPosition,
@@ -57,7 +57,7 @@ def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) 
         source: Only what begins at this source; it is shown although no pipeline may read it.
 
     Raises:
-        PipelineLogUnavailableError: the topic cannot be read. A cut log that cannot is passed over.
+        CompactedTopicUnavailableError: the topic cannot be read. A cut log that cannot is passed over.
     """
     with open_pipeline_log(kafka) as log:
         entries = log.read()
@@ -77,7 +77,7 @@ def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[Pipe
     try:
         with open_pipeline_log(kafka_settings(settings, "where pipelines register")) as log:
             entries = log.read()
-    except PipelineLogUnavailableError:
+    except CompactedTopicUnavailableError:
         return outputs
     return of_first_sources(outputs, entries, epoch_ms(SystemClock().now()))
 

@@ -68,7 +68,7 @@ def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
 
     Raises:
         CommandInputError: There is none.
-        PipelineLogUnavailableError: The topic of pipelines cannot be read.
+        CompactedTopicUnavailableError: The topic of pipelines cannot be read.
     """
     found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
     if not found:
@@ -271,7 +271,7 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
 
     Raises:
         CommandInputError: A run has begun.
-        PipelineLogUnavailableError: The topic of pipelines cannot be read or written.
+        CompactedTopicUnavailableError: The topic of pipelines cannot be read or written.
     """
     last = runs[-1].registration
     own = replace(

@@ -35,7 +35,7 @@ from slackwater_control import (
     measure_delays,
     topology_json,
 )
-from slackwater_markers import PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition, Lease, PipelineEntry, SystemClock
 from slackwater_protocol.metrics import CONTROL_METRICS
@@ -215,7 +215,7 @@ def test_prometheus_gets_the_metrics_of_the_cluster_with_a_token(tokens: tuple[P
     assert states == {"running": 2, "left": 0, "failed": 0, "vanished": 0}
     leases = {sample.labels["state"]: sample.value for sample in families["slackwater_leases"].samples}
     assert leases["taken"] == 1
-    api.picture.error = PipelineLogUnavailableError("slackwater.pipelines", "read", "no answer")
+    api.picture.error = CompactedTopicUnavailableError("slackwater.pipelines", "read", "no answer")
     assert api.get("/metrics").status_code == 503
 
     guarded = Api(tokens[0])
@@ -344,7 +344,7 @@ def test_an_answer_that_the_client_has_is_not_sent_again(api: Api) -> None:
 def test_servers_that_are_away_are_said_so_and_a_fault_tells_nobody_of_itself(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    api.picture.error = PipelineLogUnavailableError("slackwater.pipelines", "read", "no answer")
+    api.picture.error = CompactedTopicUnavailableError("slackwater.pipelines", "read", "no answer")
     answer = api.get(f"{ROOT}/topology")
     assert answer.status_code == 503
     assert "no answer" in answer.json()["error"]

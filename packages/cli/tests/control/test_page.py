@@ -36,7 +36,7 @@ from slackwater_control import (
     lease_standings,
     make_topology,
 )
-from slackwater_markers import PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError
 from slackwater_markers.testing import REGISTRATION, make_cut
 from slackwater_protocol import (
     CommitPosition,
@@ -147,7 +147,7 @@ class LivePicture:
 
     def topology(self) -> Topology:
         if self.is_away:
-            raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no answer")
+            raise CompactedTopicUnavailableError("slackwater.pipelines", "read", "no answer")
         self._asked += 1
         entries: list[PipelineEntry] = []
         made_ms = now_ms()

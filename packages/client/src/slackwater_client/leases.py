@@ -14,7 +14,7 @@ from functools import partial
 from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
 from slackwater_client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
 from slackwater_control import LeaseStanding, LeaseState, is_over, lease_standings
-from slackwater_markers import KafkaLeaseLog, LeaseLog, PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
 from slackwater_protocol import (
     Clock,
     CommitPosition,
@@ -39,7 +39,7 @@ def open_leases(kafka: KafkaSettings) -> Iterator[LeaseLog]:
     log = KafkaLeaseLog(kafka)
     try:
         yield log
-    except PipelineLogUnavailableError as error:
+    except CompactedTopicUnavailableError as error:
         raise ClientUnavailableError(error.problem, error.hint) from error
     finally:
         log.close()

@@ -72,31 +72,37 @@ def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
     Raises:
         EngineConfigError: Some rows or columns are not kept; the message lists all of them.
     """
-    lacking: dict[str, None] = {}
+    missing: dict[str, None] = {}
     copies: list[TableCopy] = []
     for table in sorted(new.tables):
         kept = [each for each in old.inputs if each.table.full_name == table]
         wanted = [each for each in new.inputs if each.table.full_name == table]
-        lacking |= {_lack(kept, each): None for each in wanted if all(_lacks(old, each) for old in kept)}
-        while not lacking and wanted:
+        missing |= {
+            _describe_closest(kept, each): None
+            for each in wanted
+            if all(_missing_parts(old, each) for old in kept)
+        }
+        while not missing and wanted:
             origin, taking = max(
-                ((each, tuple(w for w in wanted if not _lacks(each, w))) for each in kept),
+                ((each, tuple(w for w in wanted if not _missing_parts(each, w))) for each in kept),
                 key=lambda found: len(found[1]),
             )
             copies.append(TableCopy(origin, taking))
             wanted = [each for each in wanted if each not in taking]
-    if lacking:
-        raise EngineConfigError("; ".join(lacking))
+    if missing:
+        raise EngineConfigError("; ".join(missing))
     return tuple(copies)
 
 
-def _lack(kept: Iterable[PackingInput], wanted: PackingInput) -> str:
+def _describe_closest(kept: Iterable[PackingInput], wanted: PackingInput) -> str:
     """Describes what is not kept for an input, compared with the most similar input of the other pipeline."""
-    closest = min((_lacks(each, wanted) for each in kept), key=len, default=["no stage keeps its rows"])
+    closest = min(
+        (_missing_parts(each, wanted) for each in kept), key=len, default=["no stage keeps its rows"]
+    )
     return f"table {wanted.table.full_name}: {', '.join(closest)}"
 
 
-def _lacks(kept: PackingInput, wanted: PackingInput) -> list[str]:
+def _missing_parts(kept: PackingInput, wanted: PackingInput) -> list[str]:
     """Returns what one input lacks that another one needs."""
     lacks = []
     if set(kept.table.primary_key) != set(wanted.table.primary_key):

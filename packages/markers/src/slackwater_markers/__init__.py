@@ -2,6 +2,7 @@
 
 from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater_markers.errors import (
+    CompactedTopicUnavailableError,
     CutLogDamagedError,
     CutLogError,
     CutLogReplacedError,
@@ -11,7 +12,6 @@ from slackwater_markers.errors import (
     MarkerStoreContentError,
     MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
-    PipelineLogUnavailableError,
 )
 from slackwater_markers.kafka_log import KafkaCutLog
 from slackwater_markers.kafka_pipeline_log import KafkaPipelineLog
@@ -39,6 +39,7 @@ from slackwater_markers.store import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompactedTopicUnavailableError",
     "CutLog",
     "CutLogDamagedError",
     "CutLogError",
@@ -64,7 +65,6 @@ __all__ = [
     "MarkerStoreUnavailableError",
     "MarkersError",
     "PipelineLog",
-    "PipelineLogUnavailableError",
     "RedisMarkerStore",
     "RegressionNotice",
     "StoredPosition",

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from slackwater_markers.errors import PipelineLogUnavailableError
+from slackwater_markers.errors import CompactedTopicUnavailableError
 from slackwater_markers.kafka_retry import (
     ABSENT_CODES,
     KafkaRetry,
@@ -41,8 +41,8 @@ Decode = Callable[[bytes, int, int, bytes], Entry | None]
 class CompactedTopic(Generic[Entry]):
     """Reads the newest record of each key of a topic, and writes records.
 
-    Methods that raise, raise only :class:`~slackwater_markers.errors.PipelineLogUnavailableError`, and block
-    for the time-out at most. Not thread-safe, but for :meth:`send`.
+    Methods raise nothing but :class:`~slackwater_markers.errors.CompactedTopicUnavailableError`, and block
+    for the time-out at most. Not thread-safe, except for :meth:`send`.
 
     Args:
         topic: Its name.
@@ -166,7 +166,7 @@ class CompactedTopic(Generic[Entry]):
             producer.purge()  # what is said to have failed must not be written later
             producer.flush(0)
             reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
-            raise PipelineLogUnavailableError(self._topic, operation, reason)
+            raise CompactedTopicUnavailableError(self._topic, operation, reason)
         return max(offsets)
 
     def _note_sent(self, error: KafkaError | None, _: Message) -> None:
@@ -201,7 +201,7 @@ class CompactedTopic(Generic[Entry]):
         retry, newest = KafkaRetry(f"reading {self._topic}", self._timeout), dict[bytes, Message]()
         while position < end:
             if retry.is_over:
-                raise PipelineLogUnavailableError(
+                raise CompactedTopicUnavailableError(
                     self._topic, "read", f"at offset {position} of {end}, {retry.outcome}"
                 )
             with self._guarded("read"):
@@ -217,7 +217,7 @@ class CompactedTopic(Generic[Entry]):
                 elif retry.is_transient(error):
                     retry.note(error)
                 else:
-                    raise PipelineLogUnavailableError(self._topic, "read", error.str())
+                    raise CompactedTopicUnavailableError(self._topic, "read", error.str())
         self._position = position
         for key, message in newest.items():
             self._keep(key, message)
@@ -265,7 +265,7 @@ class CompactedTopic(Generic[Entry]):
             yield
         except (KafkaException, BufferError) as error:
             reason = f"Kafka at {self._config['bootstrap.servers']}: {_reason(error)}"
-            raise PipelineLogUnavailableError(self._topic, operation, reason) from error
+            raise CompactedTopicUnavailableError(self._topic, operation, reason) from error
 
 
 def _reason(error: Exception) -> str:

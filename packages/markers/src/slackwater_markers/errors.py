@@ -3,14 +3,15 @@
 ::
 
     MarkersError
-    ├── PipelineLogUnavailableError   the topic of pipelines cannot be read or written: continue without it
-    ├── MarkerStoreUnavailableError   Redis cannot be reached or does not work: continue with the cut log
-    │   └── MarkerStoreContentError   a key contains foreign data: a sidecar replaces it
+    ├── CompactedTopicUnavailableError  the topic of pipelines or of leases fails: continue without it
+    ├── MarkerStoreUnavailableError     Redis cannot be reached or does not work: continue with the cut log
+    │   ├── MarkerStoreRefusedError     the user of Redis lacks a right: grant it
+    │   └── MarkerStoreContentError     a key contains foreign data: a sidecar replaces it
     └── CutLogError
-        ├── CutLogUnavailableError    Kafka cannot be reached or does not answer in time: try again
-        ├── CutLogTruncatedError      cuts that are needed are no longer in the log: start over
-        ├── CutLogDamagedError        a record of the log cannot be read: an operator decides
-        └── CutLogReplacedError       the log is not the one that was read or written before: start over
+        ├── CutLogUnavailableError      Kafka cannot be reached or does not answer in time: try again
+        ├── CutLogTruncatedError        cuts that are needed are no longer in the log: start over
+        ├── CutLogDamagedError          a record of the log cannot be read: an operator decides
+        └── CutLogReplacedError         the log is not the one that was read or written before: start over
 
 ``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log. All can
 be pickled: their data are their positional arguments.
@@ -33,7 +34,7 @@ class MarkersError(ExplainedError):
         self.args = values
 
 
-class PipelineLogUnavailableError(MarkersError):
+class CompactedTopicUnavailableError(MarkersError):
     """The topic of pipelines or of leases was not read or written; part of it may be written."""
 
     def __init__(self, topic: str, operation: str, reason: str) -> None:

@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 class LeaseLog(Protocol):
     """The leases of a cluster's readers and the holds of its pipelines.
 
-    Written by both, read by anybody. Methods raise only
-    :class:`~slackwater_markers.errors.PipelineLogUnavailableError`, and block for the time-out at most. Not
-    thread-safe.
+    Written by both, read by anybody. Methods raise nothing but
+    :class:`~slackwater_markers.errors.CompactedTopicUnavailableError`, and block for the time-out at most.
+    Not thread-safe.
     """
 
     def ensure(self) -> None:

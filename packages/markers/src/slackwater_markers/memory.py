@@ -116,7 +116,7 @@ class InMemoryCutLog:
         self._begin = max(self._begin, min(offset, self._end))
         self._records = [r for r in self._records if r.log_offset >= offset]
 
-    def make_anew(self) -> None:
+    def recreate(self) -> None:
         """Loses everything and becomes another log, as when its topic is deleted and made again."""
         self._records, self._begin, self._end = [], 0, 0
         self._identity = uuid.uuid4().hex

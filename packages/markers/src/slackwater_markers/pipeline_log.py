@@ -20,9 +20,9 @@ _log = logging.getLogger(__name__)
 class PipelineLog(Protocol):
     """The registration and the newest report of each run of each pipeline.
 
-    Written by runs, read by anybody. Methods that raise, raise only
-    :class:`~slackwater_markers.errors.PipelineLogUnavailableError`. Not thread-safe, but for :meth:`report`,
-    which one other thread may call at the same time.
+    Written by runs, read by anybody. Methods raise nothing but
+    :class:`~slackwater_markers.errors.CompactedTopicUnavailableError`. Not thread-safe, except for
+    :meth:`report`, which one other thread may call at the same time.
     """
 
     def ensure(self) -> None:

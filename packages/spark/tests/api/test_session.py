@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater_spark import check_session, missing_settings
-from slackwater_spark.api.session import lacking_settings
+from slackwater_spark.api.session import missing_settings_error
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.spark_conf import REQUIRED_CONF
 
@@ -58,7 +58,7 @@ def test_workers_of_another_interpreter_are_refused(
 
 
 def test_all_settings_that_are_missing_are_listed() -> None:
-    told = str(lacking_settings([("a", "1", "2", True), ("b", "x", "y", False)]))
+    told = str(missing_settings_error([("a", "1", "2", True), ("b", "x", "y", False)]))
     assert told.count("\n") == 2
     assert 'a is \'1\': spark.conf.set("a", "2")' in told
     assert "b is 'x', must be 'y' before the session is made" in told

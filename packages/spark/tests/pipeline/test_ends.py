@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_markers import InMemoryLeaseLog, InMemoryPipelineLog, PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
 from slackwater_protocol import (
     NO_SERVERS,
     PipelineRegistration,
@@ -289,7 +289,7 @@ def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
-        raise PipelineLogUnavailableError("slackwater.pipelines", "removal", "timed out")
+        raise CompactedTopicUnavailableError("slackwater.pipelines", "removal", "timed out")
 
     late = run.new()
     late.check()
@@ -350,7 +350,7 @@ def test_a_topic_of_pipelines_that_is_away_costs_a_run_nothing_but_lines_in_its_
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_: object) -> None:
-        raise PipelineLogUnavailableError("slackwater.pipelines", "read", "no right")
+        raise CompactedTopicUnavailableError("slackwater.pipelines", "read", "no right")
 
     for method in ("read", "ensure", "register"):
         monkeypatch.setattr(run.pipelines, method, away)

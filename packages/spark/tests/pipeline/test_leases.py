@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_markers import InMemoryLeaseLog, PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError, InMemoryLeaseLog
 from slackwater_protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
 from slackwater_spark.errors import OutputRefusedError, RunOvertakenError
 from slackwater_spark.pipeline.leases import CLOCK_MARGIN, LeaseHolder
@@ -62,7 +62,7 @@ class Topic(InMemoryLeaseLog):
 
     def __init__(self) -> None:
         super().__init__()
-        self.error: PipelineLogUnavailableError | None = None
+        self.error: CompactedTopicUnavailableError | None = None
         self.on_answer: Callable[[], None] = lambda: None
 
     def write(self, *records: LeaseRecord) -> None:
@@ -278,7 +278,7 @@ def test_while_the_topic_is_away_what_was_known_counts_and_it_is_said_once(
 ) -> None:
     run.topic.write(LEASE)
     run.holder.look()
-    run.topic.error = PipelineLogUnavailableError("slackwater.leases", "read", "no answer")
+    run.topic.error = CompactedTopicUnavailableError("slackwater.leases", "read", "no answer")
     with caplog.at_level(logging.WARNING, "slackwater_spark"):
         run.step()
         run.step()

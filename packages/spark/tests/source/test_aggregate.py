@@ -287,7 +287,7 @@ def test_a_log_that_was_made_anew_is_refused(world: World) -> None:
     start = world.next(BEGINNING)
     assert start.log_id == world.log.identity()
     assert world.planner.offset(start.to_json()) == start
-    world.log.make_anew()
+    world.log.recreate()
     world.cut(20, 10, [6, 6], [6, 6])
     world.cut(30, 20, [7, 7], [7, 7])
     world.clock.seconds += 6

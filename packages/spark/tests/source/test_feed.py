@@ -393,7 +393,7 @@ def test_a_log_that_was_made_anew_is_refused_by_whoever_has_read_the_one_before(
     cuts = [world.cut(10, 0), world.cut(20, 10)]
     world.after()
     start, end = (world.at(c, world.feed.log_id) for c in cuts)
-    world.log.make_anew()
+    world.log.recreate()
     for lsn in (20, 30, 40):
         world.cut(lsn, lsn - 10)
     for planner in (world.planner, world.new_planner()):
@@ -413,7 +413,7 @@ def test_a_log_that_is_made_anew_while_it_is_read_is_refused_though_no_id_was_ke
         patched.setattr(world.log, "identity", lambda: None)
         world.clock.seconds += 6
         assert world.after() == [10], "it is deleted, or could not be named for a moment"
-    world.log.make_anew()
+    world.log.recreate()
     for lsn in (10, 20):
         world.cut(lsn, lsn - 10)
     world.clock.seconds += 6
@@ -424,7 +424,7 @@ def test_a_log_that_is_made_anew_while_it_is_read_is_refused_though_no_id_was_ke
 def test_a_log_that_has_become_shorter_is_refused_though_no_id_was_noted(world: World) -> None:
     cuts = [world.cut(lsn, lsn - 10) for lsn in range(10, 1010, 10)]
     start = world.at(cuts[-1])
-    world.log.make_anew()
+    world.log.recreate()
     world.cut(10, 0)
     with pytest.raises(CutLogReplacedError, match="it ends at offset 1, but was read up to"):
         world.after(start)

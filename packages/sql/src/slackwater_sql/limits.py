@@ -101,9 +101,9 @@ class RunningStatements:
     """The statements that run in this process."""
 
     def __init__(self) -> None:
-        self.start_anew()
+        self.restart()
 
-    def start_anew(self) -> None:
+    def restart(self) -> None:
         """Starts anew in a forked process, which has neither thread nor statements of its parent."""
         self._lock = threading.Lock()
         self._data_bytes: dict[Statement, int] = {}
@@ -181,4 +181,4 @@ class RunningStatements:
 
 
 _running = RunningStatements()
-os.register_at_fork(after_in_child=_running.start_anew)
+os.register_at_fork(after_in_child=_running.restart)

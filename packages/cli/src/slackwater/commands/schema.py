@@ -17,11 +17,11 @@ from slackwater_sql.errors import MissingTablesError
 from slackwater_sql.plan import EnginePlan, InputPlan
 from slackwater_sql.postgres import (
     GENERATED,
-    PARTITIONS_APART,
+    MISSING_PARTITION_ROOT,
     CatalogueConnection,
     find_tables,
     parse_catalog,
-    published_apart,
+    published_by_partition,
     pull_schema,
 )
 
@@ -154,7 +154,7 @@ def check(ctx: click.Context, pipeline: str) -> None:
     definition = load_pipeline(folder)
     with _database(ctx) as connection:
         database = pulled_catalog(connection, definition.tables)
-        apart = published_apart(connection, definition.tables)
+        apart = published_by_partition(connection, definition.tables)
     sql = read_sql(folder)
     published = [output.view for output in definition.outputs]
     plan = sql.plan_separately(published, definition.scope)
@@ -238,7 +238,7 @@ def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) 
     yield from aligned(rows)
     for each in found:
         if each.what == _PARTITIONS:
-            yield f"{pipeline}: {each.table} is partitioned: {PARTITIONS_APART}."
+            yield f"{pipeline}: {each.table} is partitioned: {MISSING_PARTITION_ROOT}."
     views = affected(found)
     if not views:
         yield f"{pipeline}: no view uses what differs, so the pipeline continues unchanged"

@@ -12,7 +12,7 @@ from slackwater.doctor.examination import Sources, examine, open_sources
 from slackwater_command.invocation import Command, required, setting, start_command
 from slackwater_command.output import Output, aligned
 from slackwater_control import known_pipelines
-from slackwater_markers import FrontierStatus, PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError, FrontierStatus
 from slackwater_protocol import (
     PassDecision,
     PublishedCut,
@@ -210,7 +210,7 @@ def _registered(sources: Sources) -> str:
     """Returns the names of the source's pipelines, for people."""
     try:
         found = known_pipelines(sources.pipelines.read(), epoch_ms(sources.clock.now()))
-    except PipelineLogUnavailableError as error:
+    except CompactedTopicUnavailableError as error:
         return f"not known: {error}"
     names = [p.registration.pipeline for p in found if p.registration.source == sources.topics.source]
     return ", ".join(names) or "none"

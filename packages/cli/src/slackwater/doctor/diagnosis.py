@@ -255,7 +255,7 @@ def _gone(case: _OpenCase) -> Finding | None:
     )
 
 
-def _made_anew(case: _OpenCase) -> Finding | None:
+def _recreated(case: _OpenCase) -> Finding | None:
     evidence = [
         f"{_named(partition)} ends at {known.end}, but was read up to {position}"
         for partition, known, position in case.partitions()
@@ -264,7 +264,7 @@ def _made_anew(case: _OpenCase) -> Finding | None:
     if not evidence:
         return None
     return case.finding(
-        Cause.TOPIC_MADE_ANEW,
+        Cause.TOPIC_RECREATED,
         evidence,
         "the topic was deleted and recreated: let the connector take a new snapshot, start a new cut log",
     )
@@ -419,7 +419,7 @@ _RULES: tuple[_Rule, ...] = (
     _snapshot,
     _missing_topic,
     _gone,
-    _made_anew,
+    _recreated,
     _hanging,
     _behind,
     _without_end,

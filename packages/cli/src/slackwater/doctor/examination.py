@@ -14,6 +14,7 @@ from slackwater_command.errors import CommandUnavailableError
 from slackwater_command.settings import Settings
 from slackwater_control import make_topology
 from slackwater_markers import (
+    CompactedTopicUnavailableError,
     CutLog,
     CutLogError,
     CutLogUnavailableError,
@@ -23,7 +24,6 @@ from slackwater_markers import (
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
     PipelineLog,
-    PipelineLogUnavailableError,
     RedisMarkerStore,
     cuts_of,
 )
@@ -186,7 +186,7 @@ def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
 def _with_pipelines(sources: Sources, facts: SourceFacts) -> SourceFacts:
     try:
         entries = sources.pipelines.read()
-    except PipelineLogUnavailableError as error:
+    except CompactedTopicUnavailableError as error:
         return replace(facts, pipelines_error=str(error))
     cuts = {} if facts.cut is None else {facts.source: facts.cut}
     nodes = make_topology(entries, cuts, facts.now_ms).pipelines

@@ -139,7 +139,7 @@ class Cause(StrEnum):
     """There is no topic with BEGIN and END."""
     TOPIC_MISSING = "topic_missing"
     """A table has no topic."""
-    TOPIC_MADE_ANEW = "topic_made_anew"
+    TOPIC_RECREATED = "topic_recreated"
     """A topic was deleted and made again under its name."""
     RETENTION = "retention"
     """Records were deleted before they were read."""

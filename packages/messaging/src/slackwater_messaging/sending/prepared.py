@@ -136,7 +136,7 @@ class PreparedSender(Closing):
         """Does what :meth:`transaction` does; threads wait for Kafka and for recovery."""
         check_idle(connection)
         if not self._is_settled:
-            await in_thread(self._recover_apart, connection)
+            await in_thread(self._recover_separately, connection)
         sending, gid = SendingTransaction(connection), gid_of(self._name, uuid.uuid4().hex)
         try:
             async with database_transaction_async(connection):
@@ -176,7 +176,7 @@ class PreparedSender(Closing):
         self._producer.close()
         self._is_settled = False
 
-    def _recover_apart(self, connection: AsyncDatabase) -> None:
+    def _recover_separately(self, connection: AsyncDatabase) -> None:
         """Recovers with a separate synchronous connection; it is too rare to be implemented twice."""
         info = connection.info
         with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:

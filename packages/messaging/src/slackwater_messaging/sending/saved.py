@@ -130,7 +130,7 @@ class SavedSender(Closing):
         check_idle(connection)
         if self._is_due:
             with self._waiting_for_servers():
-                await in_thread(self._recover_apart, connection)
+                await in_thread(self._recover_separately, connection)
         sending = SendingTransaction(connection)
         async with database_transaction_async(connection):
             yield sending
@@ -209,7 +209,7 @@ class SavedSender(Closing):
             self._probe(SendStep.REMOVED)
         self._is_settled = not has_others
 
-    def _recover_apart(self, connection: AsyncDatabase) -> None:
+    def _recover_separately(self, connection: AsyncDatabase) -> None:
         """Recovers with a separate synchronous connection; it is too rare to be implemented twice."""
         info = connection.info
         with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:

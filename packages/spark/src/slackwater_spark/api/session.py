@@ -53,12 +53,12 @@ def check_session(session: "SparkSession") -> None:
     """
     missing = missing_settings(session)
     if missing:
-        raise lacking_settings(
+        raise missing_settings_error(
             [(name, *values, _can_be_set(session, name)) for name, values in sorted(missing.items())]
         )
 
 
-def lacking_settings(missing: Sequence[tuple[str, str, str, bool]]) -> PipelineConfigError:
+def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> PipelineConfigError:
     """Lists settings: name, value found, value required, and whether a running session can be given it."""
     lines = [
         f'  {name} is {found!r}: spark.conf.set("{name}", "{wanted}")'

@@ -224,8 +224,8 @@ def _rights(definition: PipelineDefinition, settings: RunSettings) -> Iterator[F
     """Compares what the brokers allow with what a run does."""
     with _found("rights") as found:
         given = ask_for_rights(settings.servers.kafka, rights_of(definition), ANSWER)
-        if given.lacking:
-            text = f"the brokers do not allow: {'; '.join(map(str, given.lacking))}"
+        if given.missing:
+            text = f"the brokers do not allow: {'; '.join(map(str, given.missing))}"
             hint = "`slackwater acl pipeline` prints the ACLs for the user of the run"
             found.append(Finding("rights", Verdict.PROBLEM, text, hint))
         else:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from slackwater_control import is_over
-from slackwater_markers import KafkaLeaseLog, LeaseLog, PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
 from slackwater_protocol import Clock, CommitPosition, Hold, Lease, LeaseRecord, epoch_ms, from_epoch_ms
 from slackwater_spark.errors import PipelineError, RunOvertakenError
 from slackwater_spark.pipeline.settings import RunSettings
@@ -143,7 +143,7 @@ class LeaseHolder:
                 self._known = known
             self._remove_what_is_over(records)
             self._is_away = False
-        except PipelineLogUnavailableError as error:
+        except CompactedTopicUnavailableError as error:
             if not self._is_away:
                 _log.warning("pipeline %s: the leases of readers cannot be read: %s", self._pipeline, error)
             self._is_away = True

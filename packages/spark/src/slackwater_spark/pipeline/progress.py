@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from slackwater_control import HELD_FOR, KnownRun, holder_of, superseded
-from slackwater_markers import KafkaPipelineLog, PipelineLog, PipelineLogUnavailableError
+from slackwater_markers import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
 from slackwater_protocol import (
     Clock,
     PipelineEntry,
@@ -153,11 +153,11 @@ class RunReporter:
             try:
                 self._refuse_if_taken(entries, offset)
             except PipelineStateError:
-                with suppress(PipelineLogUnavailableError):  # it then looks like a run that has vanished
+                with suppress(CompactedTopicUnavailableError):  # it then looks like a run that has vanished
                     self._log.forget(self._registration.pipeline, self._registration.run)
                 raise
             self._begin()
-            with suppress(PipelineLogUnavailableError):  # the next run does it
+            with suppress(CompactedTopicUnavailableError):  # the next run does it
                 for other in superseded(self._registration, entries, self._now_ms(), offset):
                     self._log.forget(other.registration.pipeline, other.registration.run)
 
@@ -270,7 +270,7 @@ class RunReporter:
     def _tolerated(self, consequence: str) -> Iterator[None]:
         try:
             yield
-        except PipelineLogUnavailableError as error:
+        except CompactedTopicUnavailableError as error:
             name = self._registration.pipeline
             _log.warning("pipeline %s: %s: %s", name, consequence, error)
 

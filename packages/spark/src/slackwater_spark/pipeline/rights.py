@@ -47,7 +47,7 @@ def rights_of(definition: PipelineDefinition) -> list[Right]:
 class GivenRights:
     """What brokers say of rights."""
 
-    lacking: tuple[Right, ...]
+    missing: tuple[Right, ...]
     """Those that they do not give."""
     absent: tuple[str, ...]
     """Topics that are not there, and that may be made."""
@@ -56,7 +56,7 @@ class GivenRights:
 def ask_for_rights(kafka: KafkaSettings, rights: Iterable[Right], patience: timedelta) -> GivenRights:
     """Asks the brokers about rights, and changes nothing; not even a run that is active notices.
 
-    Of a topic that is not there, nobody can tell whether it may be read or written: these two are lacking
+    Of a topic that is not there, nobody can tell whether it may be read or written: these two are missing
     only if both are.
 
     Args:
@@ -72,12 +72,12 @@ def ask_for_rights(kafka: KafkaSettings, rights: Iterable[Right], patience: time
     for right in rights:
         by_name[right.resource].setdefault(right.name, []).append(right)
     topics = _Topics(admin, by_name[Resource.TOPIC], patience)
-    lacking = topics.lacking()
-    lacking += _of_groups(admin, by_name[Resource.GROUP], patience)
+    missing = topics.missing()
+    missing += _of_groups(admin, by_name[Resource.GROUP], patience)
     for name, wanted in by_name[Resource.TRANSACTIONAL_ID].items():
         if not _may_write_as(kafka, name, patience):
-            lacking += wanted
-    return GivenRights(tuple(sorted(lacking)), tuple(sorted(topics.absent)))
+            missing += wanted
+    return GivenRights(tuple(sorted(missing)), tuple(sorted(topics.absent)))
 
 
 class _Topics:
@@ -87,7 +87,7 @@ class _Topics:
         self._admin, self._wanted, self._seconds = admin, wanted, patience.total_seconds()
         self.absent: list[str] = []
 
-    def lacking(self) -> list[Right]:
+    def missing(self) -> list[Right]:
         """Returns the rights that are not given."""
         if not self._wanted:
             return []

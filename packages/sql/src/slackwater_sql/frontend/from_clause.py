@@ -410,12 +410,12 @@ def _source(
     for replacement in (names, item.columns):
         given[: len(replacement)] = replacement
     columns = tuple(
-        NamedColumn(name, each.id) for name, each in zip(_told_apart(given), result.columns, strict=True)
+        NamedColumn(name, each.id) for name, each in zip(_disambiguated(given), result.columns, strict=True)
     )
     return result.relation, NamedRelation(alias, ((alias.lower(),),), columns, None)
 
 
-def _told_apart(names: list[str]) -> Iterator[str]:
+def _disambiguated(names: list[str]) -> Iterator[str]:
     """Names columns of a subquery that have one name as DuckDB does: ``id``, ``id_1`` and so on."""
     seen: dict[str, int] = {}
     for name in names:

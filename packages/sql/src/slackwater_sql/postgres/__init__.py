@@ -5,10 +5,10 @@ values say how its connector writes them, and a function that writes such declar
 """
 
 from slackwater_sql.postgres.catalogue import (
-    PARTITIONS_APART,
+    MISSING_PARTITION_ROOT,
     CatalogueConnection,
     find_tables,
-    published_apart,
+    published_by_partition,
     pull_schema,
     table_statement,
 )
@@ -17,11 +17,11 @@ from slackwater_sql.postgres.types import GENERATED
 
 __all__ = [
     "GENERATED",
-    "PARTITIONS_APART",
+    "MISSING_PARTITION_ROOT",
     "CatalogueConnection",
     "find_tables",
     "parse_catalog",
-    "published_apart",
+    "published_by_partition",
     "pull_schema",
     "table_statement",
 ]

@@ -91,7 +91,7 @@ ORDER BY 1
 """
 
 
-PARTITIONS_APART = (
+MISSING_PARTITION_ROOT = (
     "its changes are published under the names of its partitions, so views would find it empty; publish "
     "them under its own name (publish_via_partition_root = true in the publication, or the connector's "
     "publish.via.partition.root if the connector creates the publication)"
@@ -142,8 +142,8 @@ def pull_schema(
     wanted = sorted({name if "." in name else f"public.{name}" for name in tables})
     pulled = _pulled_tables(connection, wanted)
     enums = _enum_statements(connection, wanted)
-    apart = () if keeps_generated else published_apart(connection, wanted)
-    notes = [f"-- Table {name} is partitioned: {PARTITIONS_APART}.\n" for name in apart]
+    partitioned = () if keeps_generated else published_by_partition(connection, wanted)
+    notes = [f"-- Table {name} is partitioned: {MISSING_PARTITION_ROOT}.\n" for name in partitioned]
     created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
     return "\n".join([_HEADER, *notes, *enums, *created])
 
@@ -179,7 +179,7 @@ def table_statement(
     return _table_statement(table, keeps_generated=False)
 
 
-def published_apart(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:
+def published_by_partition(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:
     """Returns the partitioned tables that no publication publishes under their own names.
 
     Reads only; blocks.

@@ -6,8 +6,8 @@ from typing import Final
 from slackwater_spark.sink.lake.table import LakeError, LakeRefusedError, LakeUnavailableError
 
 _NO_RIGHT: Final = re.compile(
-    r"permission ?denied|operation not permitted|read-only file system|access[ _]?denied|forbidden|unauthorized|"
-    r"not authorized|invalid ?access ?key|signature ?does ?not ?match|\b40[13]\b",
+    r"permission ?denied|operation not permitted|read-only file system|access[ _]?denied|forbidden|"
+    r"unauthorized|not authorized|invalid ?access ?key|signature ?does ?not ?match|\b40[13]\b",
     re.IGNORECASE,
 )
 _PLACE: Final = re.compile(r"""(["'])(?:/|\w+://)[^"']*\1|(?<![\w<])(?:/|\w+://)\S*""")
