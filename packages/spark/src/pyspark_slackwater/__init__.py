@@ -1,7 +1,7 @@
-"""Where Spark finds ``format("slackwater")``: it takes ``DefaultSource`` of every module named ``pyspark_*``.
+"""Makes ``format("slackwater")`` known to Spark, which takes ``DefaultSource`` of every module ``pyspark_*``.
 
-That happens in each session's first read, also in sessions that never use this source: nothing heavy is
-imported here.
+Spark imports this module on the first read of every session, also if the session never uses this source. It
+must therefore import nothing heavy.
 """
 
 from slackwater_spark.source.data_source import SlackwaterSource as DefaultSource

@@ -1,6 +1,6 @@
-"""PySpark source, pipelines and sinks that process whole source transactions only.
+"""A PySpark source, pipelines and sinks that process source transactions as a whole.
 
-Names are imported when they are first used: Spark's workers load this package for every task.
+Names are imported when they are first used, because Spark's workers load this package for every task.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Pauses of Python's cyclic garbage collector."""
+"""Pauses Python's cyclic garbage collector."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Stops cyclic collection meanwhile; for stretches that make many objects and no cycles.
+    """Pauses cyclic collection within the block, for code that creates many objects and no cycles.
 
-    With hundreds of thousands of them alive, looking for cycles takes two thirds of the time.
+    With hundreds of thousands of live objects, the search for cycles takes two thirds of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

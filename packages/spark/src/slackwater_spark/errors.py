@@ -1,4 +1,4 @@
-"""Errors of the package, by what can be done about them.
+"""Errors of the package, divided by what can be done about them.
 
 ::
 
@@ -12,7 +12,8 @@
     ├── PipelineUnavailableError    something does not answer or is in use; starting again later is safe
     └── QueryFailedError            a query ended with an error of which Spark passes on only the text
 
-Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
+Spark passes errors between processes, so all of them can be pickled: their positional arguments contain their
+data.
 """
 
 from slackwater_protocol import ExplainedError

@@ -1,6 +1,6 @@
-"""A pipeline in words: what each stage reads, keeps, computes and sends, and what could make it cheaper.
+"""Describes a pipeline: what each stage reads, keeps, computes and sends, and what could make it cheaper.
 
-:func:`explain` finds them, for tools; :func:`explanation_lines` lays them out, for people.
+:func:`explain` collects the facts, for tools; :func:`explanation_lines` formats them, for people.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from slackwater_sql.plan import (
 )
 
 _WIDTH = 100
-"""Characters in a line of text."""
+"""The number of characters in a line of text."""
 
 _READS = {
     Reads.GROUP: "if only {input} changed, all rows of the key are evaluated",
@@ -53,9 +53,9 @@ class ExplainedInput:
     table: str
     """``schema.table``, or ``stage n``."""
     stage: int
-    """The number of the stage that its rows come from; 0: a table of the database."""
+    """The number of the stage that sends the rows; 0 for a table of the database."""
     key: tuple[str, ...]
-    """The columns that its rows are spread by."""
+    """The columns by which its rows are distributed."""
     columns: dict[str, str]
     """Name and type of the columns that are kept."""
 
@@ -75,11 +75,11 @@ class ExplainedStage:
     views: tuple[str, ...]
     """The views that it is computed for."""
     uses: int
-    """How many stages there would be in its place if none were shared; 0: not known."""
+    """The number of stages that there would be instead if none were shared; 0 if it is not known."""
     state_bytes: int | None
-    """What it keeps, before compression; None: no state was looked at."""
+    """The size of its state before compression; None if no state was read."""
     kept_by: int
-    """The stage that keeps the rows and whatever else of this one, too; 0: itself."""
+    """The stage that keeps this stage's rows and all else of it; 0 for the stage itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ExplainedView:
     topic: str
     partitions: int | None
     key: dict[str, str]
-    """The record key's columns; an empty type: the column is in the key only."""
+    """The columns of the record key; an empty type means that only the key contains the column."""
     columns: dict[str, str]
     stages: tuple[int, ...]
     fingerprint: str
@@ -98,19 +98,19 @@ class ExplainedView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A pipeline in words."""
+    """The description of a pipeline."""
 
     name: str
     source: str
     scope: str
     emit: str
     buckets: int | None
-    """None: the first run chooses."""
+    """None if the first run chooses."""
     revision: int
     tables: tuple[str, ...]
     stages: tuple[ExplainedStage, ...]
     levels: tuple[tuple[int, ...], ...]
-    """Numbers of the stages by level: a batch takes one exchange per level."""
+    """The numbers of the stages by level; a batch takes one exchange per level."""
     views: tuple[ExplainedView, ...]
     hints: tuple[str, ...] = ()
 
@@ -118,12 +118,12 @@ class Explanation:
 def explain(
     definition: PipelineDefinition, *, with_sql: bool, state_bytes: Mapping[int, int] | None = None
 ) -> Explanation:
-    """Says of a pipeline everything that can be said without running it.
+    """Returns everything about a pipeline that is known without running it.
 
     Args:
         definition: The pipeline.
-        with_sql: Include the statements that stages evaluate.
-        state_bytes: What each stage keeps, by its number; None: not known.
+        with_sql: Whether to include the statements that stages evaluate.
+        state_bytes: The size of each stage's state, by its number; None if it is not known.
     """
     plan = definition.plan
     uses = {}
@@ -153,12 +153,12 @@ def explain(
 
 
 def explain_pipeline(definition: PipelineDefinition, *, with_sql: bool = False) -> str:
-    """Writes what ``slackwater explain`` prints of a pipeline."""
+    """Returns the text that ``slackwater explain`` prints for a pipeline."""
     return "\n".join(explanation_lines(explain(definition, with_sql=with_sql)))
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """Yields the lines of the text; statements where the explanation has them."""
+    """Yields the lines of the text, with statements if the explanation contains them."""
     stages, views = len(explanation.stages), len(explanation.views)
     yield (
         f"pipeline {explanation.name}: {_counted(views, 'view')} over "
@@ -183,7 +183,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _sharing_lines(explanation: Explanation) -> Iterator[str]:
-    """Says what the views have in common, and what that saves."""
+    """Yields what the views have in common, and what this saves."""
     keepers = {stage.kept_by for stage in explanation.stages} - {0}
     for keeper in sorted(keepers):
         sharers = [stage.number for stage in explanation.stages if stage.kept_by == keeper]
@@ -276,24 +276,24 @@ def _statements(stage: StagePlan, emit: Emit) -> Iterator[tuple[str, str]]:
 
 
 def _listed(words: Sequence[str]) -> str:
-    """Joins words to a list in a sentence."""
+    """Joins words to a list for a sentence."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _key_columns(key: Sequence[KeyColumn], labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Lists name and type of each column; labels replace the names that the planner made up."""
+    """Returns name and type of each column; labels replace names that the planner generated."""
     return tuple(f"{labels.get(column.name, column.name)} {column.type}" for column in key)
 
 
 def _accumulated(part: AccumulatePart, labels: Mapping[str, str]) -> str:
-    """Says what is kept of groups."""
+    """Describes what is kept of groups."""
     kept = ["the number of rows", *(_accumulator(each) for each in part.accumulators)]
     of = "for the one group" if part.is_global else f"per group ({', '.join(_key_columns(part.key, labels))})"
     return f"{of}, not its rows: {_listed(kept)}"
 
 
 def _computes(stage: StagePlan) -> Iterator[str]:
-    """Says what is evaluated when something changes."""
+    """Describes what is evaluated after a change."""
     rows = stage.rows
     if rows is not None:
         if set(rows.reads) == {Reads.ALONE}:
@@ -308,7 +308,7 @@ def _computes(stage: StagePlan) -> Iterator[str]:
 
 
 def _sends(stage: StagePlan, plan: EnginePlan) -> str:
-    """Says where results go."""
+    """Describes where the results are sent."""
     match stage.output:
         case DocumentsOutput(view=view):
             return f"changed documents to view {plan.views[view].name}"
@@ -342,7 +342,7 @@ def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
 
 
 def _hints(definition: PipelineDefinition) -> Iterator[str]:
-    """Says what could make the pipeline cheaper, each time with the reason."""
+    """Describes what could make the pipeline cheaper, with the reasons."""
     if definition.sql is not None:
         published = [output.view for output in definition.outputs]
         yield from _replica_identities(definition.plan, definition.sql, published)
@@ -350,7 +350,7 @@ def _hints(definition: PipelineDefinition) -> Iterator[str]:
 
 
 def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: list[str]) -> Iterator[str]:
-    """Finds tables whose old rows would make stages unnecessary, by planning with them."""
+    """Finds tables whose old rows would make stages unnecessary, by planning with old rows."""
     read = table_names(plan)
     for table in sql.catalog.tables:
         if table.full_name not in read or table.replica_identity_full:
@@ -449,7 +449,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def _folded(start: str, text: str) -> Iterator[str]:
-    """Folds a text into lines of a readable width."""
+    """Wraps a text into lines of a readable width."""
     line, lead = start, " " * len(start)
     for word in text.split():
         if len(line) + len(word) > _WIDTH and line.strip() not in ("", "-"):

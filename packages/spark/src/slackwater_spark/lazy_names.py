@@ -5,11 +5,11 @@ from importlib import import_module
 
 
 def lazy_names(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:
-    """Makes the ``__getattr__`` of a package that imports a name's module when the name is first asked for.
+    """Returns the ``__getattr__`` of a package that imports a name's module when the name is first used.
 
     Args:
-        package: The package's name.
-        names: The names by the module below the package that has them.
+        package: The name of the package.
+        names: The names by the module of the package that contains them.
     """
     module_of = {name: module for module, defined in names.items() for name in defined}
 

@@ -1,1 +1,1 @@
-"""The Python API; its names are those of `slackwater_spark`, which imports each when it is first used."""
+"""The Python API. `slackwater_spark` exports its names, and imports each of them when it is first used."""

@@ -19,21 +19,21 @@ class ChangesOptions(TypedDict, total=False):
     """Further options of :func:`changes`; each is an option of ``format("slackwater")``."""
 
     topics: Mapping[str, str]
-    """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
+    """The topic of each table whose rows a transform of the connector routes to another topic than usual."""
     redis_password: str
     schema_registry: str
-    """Address, when the topics are in Avro."""
+    """The address of the schema registry, if the topics are in Avro."""
     schema_registry_user: str
     schema_registry_password: str
     timeline: int
-    """The timeline of the source's LSNs; 1 unless they started over."""
+    """The timeline of the source's LSNs; 1 unless they have started over."""
     starting: Literal["earliest", "latest"]
-    """The place where a query without a checkpoint starts."""
+    """Where a query without a checkpoint starts."""
     allow_truncated_start: bool
-    """Begin with what is left of truncated topics; only without a checkpoint."""
+    """Whether to begin with what is left of truncated topics; only without a checkpoint."""
     max_events_per_batch: int
     parallelism: int
-    """Tasks of a large batch; the number of cores unless given."""
+    """The number of tasks of a large batch; by default the number of cores."""
     min_task_events: int
     target_task_events: int
     read_timeout_ms: int
@@ -50,46 +50,49 @@ _DOTTED = {
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a source's tables, in whole transactions; made by :func:`changes`.
+    """Changes of a source's tables, in whole transactions; created by :func:`changes`.
 
-    Every frame made of it is a read of its own: within one query use one frame, since two of them may be at
-    different commits.
+    Each frame reads separately. Use only one frame within a query, because two frames may be at different
+    commits.
     """
 
     session: "SparkSession" = field(repr=False)
     options: SourceOptions
-    """Checked; without secrets when printed."""
+    """The checked options; they are printed without secrets."""
     catalog: Catalog | None = field(repr=False)
     streaming: bool
-    """True: frames are streams; False: they end at what is the newest cut when they are evaluated."""
+    """Whether frames are streams. Otherwise they end at the newest cut at the time of their evaluation."""
     spark_options: Mapping[str, str] = field(repr=False)
-    """The options as ``format("slackwater")`` takes them; may hold secrets."""
+    """The options of ``format("slackwater")``; they may contain secrets."""
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Full names of the tables that are read."""
+        """The full names of the tables that are read."""
         return self.options.tables
 
     def rows(self) -> "DataFrame":
-        """Reads all tables' changes, rows as JSON; for the columns see ``slackwater_spark.source.rows``."""
+        """Reads the changes of all tables, with rows as JSON.
+
+        :mod:`slackwater_spark.source.rows` lists the columns.
+        """
         return self._load({})
 
     def table(self, name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
-        """Reads one declared table's changes with typed rows.
+        """Reads the changes of one declared table, with typed rows.
 
-        Columns as in :meth:`rows`, but ``key``, ``before`` and ``after`` are structs of the declared columns,
-        every value exactly as in the database, and ``unchanged`` names the columns that an update left out
-        (TOAST; null in ``after``). ``before`` has the key only, unless the table has REPLICA IDENTITY FULL.
-        A value that the Spark type cannot hold (an infinite timestamp, a year above 9999) stops the query
-        with its topic, partition and offset.
+        The columns are those of :meth:`rows`, but ``key``, ``before`` and ``after`` are structs of the
+        declared columns, with every value exactly as in the database. ``unchanged`` contains the names of
+        columns that an update omitted (TOAST; they are null in ``after``). ``before`` contains only the key,
+        unless the table has REPLICA IDENTITY FULL. A value that the Spark type cannot represent (an infinite
+        timestamp, a year above 9999) ends the query with an error that names its topic, partition and offset.
 
         Args:
             name: ``schema.table``.
-            as_text: Columns to show as text instead: decimals of more than 38 digits, infinite times, types
+            as_text: Columns to return as text instead: decimals of more than 38 digits, infinite times, types
                 that Spark does not have.
 
         Raises:
-            PipelineConfigError: the table is not declared, or not read, or columns have no exact Spark type
+            PipelineConfigError: The table is not declared, or not read, or columns have no exact Spark type
                 and are not in `as_text`.
         """
         typed = self.typed_table(name, as_text=as_text)
@@ -100,9 +103,10 @@ class Changes:
         return self._load(narrowed)
 
     def typed(self, rows: "DataFrame", name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
-        """Takes one table's rows out of a frame of :meth:`rows`, typed as :meth:`table` does it.
+        """Selects the rows of one table from a frame of :meth:`rows`, typed as in :meth:`table`.
 
-        For batches that hold several tables: all frames made of one batch are of the same transactions.
+        Use it for batches that contain several tables: all frames that are derived from one batch contain the
+        same transactions.
 
         Args:
             rows: A frame with the columns of :meth:`rows`.
@@ -110,7 +114,7 @@ class Changes:
             as_text: As for :meth:`table`.
 
         Raises:
-            PipelineConfigError: the table is not declared, or not read, or columns have no exact Spark type
+            PipelineConfigError: The table is not declared, or not read, or columns have no exact Spark type
                 and are not in `as_text`.
         """
         return typed_frame(
@@ -151,25 +155,25 @@ def changes(
     streaming: bool = True,
     **options: Unpack[ChangesOptions],
 ) -> Changes:
-    """Reads changes of tables for any Spark code: whole transactions, each row with its true commit LSN.
+    """Reads changes of tables for any Spark code, in whole transactions and with each row's commit LSN.
 
-    Reads what a sidecar has declared complete. A batch of a stream ends at a cut, so no code that works on a
-    batch ever sees a part of a transaction; batches can be repeated from Kafka alone.
+    It reads what a sidecar has declared complete. A batch of a stream ends at a cut, so code that processes a
+    batch never sees a part of a transaction. Batches can be read again from Kafka alone.
 
     Args:
         session: Any session whose workers have this package; see :func:`session_builder`.
         source: The connector's ``topic.prefix``.
         bootstrap: Kafka's ``bootstrap.servers``.
-        tables: Tables as ``schema.table``; None: all declared ones.
-        schema: Declared tables, for typed rows: CREATE TABLE text, a path, or a catalog.
-        redis_url: ``redis://host:port/db``, without a password. Without it cuts come from Kafka: slower to
-            see, otherwise the same.
-        streaming: False: frames are finite and hold everything up to the newest cut.
+        tables: The tables as ``schema.table``; None for all declared tables.
+        schema: The declared tables, for typed rows: CREATE TABLE text, a path, or a catalog.
+        redis_url: ``redis://host:port/db``, without a password. Without Redis, cuts are read from Kafka,
+            which takes longer and is otherwise the same.
+        streaming: False for finite frames, which contain everything up to the newest cut.
         options: See :class:`ChangesOptions`.
 
     Raises:
-        PipelineConfigError: names the first option that cannot be used.
-        SqlTextError: the schema cannot be read; with its place.
+        PipelineConfigError: An option cannot be used; the error names the first one.
+        SqlTextError: The schema cannot be read; the error contains the position.
     """
     catalog = None if schema is None else declared_tables(schema)
     if tables is None and catalog is not None:

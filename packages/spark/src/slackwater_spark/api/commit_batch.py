@@ -1,4 +1,4 @@
-"""Runs ``foreachBatch`` over whole transactions, and knows which ones a batch holds."""
+"""Runs ``foreachBatch`` over whole transactions, and determines which transactions a batch contains."""
 
 import json
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from slackwater_spark.source.planner import Planner
 from slackwater_spark.source.position import Position
 
 _OUR_FIELDS = {"version", "source", "timeline", "log"}
-"""Fields that only our source's offsets have all of."""
+"""The fields by which offsets of our source are recognised."""
 _LOG_VERSION = "v1"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL = "file:"
 
 ReadFile = Callable[[str], str | None]
-"""Reads the text of a file below the checkpoint; None if there is none."""
+"""Returns the text of a file below the checkpoint; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +34,49 @@ class Transaction:
     """A transaction of the source database."""
 
     xid: int | None
-    """Its top-level transaction id; None for the rows of a snapshot."""
+    """The top-level transaction id; None for the rows of a snapshot."""
     commit_lsn: int
     commit_time: datetime
-    """In the database, UTC."""
+    """The time of the commit in the database, in UTC."""
 
 
 def source_transaction(xid: int, commit_lsn: int, commit_ts_ms: int) -> Transaction:
-    """Returns a transaction as users see it; ``SNAPSHOT_XID`` stands for the rows of a snapshot."""
+    """Returns a transaction for users; ``SNAPSHOT_XID`` stands for the rows of a snapshot."""
     commit_time = _EPOCH + timedelta(milliseconds=commit_ts_ms)
     return Transaction(None if xid == SNAPSHOT_XID else xid, commit_lsn, commit_time)
 
 
 @dataclass(frozen=True)
 class CommitBatch:
-    """The commits that a batch holds: exactly those in ``(from_lsn, to_lsn]``, all of each."""
+    """The commits that a batch contains: exactly those in ``(from_lsn, to_lsn]``, each of them completely."""
 
     batch_id: int
-    """Spark's number of the batch; repeated after a crash it has the same one, and the same rows."""
+    """Spark's number of the batch. A batch that is repeated after a crash has the same number and the same
+    rows."""
     source: str
     timeline: int
     from_lsn: int
-    """Exclusive: where the batch before ended; 0 at the beginning of the source."""
+    """The end of the previous batch, exclusive; 0 at the beginning of the source."""
     to_lsn: int
-    """Inclusive. May be above the last transaction that touches the tables of the query."""
+    """The end of the batch, inclusive. It may be above the last transaction that changes tables of the
+    query."""
     load: Callable[[], tuple[Transaction, ...]] = field(repr=False, compare=False)
-    """Looks :attr:`transactions` up."""
+    """Returns :attr:`transactions`."""
 
     @cached_property
     def transactions(self) -> tuple[Transaction, ...]:
-        """All transactions with a change event, in commit order, whichever tables they touch.
+        """All transactions with a change event, in commit order, whichever tables they change.
 
-        Looked up in the cut log in Kafka when first asked for.
+        They are read from the cut log in Kafka on the first access.
 
         Raises:
-            RecordsGoneError: it does not list them any more.
+            RecordsGoneError: The cut log no longer contains them.
         """
         return self.load()
 
 
 EachBatch = Callable[["DataFrame", CommitBatch], None]
-"""Takes a batch's rows and what the batch is."""
+"""Receives the rows and the commits of a batch."""
 
 
 def for_each_commit_batch(
@@ -87,25 +89,26 @@ def for_each_commit_batch(
     interval: timedelta | None = None,
     name: str | None = None,
 ) -> "StreamingQuery":
-    """Starts a query that hands whole transactions to a function, batch by batch, in commit order.
+    """Starts a query that passes whole transactions to a function, batch by batch, in commit order.
 
-    The function is called at least once for each batch. When the process crashes before Spark has noted
-    that the batch is done, it is called again with the same batch id, commits and rows: write the effect and
-    ``batch.to_lsn`` in one transaction of your database, skip what is written already, and the effect is
-    there exactly once. It is also called for batches without rows, so that ``to_lsn`` goes on.
+    The function is called at least once for each batch. If the process crashes before Spark has recorded that
+    the batch is done, it is called again with the same batch id, commits and rows. To get each effect exactly
+    once, write the effect and ``batch.to_lsn`` in one transaction of your database, and skip batches that
+    have already been written. The function is also called for batches without rows, so that ``to_lsn``
+    advances.
 
     Args:
-        stream: Made by :func:`changes`.
-        function: Called in this process, one batch at a time. What it raises ends the query.
-        checkpoint: Folder or address where Spark keeps the query's position; one per query.
-        rows: What is handed over, if not ``stream.rows()``: a frame made of *one* frame of `stream`, e.g.
-            ``changes.table("inventory.orders").where(...)``.
-        available_now: Ends after what is there when the query starts.
-        interval: How often a batch is made; None: as soon as there is something new.
+        stream: Created by :func:`changes`.
+        function: Called in this process, one batch at a time. An error that it raises ends the query.
+        checkpoint: The folder or address where Spark keeps the query's position; one per query.
+        rows: What to pass instead of ``stream.rows()``: a frame that is derived from *one* frame of `stream`,
+            e.g. ``changes.table("inventory.orders").where(...)``.
+        available_now: Whether to end after the changes that exist when the query starts.
+        interval: The time between batches; None to start a batch as soon as there is something new.
         name: The query's name.
 
     Raises:
-        PipelineConfigError: batches would not be whole transactions.
+        PipelineConfigError: Batches would not consist of whole transactions.
     """
     options = stream.options
     if options.scope is not Scope.STRICT:
@@ -128,7 +131,7 @@ def for_each_commit_batch(
 
 
 class CommitBatches:
-    """Says what the batches of a query hold, by the offset log in its checkpoint.
+    """Determines what the batches of a query contain, from the offset log in its checkpoint.
 
     Args:
         checkpoint: The query's checkpoint location.
@@ -142,11 +145,11 @@ class CommitBatches:
         self._read_file = read_file
 
     def batch(self, batch_id: int) -> CommitBatch:
-        """Returns the batch of this number.
+        """Returns the batch with this number.
 
         Raises:
-            PipelineStateError: the checkpoint does not say.
-            PipelineConfigError: the query reads changes more than once.
+            PipelineStateError: The checkpoint does not contain it.
+            PipelineConfigError: The query reads changes more than once.
         """
         end = self._end(batch_id)
         start = self._start(batch_id, end)
@@ -204,13 +207,13 @@ class CommitBatches:
 
 
 def logged_offsets(text: str) -> list[Any]:
-    """Reads a file of Spark's offset log: a line with the version, a line of metadata, a line per source.
+    """Parses a file of Spark's offset log: a line with the version, a line of metadata, a line per source.
 
     Returns:
-        The end of the batch for each source; the line itself where it is in some source's own form.
+        The end of the batch for each source; the line itself if a source has another format.
 
     Raises:
-        ValueError: the file is of another version.
+        ValueError: The file has another version.
     """
     version, *lines = text.splitlines() or [""]
     if version != _LOG_VERSION:
@@ -227,7 +230,7 @@ def _parsed(line: str) -> Any:
 
 
 def file_reader(session: SparkSession, checkpoint: str) -> ReadFile:
-    """Makes the function that reads files below a checkpoint: here directly, elsewhere as Spark does."""
+    """Returns a function that reads files below a checkpoint: with Python on this machine, or with Spark."""
     local = Path(
         "/" + checkpoint.removeprefix(_LOCAL).lstrip("/") if checkpoint.startswith(_LOCAL) else checkpoint
     )

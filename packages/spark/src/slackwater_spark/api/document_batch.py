@@ -1,4 +1,4 @@
-"""Hands the documents of views to a function, batch by batch; each batch is whole transactions."""
+"""Passes the documents of views to a function, in batches of whole transactions."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,62 +23,63 @@ from slackwater_spark.pipeline.settings import revision_checkpoint
 from slackwater_spark.sink.function import FunctionFailedError, FunctionSink, SettledBatch
 
 ViewDocument = tuple[int, str, str | None]
-"""Commit LSN, key and document, both as JSON; the document is None when the key has left the view."""
+"""Commit LSN, key and document, the latter two as JSON; the document is None if the key has left the view."""
 
 _SCHEMA: Final = pa.schema(
     {"view": pa.string(), "commit_lsn": pa.int64(), "key": pa.string(), "document": pa.string()}
 )
 _ROWS_PER_ARROW_BATCH: Final = 10_000
 _FUNCTION: Final = "(a function)"
-"""In place of a topic: a checkpoint cannot be used for both."""
+"""Is recorded instead of a topic, because a checkpoint cannot be used for both."""
 
 
 @dataclass(frozen=True)
 class ViewBatch:
-    """All that the commits in ``(from_lsn, to_lsn]`` change in the views of a pipeline.
+    """Everything that the commits in ``(from_lsn, to_lsn]`` change in the views of a pipeline.
 
-    Repeated after a crash it has the same number, commits and documents. The views agree with each other: all
-    of them are as of ``to_lsn``.
+    A batch that is repeated after a crash has the same number, commits and documents. All views show the
+    state as of ``to_lsn``, so they agree with each other.
     """
 
     batch_id: int
-    """Batches are numbered from 0, without a hole."""
+    """The number of the batch. Batches are numbered from 0 without gaps."""
     source: str
     timeline: int
     from_lsn: int
-    """Exclusive: where the batch before ended; 0 at the beginning of the source."""
+    """The end of the previous batch, exclusive; 0 at the beginning of the source."""
     to_lsn: int
-    """Inclusive."""
+    """The end of the batch, inclusive."""
     transactions: tuple[Transaction, ...]
-    """All transactions with a change event, in commit order, whichever tables they touch."""
+    """All transactions with a change event, in commit order, whichever tables they change."""
     views: tuple[str, ...]
     """The names of the views."""
     session: SparkSession = field(repr=False, compare=False)
     """The session of the documents."""
     load: Callable[[str], Iterator[ViewDocument]] = field(repr=False, compare=False)
-    """Gives the documents of a view by its name."""
+    """Returns the documents of a view, given its name."""
 
     def documents(self, view: str) -> Iterator[ViewDocument]:
-        """Yields what the batch changes in a view, as tuples of commit LSN, key and document; without Spark.
+        """Yields the changes of a view as tuples of commit LSN, key and document, without Spark.
 
-        With ``emit="latest"`` a key comes once, and its commit LSN is :attr:`to_lsn`. With
-        ``emit="transactions"`` it comes once for each commit that changes it, in commit order.
+        With ``emit="latest"``, a key occurs once, and its commit LSN is :attr:`to_lsn`. With
+        ``emit="transactions"``, it occurs once for each commit that changes it, in commit order.
 
         Args:
-            view: Its name.
+            view: The name of the view.
 
         Raises:
-            PipelineConfigError: there is no such view.
+            PipelineConfigError: There is no such view.
         """
         if view not in self.views:
             raise PipelineConfigError(f"there is no view {view!r}", f"the views are {', '.join(self.views)}")
         return self.load(view)
 
     def rows(self) -> DataFrame:
-        """Makes a frame of what the batch changes in all views.
+        """Returns a frame with the changes of all views.
 
-        Columns ``view``, ``commit_lsn``, ``key`` and ``document``, as :meth:`documents` gives them. The frame
-        has its own copy of the documents: it can be used several times, and is not read from Kafka again.
+        Its columns are ``view``, ``commit_lsn``, ``key`` and ``document``, with the values of
+        :meth:`documents`. The frame has its own copy of the documents: it can be used several times, and does
+        not read from Kafka again.
         """
         batches = [batch for view in self.views for batch in _arrow_batches(view, self.documents(view))]
         return self.session.createDataFrame(pa.Table.from_batches(batches, _SCHEMA))
@@ -93,33 +94,34 @@ def for_each_document_batch(
     on_progress: Callable[[BatchProgress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Hands the documents of views to a function, whole transactions at a time, in commit order; blocks.
+    """Passes the documents of views to a function, in whole transactions and in commit order. Blocks.
 
-    The function is called at least once for each batch. When the process ends after the function has returned
-    and before that is noted in the checkpoint, it is called again with the same batch id, commits and
-    documents: write the effect and ``batch.to_lsn`` in one transaction of your database, or make the effect
-    one that can be repeated, and it is there exactly once. It is also called for batches without documents,
-    so that ``to_lsn`` goes on.
+    The function is called at least once for each batch. If the process ends after the function has returned,
+    but before this is recorded in the checkpoint, it is called again with the same batch id, commits and
+    documents. To get each effect exactly once, write the effect and ``batch.to_lsn`` in one transaction of
+    your database, or use an effect that can be repeated without harm. The function is also called for batches
+    without documents, so that ``to_lsn`` advances.
 
-    Runs in the session of the documents, which is left as it is. One run per process at a time.
+    It runs in the session of the documents, and does not change the session. Only one run per process is
+    possible at a time.
 
     Args:
-        documents: Made by :func:`stateful`, or of a :class:`Pipeline`.
-        function: Called in this thread, one batch at a time. What it raises ends the run and is raised here;
-            the next run begins with that batch.
-        checkpoint: Where state and progress are kept: a path, or an address that ``pyarrow.fs`` knows; one
-            for each such run. On a disk of this machine a second run is refused meanwhile; elsewhere it is
-            for you to start one only.
-        available_now: Ends after what is there at the start.
+        documents: Created by :func:`stateful`, or by a :class:`Pipeline`.
+        function: Called in this thread, one batch at a time. An error that it raises ends the run and is
+            raised here; the next run begins with this batch.
+        checkpoint: Where state and progress are kept: a path, or an address that ``pyarrow.fs`` supports; one
+            for each such run. On a disk of this machine, a second run at the same time is refused; elsewhere,
+            you must start only one.
+        available_now: Whether to end after the changes that exist at the start.
         on_progress: Called in this thread for each batch whose function has returned.
-        stop: Ends the run in order when it is set: a function that is being called returns first.
+        stop: Ends the run in an orderly way when it is set; a function that is being called returns first.
 
     Raises:
-        PipelineUnavailableError: another run uses the checkpoint, or a server does not answer.
-        PipelineStateError: the checkpoint is of documents that meant something else.
-        PipelineError: the run cannot begin, or a batch failed.
-        EngineError: the state in the checkpoint cannot be read or written.
-        CutLogError: Kafka does not answer, or the cut log is not as it was.
+        PipelineUnavailableError: Another run uses the checkpoint, or a server does not answer.
+        PipelineStateError: The checkpoint belongs to documents with another meaning.
+        PipelineError: The run cannot begin, or a batch failed.
+        EngineError: The state in the checkpoint cannot be read or written.
+        CutLogError: Kafka does not answer, or the cut log has changed.
     """
     named = documents.definition
     definition = replace(named, outputs=tuple(ViewOutput(each.view, _FUNCTION) for each in named.outputs))

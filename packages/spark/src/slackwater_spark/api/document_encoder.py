@@ -44,17 +44,17 @@ from pyspark.sql.types import (
 )
 
 Encode = Callable[[Any], Any]
-"""From a value to what JSON has; raises ValueFault."""
+"""Converts a value to a JSON value; raises ValueFault."""
 
 _BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _SHOWN_CHARACTERS: Final = 80
 
 
 class ValueFault(Exception):
-    """A value that its type cannot hold.
+    """A value that its type cannot represent.
 
     Attributes:
-        path: Names of fields, positions in arrays, from the outside inwards.
+        path: The names of fields and the positions in arrays that lead to the value, from the outside.
         problem: What was expected and what was found.
     """
 
@@ -64,34 +64,34 @@ class ValueFault(Exception):
         self.problem = problem
 
     def below(self, name: str) -> "ValueFault":
-        """Returns the same fault as seen from one level further out."""
+        """Returns the same fault for the enclosing value."""
         return ValueFault(self.problem, (name, *self.path))
 
 
 class DocumentEncoder:
-    """Makes JSON of the documents of one type.
+    """Converts documents of one type to JSON.
 
     Args:
-        schema: The documents' fields.
+        schema: The fields of the documents.
     """
 
     def __init__(self, schema: StructType) -> None:
         self._encode = encoder(schema)
 
     def __call__(self, document: Mapping[str, Any]) -> bytes:
-        """Returns UTF-8 JSON without spaces; equal documents give equal bytes.
+        """Returns UTF-8 JSON without spaces. Equal documents give equal bytes.
 
         Raises:
-            ValueFault: a value is not what the type says.
+            ValueFault: A value does not have the declared type.
         """
         return msgspec.json.encode(self._encode(document))
 
 
 def encoder(data_type: DataType) -> Encode:
-    """Makes the function that turns values of this type into JSON values.
+    """Returns the function that converts values of this type to JSON values.
 
     Raises:
-        ValueError: documents cannot hold the type.
+        ValueError: Documents cannot contain values of this type.
     """
     if type(data_type) in _BITS:
         return _integer(_BITS[type(data_type)])

@@ -1,4 +1,4 @@
-"""Documents of views, and the way into Kafka, exactly once."""
+"""The documents of views, and writing them to Kafka exactly once."""
 
 import threading
 from collections.abc import Callable
@@ -25,17 +25,17 @@ _TUNING = ("min_task_events", "target_task_events", "read_timeout_ms")
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of views; made by :func:`stateful` and :meth:`Pipeline.documents`.
+    """The documents of views; created by :func:`stateful` and :meth:`Pipeline.documents`.
 
-    :func:`write_view` writes them to Kafka, :func:`for_each_document_batch` hands them to a function.
+    :func:`write_view` writes them to Kafka, and :func:`for_each_document_batch` passes them to a function.
 
     Raises:
-        PipelineConfigError: the changes are not all there are, or no whole transactions, or have options that
-            documents cannot be made with.
+        PipelineConfigError: The changes do not start at the beginning, are not whole transactions, or have
+            options with which documents cannot be computed.
     """
 
     changes: Changes
-    """The changes that they are made of."""
+    """The changes from which they are computed."""
     definition: PipelineDefinition = field(repr=False)
     """The pipeline that computes them."""
 
@@ -57,12 +57,12 @@ class Documents:
 
     @property
     def session(self) -> "SparkSession":
-        """The session that they are made in."""
+        """The session in which they are computed."""
         return self.changes.session
 
     @property
     def options(self) -> SourceOptions:
-        """The options of the source; without secrets when printed."""
+        """The options of the source; they are printed without secrets."""
         return self.changes.options
 
     @property
@@ -81,26 +81,27 @@ def write_view(
     on_progress: Callable[[BatchProgress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Keeps a view's topic up to date, each batch visible at once and exactly once; blocks.
+    """Keeps the topics of views up to date. Each batch becomes visible at once, exactly once. Blocks.
 
-    The same sink as ``slackwater run``: one Kafka transaction per batch with documents, commit records and
-    progress; a start after any end, a crash included, goes on where the output ends. Runs in the session of
-    the documents, which is left as it is.
+    It uses the same sink as ``slackwater run``: one Kafka transaction per batch, with documents, commit
+    records and progress. After any end, including a crash, the next start continues where the output ends. It
+    runs in the session of the documents, and does not change the session.
 
     Args:
-        documents: Made by :func:`stateful`, or of a :class:`Pipeline`.
-        checkpoint: Where the state is kept: a path, or an address that ``pyarrow.fs`` knows.
-        topic: Output topic, for documents of one view; None: as the pipeline says, else the view's name.
+        documents: Created by :func:`stateful`, or by a :class:`Pipeline`.
+        checkpoint: Where the state is kept: a path, or an address that ``pyarrow.fs`` supports.
+        topic: The output topic, for documents of one view; None for the topic that the pipeline specifies, or
+            else the name of the view.
         partitions: The number of partitions of a topic that has to be created.
-        available_now: Ends after what is there at the start.
+        available_now: Whether to end after the changes that exist at the start.
         on_progress: Called in this thread for each batch that became visible.
-        stop: Ends the run in order when it is set.
+        stop: Ends the run in an orderly way when it is set.
 
     Raises:
-        PipelineConfigError: a topic is given for several views.
-        PipelineError: the run cannot begin, the output cannot be written, or a batch failed.
-        EngineError: the state in the checkpoint cannot be read or written.
-        CutLogError: Kafka does not answer, or the cut log is not as it was.
+        PipelineConfigError: A topic is given for several views.
+        PipelineError: The run cannot begin, the output cannot be written, or a batch failed.
+        EngineError: The state in the checkpoint cannot be read or written.
+        CutLogError: Kafka does not answer, or the cut log has changed.
     """
     definition = documents.definition
     if topic is not None:
@@ -117,7 +118,7 @@ def write_view(
 def run_settings(
     documents: Documents, checkpoint: str | Path, *, available_now: bool, partitions: int | None = None
 ) -> RunSettings:
-    """Makes the settings of a run that reads as the options of the documents say."""
+    """Returns the settings of a run that reads with the options of the documents."""
     options = documents.options
     return RunSettings(
         servers=options.servers,

@@ -1,4 +1,4 @@
-"""Pipelines of views from Python."""
+"""Pipelines of views that are defined in Python."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,21 +25,22 @@ from slackwater_spark.sink import Emit
 
 
 class Pipeline:
-    """Views over the tables of a source, right at every commit.
+    """Views over the tables of a source that are correct at every commit.
 
     Args:
-        name: Names the pipeline's progress in Kafka.
+        name: The name of the pipeline and of its progress in Kafka.
         source: The connector's ``topic.prefix``.
-        schema: Declared tables: CREATE TABLE text, a path, or a catalog.
-        views: Name and ``SELECT TRANSACTIONALLY …`` of each view; views may read each other by name.
+        schema: The declared tables: CREATE TABLE text, a path, or a catalog.
+        views: The name and ``SELECT TRANSACTIONALLY …`` of each view. Views may read each other by name.
         emit: ``latest``: a document per key and batch; ``transactions``: per key and commit that changed it.
-        buckets: Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses.
-        outputs: Where views are published, and in which form; None: each as JSON in the topic of its name.
+        buckets: The number of buckets of each stage, fixed for the life of a checkpoint; None to let the
+            first run choose.
+        outputs: Where views are published, and in which form; None to publish each as JSON in the topic of
+            its name.
 
     Raises:
-        PipelineConfigError: an output cannot have its form.
-        SqlTextError: the schema cannot be read; with its place.
-        SqlTextError: a view is not supported; with its place.
+        PipelineConfigError: An output cannot have its form.
+        SqlTextError: The schema cannot be read, or a view is not supported; the error contains the position.
     """
 
     def __init__(
@@ -68,8 +69,8 @@ class Pipeline:
         """Reads the pipeline in a folder with ``pipeline.toml``, ``schema.sql`` and ``views/*.sql``.
 
         Raises:
-            PipelineConfigError: file and key of what cannot be used.
-            SqlError: a schema or view file is not supported; with its place.
+            PipelineConfigError: Something cannot be used; the error names the file and the key.
+            SqlError: A schema or view file is not supported; the error contains the position.
         """
         pipeline = cls.__new__(cls)
         pipeline.definition = load_pipeline(Path(folder))
@@ -80,7 +81,7 @@ class Pipeline:
         return f"Pipeline({self.definition.name!r}, source={self.definition.source!r}, views: {views})"
 
     def explain(self, *, with_sql: bool = False) -> str:
-        """Says by which stages the pipeline is computed, their keys, what they keep and why."""
+        """Describes the stages of the pipeline: their keys, what they keep, and why."""
         return explain_pipeline(self.definition, with_sql=with_sql)
 
     def run(
@@ -91,18 +92,18 @@ class Pipeline:
         stop: threading.Event | None = None,
         session: "SparkSession | None" = None,
     ) -> None:
-        """Keeps the views' topics up to date, exactly once, as ``slackwater run`` does; blocks.
+        """Keeps the views' topics up to date, exactly once, as ``slackwater run`` does. Blocks.
 
         Args:
             settings: Servers, checkpoint and size of the run.
             on_progress: Called for each batch that became visible.
-            stop: Ends the run in order when it is set.
-            session: Runs in this one, which is left as it is, instead of one that is made for the run.
+            stop: Ends the run in an orderly way when it is set.
+            session: The session to run in, which is not changed; None to create one for the run.
 
         Raises:
-            PipelineError: the run cannot begin, the output cannot be written, or a batch failed.
-            EngineError: the state in the checkpoint cannot be read or written.
-            CutLogError: Kafka does not answer, or the cut log is not as it was.
+            PipelineError: The run cannot begin, the output cannot be written, or a batch failed.
+            EngineError: The state in the checkpoint cannot be read or written.
+            CutLogError: Kafka does not answer, or the cut log has changed.
         """
         context = None if session is None else lambda: session.sparkContext
         run_pipeline(self.definition, settings, on_progress, stop=stop, context=context)
@@ -118,13 +119,13 @@ class Pipeline:
         """Describes the views' documents, for :func:`for_each_document_batch` or :func:`write_view`.
 
         Args:
-            session: What they are made in; with what :func:`check_session` asks for.
+            session: The session that computes them, with the settings that :func:`check_session` requires.
             bootstrap: Kafka's ``bootstrap.servers``.
             redis_url: As for :func:`changes`.
             options: As for :func:`changes`.
 
         Raises:
-            PipelineConfigError: the session lacks settings, or an option cannot be used.
+            PipelineConfigError: The session lacks settings, or an option cannot be used.
         """
         check_session(session)
         definition = self.definition

@@ -1,4 +1,4 @@
-"""A user's function in place of SQL: evaluates the rows part of a stage, key by key."""
+"""A user's function instead of SQL: evaluates the rows part of a stage, key by key."""
 
 import json
 import traceback
@@ -26,14 +26,14 @@ from slackwater_sql.statement_evaluator import ResultRows
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
-"""The rows of a key by table, ordered by primary key; every table of the stage is there."""
+"""The rows of a key by table, ordered by primary key. It contains every table of the stage."""
 
 Document = Mapping[str, Any]
 KeyFunction = Callable[[Any, Rows], Document | None]
-"""Takes a key (its value; a tuple if it has several columns) and its rows; returns the key's document."""
+"""Receives a key (its value; a tuple if it has several columns) and its rows; returns the key's document."""
 
 _KeyRows = list[list[tuple[tuple[Any, ...], int, int]]]
-"""The rows of one key: by input ``(wire row, from LSN, to LSN)``."""
+"""The rows of one key, by input, as ``(wire row, from LSN, to LSN)``."""
 
 _LIVE: Final = (0, OPEN_LSN)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -48,18 +48,18 @@ _PYTHON_TYPES: Final[dict[TypeKind, type]] = {
     TypeKind.TIME: time,
     TypeKind.BYTEA: bytes,
 }
-"""Python's types of values, where they are not those that JSON has: int, float, bool, str, list."""
+"""The Python types of values that have no JSON type, which are int, float, bool, str and list."""
 
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function as it travels to the workers; see :class:`slackwater_engine.evaluate.evaluators.Evaluators`.
+    """A function as it is sent to the workers; see :class:`slackwater_engine.evaluate.evaluators.Evaluators`.
 
     Attributes:
-        stage: Name of the stage.
-        pickled: The function, by cloudpickle.
-        schema: The documents' type, Spark's JSON.
-        as_text: By input, names of columns whose values are to be text.
+        stage: The name of the stage.
+        pickled: The function, pickled by cloudpickle.
+        schema: The type of the documents, as Spark's JSON.
+        as_text: For each input, the names of columns whose values are to be text.
     """
 
     stage: str
@@ -71,18 +71,18 @@ class PickledFunction:
     def pickle(
         cls, function: KeyFunction, stage: str, schema: str, as_text: tuple[tuple[str, ...], ...]
     ) -> "PickledFunction":
-        """Pickles a function as Spark pickles functions."""
+        """Pickles a function in the same way as Spark pickles functions."""
         pickled: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # has no types
         return cls(stage, pickled, schema, as_text)
 
     def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> "_PythonEvaluator":
-        """Makes the evaluator of a stage's rows part."""
+        """Returns the evaluator of a stage's rows part."""
         assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
         return _PythonEvaluator(self, stage.key, stage.rows.inputs)
 
 
 class _PythonEvaluator:
-    """Calls a function for each key at each point; for one thread.
+    """Calls a function for each key at each point. Use it from one thread.
 
     Args:
         function: The function.
@@ -105,7 +105,7 @@ class _PythonEvaluator:
         self._order = [itemgetter(*each.primary_key_positions) for each in inputs]
 
     def close(self) -> None:
-        """Does nothing: there is nothing to free."""
+        """Does nothing, because there is nothing to release."""
 
     def at_points(
         self,
@@ -209,7 +209,7 @@ def _key_values(key: bytes) -> tuple[Any, ...]:
 
 
 def _place(error: BaseException, function: KeyFunction) -> str:
-    """Names the innermost line of the user's own file in the traceback, else the innermost line."""
+    """Names the innermost line of the user's own file in the traceback, or otherwise the innermost line."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     code = getattr(function, "__code__", None)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
@@ -221,7 +221,7 @@ def _place(error: BaseException, function: KeyFunction) -> str:
 
 
 class _PythonRows:
-    """Makes dicts of a table's wire rows. Columns named in `as_text` are shown as text."""
+    """Converts a table's wire rows to dicts. Columns in `as_text` become text."""
 
     def __init__(self, table: str, columns: Sequence[Column], as_text: Collection[str]) -> None:
         self._table = table
@@ -237,7 +237,7 @@ class _PythonRows:
         """Returns the row by column name.
 
         Raises:
-            PipelineInputError: Python's type cannot hold a value: an infinite time, a year above 9999.
+            PipelineInputError: A Python type cannot represent a value: an infinite time, a year above 9999.
         """
         values = list(wire)
         for position, convert in self._converters:

@@ -1,4 +1,4 @@
-"""Declared tables, given in any of the forms a user has them in."""
+"""Declared tables, in any of the forms that users provide."""
 
 import re
 from collections.abc import Collection
@@ -18,11 +18,11 @@ def declared_tables(schema: Schema) -> Catalog:
     """Reads the tables that a schema declares.
 
     Args:
-        schema: Text that holds CREATE TABLE is read as such; any other text is a path.
+        schema: Text that contains CREATE TABLE is parsed; any other text is a path.
 
     Raises:
-        SqlTextError: the text cannot be read; with its place.
-        FileNotFoundError: there is no such file, or the folder has no ``*.sql`` file.
+        SqlTextError: The text cannot be parsed; the error contains the position.
+        FileNotFoundError: The file does not exist, or the folder has no ``*.sql`` file.
     """
     if isinstance(schema, Catalog):
         return schema
@@ -37,15 +37,15 @@ def declared_tables(schema: Schema) -> Catalog:
 
 
 def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Table:
-    """Finds the declaration of a table.
+    """Returns the declaration of a table.
 
     Args:
-        catalog: The declared tables; None: nobody declared any.
-        name: The table's full name.
-        read: Full names of the tables that are read.
+        catalog: The declared tables; None if there are none.
+        name: The full name of the table.
+        read: The full names of the tables that are read.
 
     Raises:
-        PipelineConfigError: the table is not declared, or not read.
+        PipelineConfigError: The table is not declared, or not read.
     """
     tables = {table.full_name: table for table in catalog.tables} if catalog is not None else {}
     if name not in tables:
@@ -56,7 +56,7 @@ def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Tab
 
 
 def undeclared_table(table: str, problem: str, known: Collection[str]) -> PipelineConfigError:
-    """Says that a table, or a column of it, is not declared or not read, and what is."""
+    """Returns the error for a table or a column that is not declared or not read; it lists those that are."""
     listed = f"; known tables: {', '.join(known)}" if known else ""
     return PipelineConfigError(
         f"table {table!r} {problem}{listed}",

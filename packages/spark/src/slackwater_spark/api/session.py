@@ -1,4 +1,4 @@
-"""Spark sessions that can run what this package offers, and what other sessions lack."""
+"""Spark sessions with the settings that this package needs, and the settings that other sessions lack."""
 
 import os
 import shutil
@@ -12,18 +12,18 @@ from slackwater_spark.pipeline.spark_conf import REQUIRED_CONF
 
 _PYTHON = "PYSPARK_PYTHON"
 _WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
-"""Would write rows, and the secrets of the source's options, into the tracebacks of workers."""
+"""Would write rows, and secrets in the options of the source, into the tracebacks of workers."""
 
 
 def session_builder(builder: "SparkSession.Builder | None" = None) -> "SparkSession.Builder":
-    """Returns a builder with all that Slackwater needs; add your own settings and call ``getOrCreate()``.
+    """Returns a builder with all settings that Slackwater needs; add your own and call ``getOrCreate()``.
 
-    Workers are then forked from a process that has imported what tasks need, are used again from task to
-    task, and talk to Spark over unix sockets. Sets ``PYSPARK_PYTHON`` of this process, too, so that workers
-    are this interpreter: call it before the first session of the process is made.
+    Workers are then forked from a process that has imported what tasks need, are reused from task to task,
+    and communicate with Spark over Unix sockets. It also sets ``PYSPARK_PYTHON`` of this process, so that
+    workers use this interpreter. Call it before the first session of the process is created.
 
     Args:
-        builder: One that has settings already; None: a new one.
+        builder: A builder that already has settings; None for a new one.
     """
     os.environ[_PYTHON] = sys.executable
     made = SparkSession.builder if builder is None else builder
@@ -33,10 +33,10 @@ def session_builder(builder: "SparkSession.Builder | None" = None) -> "SparkSess
 
 
 def missing_settings(session: "SparkSession") -> dict[str, tuple[str, str]]:
-    """Lists the settings that a session lacks, each with the value found and the value required.
+    """Returns the settings that a session lacks, each with the found and the required value.
 
-    Only those without which nothing works, or secrets are shown. A session that :func:`session_builder` did
-    not make may lack others without being listed; small batches then take longer.
+    It only returns settings without which nothing works, or secrets are shown. A session that was not created
+    by :func:`session_builder` may lack others, which makes small batches slower.
     """
     found = {name: str(value) for name, value in session.conf.getAll.items()}
     missing = {}
@@ -49,7 +49,7 @@ def check_session(session: "SparkSession") -> None:
     """Refuses a session that Slackwater cannot run on.
 
     Raises:
-        PipelineConfigError: names every setting that is missing, its value, and how to set it.
+        PipelineConfigError: Settings are missing; the error names each, its value, and how to set it.
     """
     missing = missing_settings(session)
     if missing:
@@ -59,7 +59,7 @@ def check_session(session: "SparkSession") -> None:
 
 
 def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> PipelineConfigError:
-    """Lists settings: name, value found, value required, and whether a running session can be given it."""
+    """Returns the error for settings: name, found and required value, and whether a session can change it."""
     lines = [
         f'  {name} is {found!r}: spark.conf.set("{name}", "{wanted}")'
         if can_be_set
@@ -71,7 +71,7 @@ def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> Pip
 
 
 def _missing_interpreter(session: "SparkSession", conf: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """Checks that on this machine workers are the interpreter that runs here: it has this package."""
+    """Checks that the workers on this machine use the interpreter of this process, which has this package."""
     if not conf.get("spark.master", "").startswith("local"):
         return {}
     workers = shutil.which(session.sparkContext.pythonExec) or ""

@@ -1,4 +1,4 @@
-"""A stage whose documents a user's Python function makes."""
+"""A stage whose documents are computed by a user's Python function."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -35,7 +35,7 @@ from slackwater_sql.plan import (
 __all__ = ["Rows", "StatefulOptions", "stateful"]
 
 KeyColumns = Mapping[str, str | Sequence[str]] | str | Sequence[str]
-"""By table the key's column or columns; or one column, or several, that all tables have."""
+"""For each table, the column or columns of the key; or one column, or several, that all tables have."""
 
 _DOCUMENT_HINT: Final = 'expected the fields as Spark writes them, e.g. "id BIGINT, total DECIMAL(12,2)"'
 
@@ -44,18 +44,19 @@ class StatefulOptions(TypedDict, total=False):
     """Further arguments of :func:`stateful`."""
 
     emit: Literal["latest", "transactions"]
-    """A document per key and batch (default), or per key and commit that changed it."""
+    """A document per key and batch (the default), or per key and commit that changed it."""
     buckets: int | None
-    """Slices of the keys, fixed for the life of a checkpoint; None (default): the first run chooses."""
+    """The number of buckets, fixed for the life of a checkpoint; None (the default) to let the first run
+    choose."""
     version: str
-    """Change it when the function means something else: state of another version is refused."""
+    """Change it when the function gets another meaning: a state of another version is refused."""
     columns: Mapping[str, Collection[str]]
-    """By table, the columns to keep beside the keys; of tables not named all that are supported. Less state,
-    and less work: a change of other columns does not touch the key."""
+    """For each table, the columns to keep besides the keys; for other tables, all supported columns are kept.
+    Fewer columns mean less state and less work, because a change of other columns does not affect the key."""
     as_text: Mapping[str, Collection[str]]
-    """By table, columns whose values are to be text, e.g. dates that may be infinite."""
+    """For each table, columns whose values are to be text, for example dates that may be infinite."""
     key_names: Sequence[str]
-    """Names of the key's columns in the documents' keys; else those of the first table."""
+    """The names of the key's columns in the documents' keys; by default, those of the first table."""
 
 
 def stateful(
@@ -67,30 +68,31 @@ def stateful(
     document: "StructType | str",
     **options: Unpack[StatefulOptions],
 ) -> Documents:
-    """Makes the documents that a Python function returns for all rows of a key; right at every commit.
+    """Computes documents with a Python function from all rows of a key, correct at every commit.
 
-    For each key whose rows a commit changes the function is called with the key and *all* its rows as of that
-    commit, and returns the key's document, or None if it has none. State, commit order, comparison with the
-    document before, deletes and recovery are the engine's. A key without rows has no document.
+    For each key whose rows a commit changes, the function is called with the key and *all* its rows as of
+    that commit. It returns the key's document, or None if there is none. The engine keeps the state, ensures
+    commit order, compares with the previous document, writes deletes, and recovers. A key without rows has no
+    document.
 
-    The function must be pure: the same rows, the same document. It may be called more than once for a commit,
-    and not at all for commits whose result nobody will see (``emit="latest"``). It travels to the workers by
-    cloudpickle: modules that it imports must be there.
+    The function must be pure: the same rows always give the same document. It may be called more than once
+    for a commit, and not at all for commits whose result is not published (``emit="latest"``). cloudpickle
+    sends it to the workers, so the modules that it imports must exist there.
 
     Args:
-        changes: The source; with declared tables, from the earliest change on.
+        changes: The source, with declared tables, from the earliest change on.
         function: ``function(key, rows)``: the key's value (a tuple if it has several columns) and, by table,
             the rows ordered by primary key: dicts of int, float, str, bool, Decimal, date, time, datetime
             (with time zone UTC for timestamptz), bytes, list, or None; json and uuid are str.
-        name: Of the view: names its state and, if it is written to Kafka, its topic.
-        key: By table the column, or columns, that hold the key; or one name for all tables.
-        document: The documents' type, as Spark writes it: ``"id BIGINT, total DECIMAL(12,2)"``. The
-            function's dicts must have exactly these fields; values are written as views write theirs.
+        name: The name of the view, of its state and, if it is written to Kafka, of its topic.
+        key: For each table, the column or columns that contain the key; or one name for all tables.
+        document: The type of the documents, in Spark's notation: ``"id BIGINT, total DECIMAL(12,2)"``. The
+            dicts that the function returns must have exactly these fields; values are written as in views.
         options: See :class:`StatefulOptions`.
 
     Raises:
-        PipelineConfigError: names the argument and what is expected, the table that is not declared or not
-            read, or the settings that the session lacks; or the changes are not all there are.
+        PipelineConfigError: An argument cannot be used, a table is not declared or not read, the session
+            lacks settings, or the changes do not start at the beginning. The error names what is expected.
     """
     check_session(changes.session)
     stage = FunctionStage(name=name, key=key, document=document, options=options)
@@ -111,7 +113,7 @@ def stateful(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionStage:
-    """The arguments of :func:`stateful` that its stage is planned by; :meth:`plan` checks them."""
+    """The arguments of :func:`stateful` from which its stage is planned; :meth:`plan` checks them."""
 
     name: str
     """The name of the stage and of its view."""
@@ -128,10 +130,11 @@ class FunctionStage:
         Args:
             function: The user's function.
             catalog: The declared tables.
-            read: Full names of the tables that are read; those of the stage unless its key names them.
+            read: The full names of the tables that are read; the stage reads all of them unless its key names
+                some.
 
         Raises:
-            PipelineConfigError: an argument cannot be used, or a table is not declared, or not read.
+            PipelineConfigError: An argument cannot be used, or a table is not declared, or not read.
         """
         self._check_options()
         inputs = tuple(
@@ -255,5 +258,5 @@ class FunctionStage:
         return wanted
 
     def _error(self, argument: str, problem: str, hint: str) -> PipelineConfigError:
-        """Names an argument of which no stage can be made, what is wrong with it, and what helps."""
+        """Returns the error for an argument that cannot be used, with the reason and a remedy."""
         return PipelineConfigError(f"stage {self.name!r}: {argument} {problem}", hint)

@@ -1,6 +1,7 @@
-"""Pipelines: a folder becomes views that are kept up to date.
+"""Pipelines: keeps the views of a folder up to date.
 
-Names are imported when they are first used: Spark starts before the libraries that plan views are loaded.
+Names are imported when they are first used, because Spark starts before the libraries that plan views are
+loaded.
 """
 
 from typing import TYPE_CHECKING

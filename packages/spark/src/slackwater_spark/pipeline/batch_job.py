@@ -1,8 +1,8 @@
-"""Batches as jobs of Spark: it schedules tasks, repeats those that fail, and carries what they hand on.
+"""Batches as Spark jobs: Spark schedules the tasks, repeats those that fail, and transports their rows.
 
-A small batch is one task that reads and runs all stages. A large one is divided: its source tasks pack
-changes by bucket, and each level of stages is one exchange, after which a task has all that the batch has for
-its buckets.
+A small batch is one task that reads and runs all stages. A large batch is divided: its source tasks pack
+changes by bucket, and each level of stages is one exchange, after which a task has everything that the batch
+contains for its buckets.
 """
 
 import pickle
@@ -39,8 +39,8 @@ from slackwater_spark.pipeline.copied_state import CopiedBatch
 from slackwater_spark.pipeline.jvm import explain_jvm_end
 
 SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
-"""What a call into Spark raises: Java's error, a ``PySparkException`` if the process has made a session, or,
-when the connection broke, an ``OSError``."""
+"""What a call into Spark raises: Java's error, a ``PySparkException`` if the process has created a session,
+or an ``OSError`` if the connection broke."""
 
 T = TypeVar("T")
 
@@ -50,31 +50,31 @@ _TAG: Final = "slackwater-"
 
 @dataclass(slots=True)
 class BatchResult:
-    """What the tasks of a batch have made."""
+    """The results of the tasks of a batch."""
 
     rows: list[PackedPayload] = field(default_factory=list)
     """Documents."""
     writes: list[LogWrite] = field(default_factory=list)
-    """Changes of logs, for blobs that have no place yet."""
+    """The changes of logs whose blobs are not in a segment yet."""
     updates: list[LogUpdate] = field(default_factory=list)
-    """Changes of logs, for blobs in segments of tasks."""
+    """The changes of logs whose blobs are in segments that tasks have written."""
     read_seconds: float = 0.0
-    """The longest that a task has read."""
+    """The longest time that a task has read."""
     evaluate_seconds: float = 0.0
-    """The longest that a task has evaluated, level by level."""
+    """The longest time that a task has evaluated, summed over the levels."""
     stage_seconds: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
-    """By stage the seconds and number of each task that had anything to do for it."""
+    """For each stage, the seconds and the number of each task that worked for it."""
 
     def stage_work(self) -> tuple[StageWork, ...]:
-        """Returns what each stage has cost."""
+        """Returns the cost of each stage."""
         return tuple(_work(stage, self.stage_seconds[stage]) for stage in sorted(self.stage_seconds))
 
 
 class BatchJobs:
-    """Runs the batches of a pipeline, all in the thread that makes this.
+    """Runs the batches of a pipeline, all in the thread that creates this object.
 
     Args:
-        context: Spark's.
+        context: Spark's context.
         program: What the tasks have in common.
         parallelism: The number of tasks of each level of a large batch.
     """
@@ -89,10 +89,10 @@ class BatchJobs:
         context.addJobTag(self._tag)
 
     def run(self, batch_id: int, planned: PlannedBatch | CopiedBatch, state: KnownState) -> BatchResult:
-        """Runs a batch; may be repeated.
+        """Runs a batch. It may be repeated.
 
         Raises:
-            SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark is no more.
+            SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
         """
         if len(planned.tasks) == 1:
             run = partial(_run_whole, self._program, state, planned.tasks[0])
@@ -100,24 +100,24 @@ class BatchJobs:
         return _sorted_out(collect(self._large(batch_id, planned.tasks, state)))
 
     def check(self) -> None:
-        """Notices while there is no batch that Spark's JVM has ended; takes microseconds.
+        """Detects, while there is no batch, that Spark's JVM has ended; takes microseconds.
 
         Raises:
-            SPARK_ERRORS: Spark is no more.
+            SPARK_ERRORS: Spark has ended.
         """
         if (ended := explain_jvm_end()) is not None:
             raise ConnectionError(ended)
 
     def cancel(self) -> None:
-        """Ends the batch that runs, if one does, with an error; other jobs of the context go on. Any thread.
+        """Ends the running batch, if there is one, with an error; other jobs continue. Thread-safe.
 
         Raises:
-            SPARK_ERRORS: Spark is no more.
+            SPARK_ERRORS: Spark has ended.
         """
         self._context.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
-        """Lets this thread's further jobs be others'. Never raises."""
+        """Stops marking further jobs of this thread as jobs of batches. Never raises."""
         with suppress(*SPARK_ERRORS):  # Spark may be no more
             self._context.removeJobTag(self._tag)
 
@@ -132,7 +132,7 @@ class BatchJobs:
 
 @contextmanager
 def jobs_of_others(context: SparkContext) -> Iterator[None]:
-    """Lets the jobs that this thread starts within the block go on when a run in the thread is stopped."""
+    """Excludes the jobs that this thread starts within the block from the cancellation of a run."""
     tags = [tag for tag in context.getJobTags() if tag.startswith(_TAG)]
     for tag in tags:
         context.removeJobTag(tag)
@@ -147,12 +147,12 @@ def jobs_of_others(context: SparkContext) -> Iterator[None]:
 def collect(rdd: RDD[T]) -> list[T]:
     """Runs a job and returns its rows, like ``RDD.collect``, which takes twice as long for a small batch.
 
-    For a job of its own, ``RDD.collect`` has Spark read the code of its largest classes three times, to look
-    for statements that closures must not have. An asynchronous job looks once, into a small class. Its rows
-    are then asked for through a socket, since Py4J would spell them out as text.
+    For each job, ``RDD.collect`` makes Spark read the code of its largest classes three times, in search of
+    statements that closures must not contain. An asynchronous job searches once, in a small class. Its rows
+    are then transferred through a socket, because Py4J would convert them to text.
 
     Raises:
-        SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark is no more.
+        SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark has ended.
     """
     jvm: Any = rdd.context._jvm  # noqa: SLF001 - Spark's own names, here and below
     packed: Any = rdd._jrdd.collectAsync().get()  # noqa: SLF001
@@ -171,7 +171,7 @@ def collect(rdd: RDD[T]) -> list[T]:
 
 
 class _Frames(Serializer):
-    """Reads messages of rows, and leaves them apart."""
+    """Reads messages of rows, and keeps them separate."""
 
     def __init__(self, serializer: Serializer) -> None:
         self._serializer = serializer
@@ -207,20 +207,26 @@ def _run_level(
 
 
 def _numbered(rows: Iterable[TaskRow], number: int) -> Iterator[TaskRow]:
-    """Says which task it is that took so long, unless an earlier level has said so."""
+    """Adds the number of the task to measured times that do not have one from an earlier level."""
     for row in rows:
         yield replace(row, task=number) if isinstance(row, TaskSeconds) and row.task < 0 else row
 
 
 def _addressed(rows: Iterable[TaskRow], number: int, parallelism: int) -> Iterator[tuple[int, TaskRow]]:
-    """Says which task of the next level gets a row; what no stage takes goes to the one of this number."""
+    """Adds to each row the task of the next level that receives it.
+
+    Rows that no stage receives go to the task with this number.
+    """
     for row in rows:
         place = row[1] if isinstance(row, tuple) and row[0] > 0 else number
         yield place % parallelism, row
 
 
 def _read_to_end(rows: Iterator[int]) -> None:
-    """Takes what a task is given: Spark ends a worker that has not read its input, with all that it keeps."""
+    """Reads the input of a task to its end.
+
+    Otherwise Spark would end the worker, with everything that it keeps.
+    """
     for _ in rows:
         pass
 

@@ -1,4 +1,4 @@
-"""The loop of a run: plan a batch, run it, write its state, make it visible; and again."""
+"""The loop of a run: plans a batch, runs it, writes its state, makes it visible, and begins again."""
 
 import threading
 from collections import deque
@@ -22,60 +22,62 @@ from slackwater_spark.source.planner import Planner
 from slackwater_spark.source.position import Position
 
 POLL_SECONDS: Final = 0.01
-"""How long an idle run waits before it looks again for a newer cut."""
+"""How long an idle run waits before it checks again for a newer cut."""
 
 _CARRIED_MANIFESTS: Final = 16
 _CARRIED_MANIFEST_BYTES: Final = 64 << 10
-"""The newest manifests up to this number and size travel to workers, which then need not ask the store."""
+"""The newest manifests up to this number and size are sent to workers, which then do not have to read them
+from the store."""
 
 
 @dataclass(kw_only=True)
 class BatchLoop:
-    """Runs batch after batch from where the state stands; for one thread."""
+    """Runs batch after batch, beginning at the position of the state. Use it from one thread."""
 
     pipeline: str
     """The pipeline's name."""
     query_id: str
-    """Of the checkpoint."""
+    """The id of the checkpoint."""
     planner: Planner
-    """Says what a batch holds."""
+    """Determines what a batch contains."""
     jobs: BatchJobs
-    """Run it."""
+    """Runs the batches."""
     keeper: StateKeeper
-    """Writes its state; open."""
+    """Writes the state of batches; open."""
     sink: Sink
-    """Makes it visible; open."""
+    """Makes batches visible; open."""
     clock: Clock
     """Measures how long the parts of a batch take."""
     stop: threading.Event
-    """Ends the loop; a batch that is being written is finished first."""
+    """Ends the loop. A batch that is being written is finished first."""
     on_computed: Callable[[int], None]
-    """Is told of the commit up to which a batch is computed; it is not visible yet."""
+    """Called with the commit up to which a batch is computed; it is not visible yet."""
     on_batch: Callable[[BatchProgress], None]
-    """Is told of each batch that is visible."""
+    """Called with each batch that is visible."""
     between_batches: Callable[[], None]
-    """Called before each look for a batch."""
+    """Called before each search for a batch."""
     on_turn: Callable[[bool], None]
-    """Is told before each step that the loop lives, and whether the views show all cuts there are."""
+    """Called before each step, with whether the views show all cuts that exist."""
     max_events: int
-    """Change events at which a batch is closed."""
+    """The number of change events at which a batch is closed."""
     beginning: CopiedBatch | None = None
-    """The first batch, if there was none yet; None: it is read from the beginning of the topics."""
+    """The first batch, if there was none yet; None to read it from the beginning of the topics."""
     repeats: bool = False
-    """Whether a batch that an earlier run has prepared ends where it did then: its output may know it."""
+    """Whether a batch that an earlier run has prepared ends at the same position again, because the output
+    may know it."""
     _written: deque[WrittenManifest] = field(
         default_factory=lambda: deque(maxlen=_CARRIED_MANIFESTS), init=False
     )
     """The newest manifests, oldest first."""
 
     def run(self, *, available_now: bool) -> None:
-        """Runs until it is stopped, or, `available_now`, until all is visible that was there at the start.
+        """Runs until it is stopped or, if `available_now`, until all that existed at the start is visible.
 
         Raises:
-            PipelineError: see its tree.
+            PipelineError: See its tree.
             EngineError: The state cannot be read or written.
-            CutLogError: Kafka does not answer, or the cut log is not as it was.
-            SPARK_ERRORS: A batch failed in Spark, or Spark is no more.
+            CutLogError: Kafka does not answer, or the cut log has changed.
+            SPARK_ERRORS: A batch failed in Spark, or Spark has ended.
         """
         planner = self.planner
         stored = self.keeper.state.position

@@ -1,7 +1,8 @@
 """The tasks of a batch, as they run in Spark's Python workers.
 
 A worker keeps what the tasks of a pipeline share: packers, prepared statements, open indexes, consumers and
-the newest states. All of it follows from the program and the store, so a worker may vanish at any moment.
+the newest states. All of this can be derived from the program and the store, so a worker may disappear at any
+moment.
 """
 
 import os
@@ -50,39 +51,40 @@ from slackwater_spark.source.task import read_packed
 from slackwater_sql.plan import EnginePlan
 
 CARRIED_BYTES: Final = 1 << 20
-"""Blobs of a task up to this size travel to the driver, which writes those of a batch as one segment."""
+"""Blobs of a task up to this size are sent to the driver, which writes those of a batch as one segment."""
 
 _KEPT_STATES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """All that the tasks of a pipeline have in common; travels to the workers."""
+    """Everything that the tasks of a pipeline have in common. It is sent to the workers."""
 
     plan: EnginePlan = field(repr=False)
     settings: StageSettings
     evaluators: Evaluators | None = field(repr=False)
-    """Make the evaluators of rows parts; None: DuckDB."""
+    """Create the evaluators of rows parts; None for DuckDB."""
     options: SourceOptions = field(repr=False)
     checkpoint: str = field(repr=False)
-    """The address of the store that keeps the state."""
+    """The address of the store that contains the state."""
     query_id: str
-    """Names the folder of the indexes."""
+    """The name of the folder of the indexes."""
     forms: Mapping[int, OutputForm] = field(default_factory=dict, repr=False)
-    """The forms of records by number of the view; others are JSON."""
+    """The forms of records by the number of the view; other views have JSON."""
     index_root: str | None
-    """Folder on the executors' local disks under which indexes are kept. None: Spark's local folders, which
-    Spark removes when the application ends, so that a restart begins with rebuilding the indexes."""
+    """The folder on the executors' local disks that contains indexes. None for Spark's local folders, which
+    Spark removes when the application ends, so that a restart has to rebuild the indexes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """The state before a batch, as workers are told it."""
+    """The state before a batch, in the form in which workers receive it."""
 
     name: str
     manifests: tuple[WrittenManifest, ...] = ()
-    """The last ones up to the one of this name, if the run has written them: whoever knows the state before
-    one of them need not ask the store. Spark gives small batches to its workers in turn."""
+    """The last manifests up to the one with this name, if the run has written them. A worker that has the
+    state before one of them does not have to read from the store. Spark distributes small batches over its
+    workers in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +94,16 @@ class TaskSeconds:
     read: float
     evaluate: float
     stages: Mapping[int, float] = field(default_factory=dict)
-    """Parts of the latter, by number of the stage."""
+    """The part of these seconds for each stage, by its number."""
     task: int = 0
-    """The number of the task among those of its level, from 0; -1: not said yet."""
+    """The number of the task in its level, from 0; -1 if it is not set yet."""
 
 
 SourceTask = BatchTask | CopyTask
-"""What gives a batch its changes: records of topics, or rows of a copied state."""
+"""The origin of a batch's changes: records of topics, or rows of a copied state."""
 
 TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds
-"""What tasks hand on and give to the driver."""
+"""What tasks send to other tasks and to the driver."""
 
 
 def run_whole(program: bytes, state: KnownState, task: SourceTask) -> list[TaskRow]:
@@ -109,8 +111,8 @@ def run_whole(program: bytes, state: KnownState, task: SourceTask) -> list[TaskR
 
     Args:
         program: A pickled :class:`TaskProgram`.
-        state: Before the batch.
-        task: The only one of the batch.
+        state: The state before the batch.
+        task: The only task of the batch.
     """
     with collector_paused():
         worker = _worker(program)
@@ -123,7 +125,7 @@ def run_whole(program: bytes, state: KnownState, task: SourceTask) -> list[TaskR
 
 
 def read_part(program: bytes, task: SourceTask) -> list[TaskRow]:
-    """Reads a task of a large batch; its payloads go to the levels."""
+    """Reads a task of a large batch; its payloads are sent to the levels."""
     with collector_paused():
         worker = _worker(program)
         started = time.monotonic()
@@ -134,9 +136,9 @@ def read_part(program: bytes, task: SourceTask) -> list[TaskRow]:
 def run_level(
     program: bytes, state: KnownState, stages: Collection[int], batch_id: int, rows: Iterable[TaskRow]
 ) -> Iterator[TaskRow]:
-    """Runs the stages of a level over the buckets that this task has; other rows pass.
+    """Runs the stages of a level over the buckets of this task, and passes on all other rows.
 
-    Changes of logs that are too large to travel are written as a segment of this attempt.
+    Changes of logs that are too large to be sent are written as a segment of this attempt.
     """
     with collector_paused():
         worker = _worker(program)
@@ -159,7 +161,7 @@ def run_level(
 
 
 class _Worker:
-    """What a Python worker keeps for the tasks of a pipeline; for one thread."""
+    """What a Python worker keeps for the tasks of a pipeline. Use it from one thread."""
 
     def __init__(self, program: TaskProgram) -> None:
         self._program = program
@@ -177,7 +179,7 @@ class _Worker:
         }
 
     def read(self, task: SourceTask) -> list[PackedPayload]:
-        """Reads and packs a task's records, or rows."""
+        """Reads and packs the records or rows of a task."""
         if isinstance(task, CopyTask):
             return list(pack_rows(task, self._spec, self._blobs))
         return read_packed(self._program.options, self._packers, task)
@@ -192,13 +194,16 @@ class _Worker:
         return result
 
     def _encoded(self, rows: Iterable[PackedPayload]) -> Iterator[PackedPayload]:
-        """Yields rows with documents in their output's form; here, since there are many workers."""
+        """Yields rows with documents in the form of their output.
+
+        This is done in tasks because there are many workers and one driver.
+        """
         for row in rows:
             encode = self._encode.get(row[0])
             yield row if encode is None else (*row[:3], with_documents(row[3], encode))
 
     def write_segment(self, batch_id: int, writes: list[LogWrite]) -> list[LogUpdate]:
-        """Writes the blobs of a task into the store; the name is this attempt's alone."""
+        """Writes the blobs of a task to the store, under a name that only this attempt uses."""
         name = segment_name(batch_id, uuid.uuid4().hex)
         data, updates = place_writes(name, writes)
         self._store.write(segment_path(name), data)
@@ -226,7 +231,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class _ToldFiles:
-    """Files that the driver has sent along; others are in the store."""
+    """Files that the driver has sent with the batch; all others are in the store."""
 
     files: Mapping[str, bytes]
     store: StateStore
@@ -237,26 +242,26 @@ class _ToldFiles:
 
 @lru_cache(maxsize=4)
 def _worker(program: bytes) -> _Worker:
-    """Keeps one per pipeline: what it prepares outlives tasks."""
+    """Returns the worker of a pipeline, which keeps what it has prepared from task to task."""
     return _Worker(pickle.loads(program))  # noqa: S301 - from our own driver
 
 
 @lru_cache(maxsize=1)
 def _open_indexes() -> OpenIndexes:
-    """Keeps one per Python worker: LMDB allows one handle of a folder per process."""
+    """Returns the open indexes of this Python worker; LMDB allows one handle of a folder per process."""
     return OpenIndexes()
 
 
 @lru_cache(maxsize=4)
 def _clean_root(root: str) -> Path:
-    """Removes the indexes of queries that are no more, below a root that outlives them."""
+    """Removes the indexes of queries that no longer exist from a root that outlives them."""
     remove_unused_indexes(Path(root), SystemClock().now())
     return Path(root)
 
 
 @lru_cache(maxsize=1)
 def _temporary_root() -> str:
-    """Makes a root among temporary files, where any account could have made one of this name before."""
+    """Creates a root among temporary files, where other accounts could have created the same folder."""
     root = Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
     try:
         make_private_folder(root)

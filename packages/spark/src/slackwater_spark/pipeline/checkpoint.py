@@ -1,7 +1,7 @@
-"""The checkpoint of a pipeline: who it belongs to, what the pipeline means, and the store of its state.
+"""The checkpoint of a pipeline: its identity, the meaning of its pipeline, and the store of its state.
 
-The folder is on a disk of this machine, in HDFS, or in object storage; the state in it is
-:mod:`slackwater_engine.state`'s.
+The folder is on a disk of this machine, in HDFS, or in object storage. :mod:`slackwater_engine.state` defines
+the state in it.
 """
 
 import fcntl
@@ -33,27 +33,27 @@ SPARK_HOME_FOLDER = "spark-home"
 SPARK_LOG = "spark.log"
 
 _SPARK_QUERY = "metadata"
-"""A file that queries of Spark keep in their checkpoints."""
+"""A file that Spark's own queries keep in their checkpoints."""
 _LOCAL = "file:"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointIdentity:
-    """What the first run has noted."""
+    """What the first run has recorded."""
 
     query_id: str
-    """Random: tells this checkpoint from every other."""
+    """A random id that distinguishes this checkpoint from all others."""
     buckets: int
     """The number of buckets, which the first run may have chosen."""
 
 
 class Checkpoint:
-    """A checkpoint; it need not be there yet.
+    """A checkpoint, which does not have to exist yet.
 
     Args:
-        address: A path of this machine, an address of a file system, or ``s3a://…``, which is
-            reached as Spark's configuration says.
-        spark_conf: Spark settings of the run, which win over Spark's own configuration.
+        address: A path of this machine, an address of a file system, or ``s3a://…``, which is accessed as
+            Spark is configured.
+        spark_conf: Spark settings of the run, which override Spark's own configuration.
     """
 
     def __init__(self, address: str, spark_conf: Mapping[str, str] | None = None) -> None:
@@ -65,7 +65,7 @@ class Checkpoint:
 
     @cached_property
     def location(self) -> str:
-        """The address with all that is needed to get there; may hold credentials.
+        """The address with everything that is needed to access it; it may contain credentials.
 
         Raises:
             PipelineConfigError: Spark's configuration cannot be used.
@@ -79,7 +79,7 @@ class Checkpoint:
         """The store of the state.
 
         Raises:
-            EngineConfigError: The address is of no known file system.
+            EngineConfigError: The address belongs to no supported file system.
         """
         return open_store(self.location, self.address)
 
@@ -91,10 +91,10 @@ class Checkpoint:
         return None if "://" in self.address else Path(self.address)
 
     def identity(self) -> CheckpointIdentity | None:
-        """Returns what the first run has noted; None if there was none.
+        """Returns what the first run has recorded; None if there was none.
 
         Raises:
-            PipelineStateError: The note is of another version, or none of ours.
+            PipelineStateError: The record has another version, or is not ours.
             EngineUnavailableError: The store does not answer.
         """
         noted = self._noted()
@@ -103,20 +103,20 @@ class Checkpoint:
         return CheckpointIdentity(str(noted["query_id"]), int(noted["buckets"]))
 
     def check(self, fingerprint: "PipelineFingerprint") -> None:
-        """Refuses a pipeline that may not use this checkpoint; changes nothing.
+        """Refuses a pipeline that must not use this checkpoint; changes nothing.
 
         Raises:
-            PipelineStateError: The checkpoint belongs to a pipeline that means something else.
+            PipelineStateError: The checkpoint belongs to a pipeline with another meaning.
             EngineUnavailableError: The store does not answer.
         """
         if changes := self.changes(fingerprint):
             raise self._incompatible(changes, fingerprint.revision)
 
     def changes(self, fingerprint: "PipelineFingerprint") -> "tuple[Change, ...]":
-        """Returns what has changed since the first run; nothing if the pipeline fits, or there was none.
+        """Returns what has changed since the first run; empty if the pipeline matches, or if there was none.
 
         Raises:
-            PipelineStateError: The note is of another version, or none of ours.
+            PipelineStateError: The record has another version, or is not ours.
             EngineUnavailableError: The store does not answer.
         """
         noted = self._noted()
@@ -127,7 +127,7 @@ class Checkpoint:
         return ()
 
     def claim(self, fingerprint: "PipelineFingerprint") -> CheckpointIdentity:
-        """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
+        """Records the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
         self.check(fingerprint)
         noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
         self.store.create(CHECKPOINT_FILE, orjson.dumps(noted, option=orjson.OPT_INDENT_2))
@@ -138,7 +138,7 @@ class Checkpoint:
         return identity
 
     def remove(self) -> None:
-        """Removes what a pipeline has written here; other files stay. Killed meanwhile, it can be repeated.
+        """Removes what a pipeline has written here; other files stay. It can be repeated after a kill.
 
         Raises:
             EngineUnavailableError: The store does not answer.
@@ -162,16 +162,16 @@ class Checkpoint:
 
     @contextmanager
     def hold(self, holder: str) -> Iterator[None]:
-        """Holds the checkpoint alone for the time of the block; the system lets go when the process ends.
+        """Holds an exclusive lock on the checkpoint during the block; the system releases it on a kill.
 
-        For outputs that do not fence earlier runs themselves. A checkpoint elsewhere is not held: there it is
-        for whoever starts runs to start one.
+        It is for outputs that do not fence earlier runs themselves. A checkpoint that is not on a disk of
+        this machine is not locked; its users must start only one run.
 
         Args:
-            holder: A name, for others who want the checkpoint meanwhile.
+            holder: A name, for others who want the checkpoint in the meantime.
 
         Raises:
-            PipelineUnavailableError: Somebody else holds it.
+            PipelineUnavailableError: Another process holds it.
         """
         folder = self.local_folder
         if folder is None:
@@ -219,5 +219,5 @@ class Checkpoint:
 
 
 def listed_changes(changes: Iterable["Change"]) -> str:
-    """Writes changes of a pipeline for people."""
+    """Returns a readable list of the changes of a pipeline."""
     return "; ".join(f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes)

@@ -1,6 +1,6 @@
-"""Makes an archive of Spark's classes, with which its JVM starts in half the CPU time.
+"""Creates an archive of Spark's classes, with which its JVM starts in half the CPU time.
 
-The archive holds the classes that small batches took, whose tasks are Python's as those of pipelines are.
+The archive contains the classes that small batches with Python tasks load, as those of pipelines are.
 """
 
 import os
@@ -31,13 +31,13 @@ _TASKS = 2
 
 
 def make_class_archive(archives: Path) -> Path:
-    """Starts Spark, runs small batches as pipelines have them, and keeps the classes that it took.
+    """Starts Spark, runs small batches as pipelines do, and stores the classes that were loaded.
 
-    Takes 40 seconds of CPU and 180 MB, and nothing if there is an archive for the installed Spark and Java.
-    Several processes may do this at once. Spark must not have been started in this process.
+    It takes 40 seconds of CPU and 180 MB, or nothing if there is an archive for the installed Spark and Java.
+    Several processes may do this at the same time. Spark must not have been started in this process.
 
     Raises:
-        PipelineUnavailableError: Java or Spark does not start, or no archive could be made.
+        PipelineUnavailableError: Java or Spark does not start, or no archive could be created.
     """
     try:
         make_private_folder(archives)
@@ -57,7 +57,7 @@ def make_class_archive(archives: Path) -> Path:
 
 
 def _make_home(home: Path, scratch: Path) -> None:
-    """Makes the home under the name that the archive will remember; another process may be doing the same."""
+    """Creates the home under the name that the archive will contain; another process may do the same."""
     if not home.is_dir():
         made = link_spark_home(scratch / "home")
         with suppress(OSError):
@@ -86,17 +86,17 @@ def _record(home: Path, scratch: Path) -> Path:
 
 
 def _publish(recorded: Path, folder: Path) -> Path:
-    """Gives the file its final name, under which it is whole even after a power failure."""
+    """Moves the file to its final name, under which it is complete even after a power failure."""
     with recorded.open("rb") as file:
         os.fsync(file.fileno())
     return recorded.rename(folder / archive_name(recorded))
 
 
 def _remove_replaced(archives: Path, place: ArchivePlace) -> None:
-    """Removes archives of the same PySpark before it or Java was replaced, and of a PySpark that is gone.
+    """Removes archives that were made before this PySpark or Java was replaced, or of a PySpark that is gone.
 
-    The links stay: a run that was started with them may look for them at any time. The archive itself it
-    has open.
+    The links stay, because a run that was started with them may read them at any time. It has the archive
+    itself open.
     """
     jars = (place.home / "jars").resolve()
     for other in archives.iterdir():
@@ -107,7 +107,7 @@ def _remove_replaced(archives: Path, place: ArchivePlace) -> None:
 
 
 def run_small_batches(context: SparkContext) -> int:
-    """Runs a small and a divided batch through a stage, as pipelines do; returns how many rows came out."""
+    """Runs a small and a divided batch through a stage, as pipelines do; returns the number of rows."""
     rows = [collect(context.parallelize([0], 1).mapPartitions(_small_task))]
     divided = context.parallelize(range(_TASKS), _TASKS).mapPartitionsWithIndex(_part)
     exchanged = divided.partitionBy(_TASKS, _as_it_is).mapPartitionsWithIndex(_level)

@@ -1,7 +1,8 @@
-"""Begins a revision with the state that an earlier one keeps, instead of at the beginning of the topics.
+"""Begins a revision with the state of an earlier one, instead of at the beginning of the topics.
 
-The rows of the tables in that state are the first batch. Until it is visible there is no other trace of the
-copy than files that nobody names: a run that is killed before that begins anew, and after it goes on as any.
+The rows of the tables in that state are the first batch. Until this batch is visible, the copy consists only
+of files that nothing refers to. A run that is killed before that copies again; a run that is started later
+continues like any other.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,19 +34,19 @@ class CopiedBatch:
     """The first batch of a pipeline that begins with a copied state."""
 
     header: BatchHeader
-    """All rows are those of one snapshot, as of the commit at which the state was copied."""
+    """The header: all rows are those of one snapshot, as of the commit at which the state was copied."""
     tasks: tuple[CopyTask, ...] = field(repr=False)
     end: Position = field(repr=False)
-    """Where the source stands after it: where it stands in the copied state."""
+    """The position in the source after the batch, which is that of the copied state."""
 
 
 class EarlierRevision:
     """The state of an earlier revision, with which a pipeline can begin. Nothing there is changed.
 
     Args:
-        earlier: The earlier revision, as it runs.
-        definition: The pipeline that is to begin; its number of buckets is chosen.
-        settings: As of the run. Both keep their state at the address that revisions have there.
+        earlier: The definition of the earlier revision.
+        definition: The pipeline that is to begin; its number of buckets is known.
+        settings: The settings of the run. Both keep their state at the address that revisions have there.
     """
 
     def __init__(
@@ -59,15 +60,16 @@ class EarlierRevision:
 
     @property
     def place(self) -> str:
-        """Names the earlier revision and where its state is, for people."""
+        """The name of the earlier revision and the place of its state, for messages."""
         return f"{self._earlier.name} in {self._checkpoint.store.address}"
 
     def check(self) -> Position:
-        """Refuses a state that cannot give what the pipeline needs; returns where the source stands in it.
+        """Refuses a state that lacks what the pipeline needs; returns its position in the source.
 
         Raises:
-            PipelineConfigError: Rows or columns are kept nowhere, or the two do not read the same.
-            PipelineStateError: There is no state, or it is of another pipeline or damaged.
+            PipelineConfigError: Some rows or columns are not kept, or the two pipelines read different
+                things.
+            PipelineStateError: There is no state, or it is damaged or belongs to another pipeline.
             EngineUnavailableError: The store does not answer.
         """
         self._tables()
@@ -81,13 +83,13 @@ class EarlierRevision:
         return self._position(found.state.position)
 
     def copy(self, target: StateStore, is_wanted: Callable[[], bool]) -> CopiedBatch | None:
-        """Copies the newest state; returns the batch that the pipeline begins with. May be repeated.
+        """Copies the newest state; returns the batch with which the pipeline begins. It may be repeated.
 
         Args:
             target: The store of the pipeline's checkpoint.
-            is_wanted: Asked now and then; if it no longer is, None is returned.
+            is_wanted: Called from time to time; if it returns False, the method returns None.
 
-        Raises as :meth:`check`.
+        Raises the same errors as :meth:`check`.
         """
         tables = self._tables()
         stages = {each.origin.stage for each in tables}
@@ -116,7 +118,7 @@ class EarlierRevision:
         """Returns where the rows of each input are.
 
         Raises:
-            PipelineConfigError: Some are nowhere, or the two do not read the same.
+            PipelineConfigError: Some are not kept, or the two pipelines read different things.
         """
         earlier, definition = self._earlier, self._definition
         if earlier.revision == definition.revision:
@@ -141,10 +143,10 @@ class EarlierRevision:
             raise self._unfit(str(error)) from error
 
     def _fingerprint(self) -> str:
-        """Returns the fingerprint of the earlier revision's state, once it is certain that it is that of it.
+        """Returns the fingerprint of the earlier revision's state, after checking that it belongs to it.
 
         Raises:
-            PipelineStateError: It is not.
+            PipelineStateError: It does not.
         """
         identity = self._checkpoint.identity()
         if identity is None:

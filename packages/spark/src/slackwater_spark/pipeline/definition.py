@@ -1,4 +1,4 @@
-"""The description of a pipeline: all that decides its results."""
+"""The definition of a pipeline: everything that determines its results."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ from slackwater_sql.plan import (
 from slackwater_sql.planner.sharing import stage_uses
 
 SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
-"""The name of a topic that is a table of a source, <prefix>.<schema>.<table>."""
+"""The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
 _TABLE_OF_THE_DATABASE = 0
-"""The origin of an input that is no other stage's result."""
+"""The origin of an input that is not the result of another stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class ViewOutput:
 
     view: str
     name: str
-    """Of the topic; of an output that is a table ``schema.name``."""
+    """The name of the topic; for an output that is a table, ``schema.name``."""
     partitions: int | None = None
-    """Of a topic; None: as it is, or four."""
+    """The number of partitions of a topic; None for the existing number, or four."""
     kind: SinkKind = SinkKind.KAFKA
     """The kind of the sink."""
     history: bool = False
-    """Whether a table of PostgreSQL has every version in another table beside it."""
+    """Whether a PostgreSQL table has a second table beside it with every version."""
     format: Format = Format.JSON
     """The form of documents in Kafka."""
     key_format: KeyFormat = KeyFormat.JSON
@@ -51,7 +51,7 @@ class ViewOutput:
 
     @property
     def is_source(self) -> bool:
-        """Whether the output is to its readers a table of a connector, ``<prefix>.<schema>.<table>``."""
+        """Whether the output is a table of a connector to its readers, ``<prefix>.<schema>.<table>``."""
         return self.format is Format.DEBEZIUM
 
     @property
@@ -62,12 +62,12 @@ class ViewOutput:
 
 @dataclass(frozen=True)
 class PipelineSql:
-    """The SQL that a pipeline's plan is made of."""
+    """The SQL from which a pipeline's plan is made."""
 
     catalog: Catalog
     """The declared tables."""
     views: tuple[tuple[str, str], ...]
-    """Path and text of each view, by name."""
+    """The path and the text of each view, by its name."""
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -77,10 +77,10 @@ class PipelineSql:
     def plan(
         self, published: Collection[str], catalog: Catalog | None = None, scope: Scope = Scope.STRICT
     ) -> EnginePlan:
-        """Plans the published views, perhaps over other tables.
+        """Plans the published views, optionally over other tables.
 
         Raises:
-            SqlTextError: a view is not supported; with its place.
+            SqlTextError: A view is not supported; the error contains the position.
         """
         accumulates = scope is Scope.STRICT
         return compile_pipeline(
@@ -88,46 +88,48 @@ class PipelineSql:
         )
 
     def plan_separately(self, published: Collection[str], scope: Scope) -> EnginePlan:
-        """Plans the published views as if they had nothing in common: each has the columns that it needs."""
+        """Plans the published views as if they had nothing in common, each with the columns that it needs."""
         accumulates = scope is Scope.STRICT
         return compile_separately(self.views, self.catalog, published=published, accumulates=accumulates)
 
     def stage_uses(self, published: Collection[str], scope: Scope) -> dict[int, int]:
-        """Returns for each stage how many the views would have in its place if none were shared."""
+        """Returns for each stage the number of stages that there would be instead if none were shared."""
         plan = self.plan_separately(published, scope)
         return stage_uses(plan, [text for _, text in self.views])[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineDefinition:
-    """The views that a pipeline computes, and where it reads and writes: all that decides its results."""
+    """The views of a pipeline, and where it reads and writes: everything that determines its results."""
 
     name: str
-    """Also the base of its progress topic and its transactional id. Ends in ``.v<revision>`` from 2 on."""
+    """The name, which is also the base of the progress topic and the transactional id. From revision 2 on, it
+    ends in ``.v<revision>``."""
     source: str
     """The connector's ``topic.prefix``."""
     owner: str = ""
-    """Who is asked about it: free text for people; empty: nobody is named."""
+    """Whom to ask about it, as free text; empty if nobody is named."""
     scope: Scope = Scope.STRICT
-    """Strict: all of the views is of one commit; aggregate: each document by itself."""
+    """Strict: all views show the same commit; aggregate: each document shows its own."""
     emit: Emit
     buckets: int | None = None
-    """Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses."""
+    """The number of buckets of each stage, fixed for the life of a checkpoint; None to let the first run
+    choose."""
     revision: int = 1
-    """Counts the meanings that the views have had; each has its checkpoint and its outputs."""
+    """The number of the meaning that the views have; each revision has its own checkpoint and outputs."""
     outputs: tuple[ViewOutput, ...]
-    """In the order of the plan's views."""
+    """The outputs, in the order of the plan's views."""
     topics: Mapping[str, str] = field(default_factory=dict)
-    """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
+    """The topic of each table whose rows a transform of the connector routes to another topic than usual."""
     plan: EnginePlan
     sql: PipelineSql | None = None
-    """The SQL that the plan was made of; None if it was made otherwise."""
+    """The SQL from which the plan was made; None if there is none."""
     evaluators: Evaluators | None = None
-    """Evaluates the rows of stages; None: DuckDB does."""
+    """Evaluates the rows of stages; None for DuckDB."""
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Full names of the tables the views read, each once."""
+        """The full names of the tables that the views read, each once."""
         return table_names(self.plan)
 
 
@@ -144,10 +146,10 @@ def stage_settings(definition: PipelineDefinition, limits: StatementLimits = DEF
 
 @dataclass(frozen=True, slots=True)
 class OutputFault:
-    """What makes outputs impossible."""
+    """The reason why outputs are impossible."""
 
     key: str
-    """The key of pipeline.toml that is to be changed."""
+    """The key of pipeline.toml that has to be changed."""
     problem: str
     hint: str
 
@@ -155,14 +157,14 @@ class OutputFault:
 def fault_of_outputs(
     source: str, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], plan: EnginePlan
 ) -> OutputFault | None:
-    """Returns what keeps outputs from having their forms; None: nothing.
+    """Returns why outputs cannot have their forms; None if they can.
 
     Args:
         source: The source that the pipeline reads.
         emit: Which states are published.
-        scope: Of the pipeline.
-        outputs: All, in the order of the plan's views.
-        plan: The pipeline's.
+        scope: The scope of the pipeline.
+        outputs: All outputs, in the order of the plan's views.
+        plan: The plan of the pipeline.
     """
     for output in outputs:
         if output.cloudevents and output.format in (Format.AVRO, Format.JSON_SCHEMA):
@@ -175,7 +177,7 @@ def fault_of_outputs(
 def _fault_of_sources(
     source: str, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], plan: EnginePlan
 ) -> OutputFault | None:
-    """Returns what keeps the outputs that are to be tables from being those of one source."""
+    """Returns why the outputs that are to be tables cannot be tables of one source."""
     tables = [(view, o) for view, o in zip(plan.views, outputs, strict=True) if o.is_source]
     if not tables:
         return None
@@ -216,7 +218,7 @@ def _fault_of_key(view: PublishedView) -> OutputFault | None:
 
 
 def with_changes(plan: EnginePlan, outputs: Sequence[ViewOutput]) -> EnginePlan:
-    """Returns the plan whose documents come as changes where outputs are tables of a source."""
+    """Returns a plan whose documents are changes for outputs that are tables of a source."""
     tables = [number for number, output in enumerate(outputs) if output.is_source]
     return with_documents_before(plan, tables) if tables else plan
 
@@ -231,7 +233,7 @@ def pipeline_definition(
     buckets: int | None = None,
     outputs: Sequence[ViewOutput] | None = None,
 ) -> PipelineDefinition:
-    """Describes a pipeline without a folder.
+    """Returns the definition of a pipeline without a folder.
 
     Args:
         name: The pipeline's name.
@@ -239,13 +241,14 @@ def pipeline_definition(
         catalog: The declared tables.
         views: Name and SQL of each view.
         emit: Which states are published.
-        buckets: Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses.
-        outputs: Where views are published, and in which form, in their order; None: each as JSON in the
-            topic of its name.
+        buckets: The number of buckets of each stage, fixed for the life of a checkpoint; None to let the
+            first run choose.
+        outputs: Where views are published, and in which form, in their order; None to publish each as JSON in
+            the topic of its name.
 
     Raises:
-        PipelineConfigError: an output cannot have its form.
-        SqlTextError: a view is not supported; with its place.
+        PipelineConfigError: An output cannot have its form.
+        SqlTextError: A view is not supported; the error contains the position.
     """
     sql = PipelineSql(catalog, tuple((f"{view}.sql", text) for view, text in views.items()))
     outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
@@ -268,24 +271,24 @@ def pipeline_definition(
 
 
 def table_names(plan: EnginePlan) -> tuple[str, ...]:
-    """Returns the full names of the tables the plan reads, each once, in order."""
+    """Returns the full names of the tables that the plan reads, each once, in order."""
     return tuple(sorted({each.table.full_name for each in _table_inputs(plan.stages)}))
 
 
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
-    """Yields the inputs of a view that are tables of the database, a table as often as it is one."""
+    """Yields the inputs of a view that are tables of the database, once for each use of a table."""
     return stage_inputs(plan, view.stages)
 
 
 def stage_inputs(plan: EnginePlan, stages: Iterable[int]) -> Iterator[InputPlan]:
-    """Yields the inputs of stages that are tables of the database, a table as often as it is one."""
+    """Yields the inputs of stages that are tables of the database, once for each use of a table."""
     return _table_inputs(map(plan.stage, stages))
 
 
 def keys_move(plan: EnginePlan, view: int) -> bool:
-    """Tells whether a document of a view may go from one key of its last stage to another.
+    """Returns whether a document of a view may move from one key of its last stage to another.
 
-    Not if there is one document for each stage key, or for each group.
+    It cannot if there is one document for each stage key, or for each group.
     """
     outputs = ((stage, stage.output) for stage in plan.stages)
     (last,) = (stage for stage, o in outputs if isinstance(o, DocumentsOutput) and o.view == view)
@@ -293,7 +296,7 @@ def keys_move(plan: EnginePlan, view: int) -> bool:
 
 
 def _table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
-    """Yields the inputs that are tables of the database, a table as often as it is one."""
+    """Yields the inputs that are tables of the database, once for each use of a table."""
     for stage in stages:
         if stage.rows is not None:
             for each in stage.rows.inputs:

@@ -1,4 +1,4 @@
-"""What a run of a pipeline would find, without running it: servers, topics, rights, tables, checkpoint."""
+"""Checks what a run of a pipeline would find: servers, topics, rights, tables and the checkpoint."""
 
 import logging
 import os
@@ -43,18 +43,18 @@ from slackwater_spark.pipeline.sinks import make_sink
 from slackwater_spark.sink.waiting import Waiting
 
 ANSWER: Final = timedelta(seconds=5)
-"""So long each server has to answer."""
+"""The time in which each server has to answer."""
 
 
 _LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
 
 
 def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
-    """Yields all that a run would find, as it is found; nothing is written. Each server has five seconds.
+    """Yields everything that a run would find, as it is found. Nothing is written.
 
     Args:
         definition: The pipeline.
-        settings: As of the run.
+        settings: The settings of the run.
     """
     address = revision_checkpoint(settings.checkpoint, definition.revision)
     checkpoint = Checkpoint(address, settings.spark_conf)
@@ -122,7 +122,7 @@ def _copied_state(
 
 
 def _nearest(folder: Path) -> Path:
-    """Returns the folder, or the nearest one above it that is there."""
+    """Returns the folder, or the nearest parent that exists."""
     return next(each for each in (folder, *folder.absolute().parents) if each.exists())
 
 
@@ -221,7 +221,7 @@ def _name(
 
 
 def _rights(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
-    """Compares what the brokers allow with what a run does."""
+    """Compares the rights that the brokers give with those that a run needs."""
     with _found("rights") as found:
         given = ask_for_rights(settings.servers.kafka, rights_of(definition), ANSWER)
         if given.missing:
@@ -236,7 +236,7 @@ def _rights(definition: PipelineDefinition, settings: RunSettings) -> Iterator[F
 
 @contextmanager
 def _found(subject: str) -> Iterator[list[Finding]]:
-    """Collects findings; what is raised within the block is one of them, and ends it."""
+    """Collects findings. An error that is raised within the block becomes a finding, and ends the block."""
     found: list[Finding] = []
     try:
         yield found

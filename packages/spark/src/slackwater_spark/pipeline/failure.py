@@ -1,4 +1,4 @@
-"""Finds the error that made a batch fail in Spark's account of it."""
+"""Finds the error that made a batch fail in the text of Spark's error."""
 
 import re
 
@@ -7,19 +7,19 @@ _RAISED = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(?:: (?P<reason>.*))?$"
 )
 _JAVA_CAUSE = re.compile(r"^(?:: |Caused by: )(?P<type>[\w.$]+): (?P<reason>.+)$")
-"""The error that a call into Java told, and those behind it."""
+"""The error of a call into Java, and its causes."""
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
 _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
-"""Spark adds it to whatever a task has raised."""
+"""The suffix that Spark adds to every error of a task."""
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _CANCELLED = "[SPARK_JOB_CANCELLED]"
 
 
 def root_cause(text: str) -> tuple[str, str]:
-    """Returns name and message of the Python error in Spark's account; else of Java's deepest cause.
+    """Returns name and message of the Python error in the text, or else of Java's deepest cause.
 
-    Spark wraps what a task raises into messages of its own, and repeats stack traces of both languages. The
-    error that counts is the last one of the first chain of Python tracebacks, which ends where Java's frames
+    Spark wraps the error of a task in messages of its own, and repeats stack traces of both languages. The
+    relevant error is the last one of the first chain of Python tracebacks, which ends where Java's frames
     begin.
     """
     lines = text.splitlines()
@@ -49,12 +49,12 @@ def root_cause(text: str) -> tuple[str, str]:
 
 
 def is_cancelled(text: str) -> bool:
-    """Tells whether Spark's account is that somebody has cancelled the batch."""
+    """Returns whether the text says that the batch was cancelled."""
     return _CANCELLED in text and _TRACEBACK not in text
 
 
 def _whole_message(first: str, following: list[str]) -> str:
-    """Joins a message of several lines, which ends at an empty line, a Java frame or the next traceback."""
+    """Joins the lines of a message, which ends at an empty line, a Java frame or the next traceback."""
     message = [first]
     for line in following:
         if not line.strip() or _JAVA_FRAME.match(line) or _TRACEBACK in line:

@@ -1,4 +1,4 @@
-"""What an examination found, one thing at a time."""
+"""The findings of an examination, each about one thing."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,20 +9,20 @@ class Verdict(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """A run begins, and something is perhaps not as it was meant."""
+    """A run begins, but something may not be as intended."""
     PROBLEM = "problem"
-    """A run would fail, or would wait in vain."""
+    """A run would fail, or would wait forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was examined.
+    """The result of one check.
 
     Attributes:
-        subject: What, e.g. ``brokers`` or ``table public.invoice``.
-        verdict: What it means.
-        text: How it is.
-        hint: What to do; empty if nothing is.
+        subject: What was checked, e.g. ``brokers`` or ``table public.invoice``.
+        verdict: What the finding means for a run.
+        text: What was found.
+        hint: What to do; empty if there is nothing to do.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""The meaning of a pipeline, noted in its checkpoint by the first run, so that later runs notice changes."""
+"""The meaning of a pipeline, recorded in the checkpoint by the first run, so that changes are detected."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,26 +9,27 @@ from slackwater_spark.sink import Format, KeyFormat
 from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
 VERSION = 3
-"""The version of the form of the state as a whole: 3 has segments and manifests."""
+"""The version of the state as a whole. Version 3 has segments and manifests."""
 
 _NOT_THERE = "no part of it"
 
 Change = tuple[str, str, str]
-"""The name of a fact, its value in the checkpoint, its value now; an empty value: the last is a sentence."""
+"""The name of a fact, its value in the checkpoint, and its value now. If the latter is empty, the former is a
+sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFingerprint:
-    """A view's topic and meaning, which must not change, and facts that tell a person what has changed."""
+    """A view's topic and meaning, which must not change, and facts that show a person what has changed."""
 
     topic: str
     fingerprint: str
     facts: Mapping[str, str] = field(default_factory=dict)
-    """By name: types of the columns it uses, its record key, the types of its outputs."""
+    """The facts by name: types of the columns that it uses, its record key, the types of its outputs."""
 
     @classmethod
     def take(cls, plan: EnginePlan, view: PublishedView, topic: str) -> "ViewFingerprint":
-        """Takes the fingerprint of a view of a plan."""
+        """Returns the fingerprint of a view of a plan."""
         facts = {"record key": ", ".join(view.key)}
         facts |= {f"output {each.name}": each.type for each in view.outputs}
         for each in view_inputs(plan, view):
@@ -36,7 +37,7 @@ class ViewFingerprint:
         return cls(topic=topic, fingerprint=view.fingerprint, facts=facts)
 
     def changes(self, name: str, now: "ViewFingerprint") -> Iterator[Change]:
-        """Yields what differs."""
+        """Yields the differences."""
         if self.topic != now.topic:
             yield f"output topic of view {name}", self.topic, now.topic
         if self.fingerprint == now.fingerprint:
@@ -52,23 +53,24 @@ class ViewFingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFingerprint:
-    """Two pipelines with equal ones can continue each other."""
+    """Pipelines with equal fingerprints can continue each other."""
 
     pipeline: str
     revision: int
-    """For people: the name has it, too."""
+    """The revision, for messages; it is also part of the name."""
     source: str
     timeline: int
     scope: str
     emit: str
     buckets: int
     stages: str
-    """The fingerprint of all that stages keep; another one if another version plans the views otherwise."""
+    """The fingerprint of everything that stages keep. It differs if another version plans the views
+    differently."""
     views: Mapping[str, ViewFingerprint]
 
     @classmethod
     def take(cls, definition: PipelineDefinition, timeline: int) -> "PipelineFingerprint":
-        """Takes the fingerprint of a pipeline that reads a timeline."""
+        """Returns the fingerprint of a pipeline that reads a timeline."""
         plan = definition.plan
         assert definition.buckets is not None  # noqa: S101 - a run chooses before it compares
         return cls(
@@ -87,7 +89,7 @@ class PipelineFingerprint:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the form that stands in the checkpoint."""
+        """Returns the form that the checkpoint contains."""
         views = {
             name: {"topic": view.topic, "fingerprint": view.fingerprint, "facts": dict(view.facts)}
             for name, view in self.views.items()
@@ -95,10 +97,10 @@ class PipelineFingerprint:
         return {"version": str(VERSION), **self._fields(), "stages": self.stages, "views": views}
 
     def changes_since(self, before: Mapping[str, Any]) -> tuple[Change, ...]:
-        """Returns what has changed since another fingerprint; nothing if the state fits.
+        """Returns what has changed since another fingerprint; empty if the state matches.
 
         Args:
-            before: The other one, as :meth:`to_json` gave it, perhaps of an older version.
+            before: The other fingerprint, as :meth:`to_json` returned it, possibly in an older version.
         """
         if before.get("version") != str(VERSION):
             return (("the form of the state", str(before.get("version")), str(VERSION)),)
@@ -110,7 +112,7 @@ class PipelineFingerprint:
         return tuple(changes)
 
     def _fields(self) -> dict[str, str]:
-        """Returns the simple fields by the names that a person knows."""
+        """Returns the simple fields by the names that users know."""
         return {
             "name": self.pipeline,
             "source": self.source,
@@ -132,7 +134,7 @@ class PipelineFingerprint:
 
 
 def _place(output: ViewOutput) -> str:
-    """Returns the name of an output, with the form of its documents if that is not the plain one."""
+    """Returns the name of an output, with the form of its documents if it is not plain JSON."""
     forms = [] if output.format is Format.JSON else [str(output.format)]
     forms += [] if output.key_format is KeyFormat.JSON else [f"keys {output.key_format}"]
     return f"{output.name} ({', '.join(forms)})" if forms else output.name

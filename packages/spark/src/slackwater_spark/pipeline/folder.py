@@ -57,8 +57,8 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     """Reads the pipeline in a folder.
 
     Raises:
-        PipelineConfigError: file and key of what cannot be used.
-        SqlError: a schema or view file is not supported; with its place.
+        PipelineConfigError: Something cannot be used; the error names the file and the key.
+        SqlError: A schema or view file is not supported; the error contains the position.
     """
     toml = read_definition(folder)
     toml.only(_KEYS)
@@ -95,8 +95,8 @@ def read_sql(folder: Path) -> PipelineSql:
     """Reads the SQL files of a pipeline folder.
 
     Raises:
-        PipelineConfigError: a kind of file is missing.
-        SqlTextError: a schema file is not supported; with its place.
+        PipelineConfigError: A kind of file is missing.
+        SqlTextError: A schema file is not supported; the error contains the position.
     """
     return PipelineSql(_catalog(folder), _views(folder))
 
@@ -120,10 +120,10 @@ def _views(folder: Path) -> tuple[tuple[str, str], ...]:
 
 
 def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[ViewOutput, ...]:
-    """Reads the outputs, in the order of the views that are published.
+    """Reads the outputs, in the order of the published views.
 
     Raises:
-        PipelineConfigError: key and reason.
+        PipelineConfigError: An output cannot be used; the error names the key and the reason.
     """
     pipeline = toml.text("name", "pipeline")
     single = toml.table("output")
@@ -210,14 +210,14 @@ def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
 
 
 def _places(output: ViewOutput) -> tuple[str, ...]:
-    """Returns the names of all that an output writes."""
+    """Returns the names of everything that an output writes."""
     if output.kind is not SinkKind.KAFKA:
         return (output.name, *((output.name + _HISTORY_SUFFIX,) if output.history else ()))
     return (output.name, commit_topic(output.name))
 
 
 def _shared_places(output: ViewOutput) -> tuple[str, ...]:
-    """Returns the names of what an output writes together with others."""
+    """Returns the names of everything that an output writes together with others."""
     topics = SourceTopics(output.prefix)
     return (topics.transactions, topics.notifications) if output.is_source else ()
 

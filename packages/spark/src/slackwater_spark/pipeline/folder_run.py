@@ -1,4 +1,4 @@
-"""Running the pipeline of a folder: Spark starts while the pipeline is being loaded."""
+"""Runs the pipeline of a folder. Spark starts while the pipeline is being loaded."""
 
 import threading
 from collections.abc import Callable
@@ -22,20 +22,21 @@ def run_folder(
     on_step: Callable[[str], None],
     on_turn: Callable[[bool], None],
 ) -> None:
-    """Keeps the views of a folder up to date, as :func:`run_pipeline` does, which says more.
+    """Keeps the views of a folder up to date; see :func:`run_pipeline` for details.
 
     Args:
-        folder: The pipeline's.
-        settings: Where.
+        folder: The folder of the pipeline.
+        settings: The settings of the run.
         on_progress: Called in this thread for each visible batch, in order.
-        stop: Ends the run in order.
-        on_step: Called in this thread before whatever may take long, with a line that names the pipeline.
+        stop: Ends the run in an orderly way.
+        on_step: Called in this thread before each step that may take long, with a line that names the
+            pipeline.
         on_turn: Called in this thread before each step of the loop, with whether the views show all cuts.
 
     Raises:
-        PipelineConfigError: file and key of what cannot be used.
-        SqlError: a schema or view file is not supported; with its place.
-        PipelineError, EngineError, CutLogError: as for :func:`run_pipeline`.
+        PipelineConfigError: Something cannot be used; the error names the file and the key.
+        SqlError: A schema or view file is not supported; the error contains the position.
+        PipelineError, EngineError, CutLogError: As for :func:`run_pipeline`.
     """
     first_name, revision = name_and_revision(read_definition(folder))
     name = revision_name(first_name, revision)

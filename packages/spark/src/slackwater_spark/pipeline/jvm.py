@@ -1,4 +1,4 @@
-"""Spark's JVM as a child process: its start is watched, its output kept, and its end explained."""
+"""Spark's JVM as a child process: watches its start, keeps its output, and explains its end."""
 
 import logging
 import os
@@ -21,12 +21,13 @@ _LONGEST_START = timedelta(minutes=10)
 _LONGEST_END = timedelta(minutes=10)
 _REPORT_INTERVAL = timedelta(seconds=20)
 _END_SECONDS = 20.0
-"""The time within which the exit code of a JVM whose connection broke is known."""
+"""The time within which the exit code of a JVM is known after its connection broke."""
 _FROM_SIGNAL = 128
-"""A JVM, as a shell does, adds this to the number of the signal that made it end in order."""
+"""Like a shell, a JVM that ends in an orderly way after a signal adds this to the signal's number."""
 
 _PARENT = os.getppid()
-"""The JVM, if ``spark-submit`` has started this process; its orphans have another parent."""
+"""The JVM, if ``spark-submit`` has started this process. After the end of the JVM, this process has another
+parent."""
 
 _SPARK_NOISE = b"WARNING: Using incubator modules"
 """The beginning of a line that Spark itself prints at every start."""
@@ -36,21 +37,21 @@ _output_log = logging.getLogger("slackwater_spark.jvm")
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
-    """Tells whether ``spark-submit`` has started this process, and with it the JVM."""
+    """Returns whether ``spark-submit`` has started this process, and with it the JVM."""
     return "PYSPARK_GATEWAY_PORT" in environment
 
 
 def shows_output() -> bool:
-    """Says whether Spark's log, and what its processes print, is asked for in this process's own log."""
+    """Returns whether Spark's log, and the output of its processes, is to be in this process's own log."""
     return _output_log.isEnabledFor(logging.DEBUG)
 
 
 @contextmanager
 def logged_output(spark_log: Path) -> Iterator[int]:
-    """Yields the writing end of a pipe, for a JVM, and the Python workers that it starts, to print to.
+    """Yields the write end of a pipe to which a JVM, and the Python workers that it starts, can print.
 
-    A thread of its own appends the lines to Spark's log, or writes them into ours if :func:`shows_output`,
-    until the last writer has closed the pipe; ours is closed with the block.
+    A separate thread appends the lines to Spark's log, or to our own log if :func:`shows_output`, until the
+    last writer has closed the pipe. Our end is closed with the block.
 
     Args:
         spark_log: The file of Spark's log.
@@ -77,7 +78,7 @@ def _log_lines(reader: int, spark_log: Path) -> None:
 
 
 def explain_exit(code: int) -> str:
-    """Puts an exit code into words; a negative one is the number of the signal that killed the process."""
+    """Describes an exit code; a negative one is the number of the signal that killed the process."""
     number = -code if code < 0 else code - _FROM_SIGNAL
     try:
         name = signal.Signals(number).name
@@ -90,15 +91,15 @@ def explain_exit(code: int) -> str:
 
 @contextmanager
 def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
-    """Makes PySpark's launch of a JVM within the block fail with the reason if it ends or takes too long.
+    """Makes PySpark's launch of a JVM within the block fail if the JVM ends or takes too long.
 
-    By itself PySpark does not report the exit code, and waits for ever for a JVM that ended with 0.
+    PySpark itself does not report the exit code, and waits forever for a JVM that ended with 0.
 
     Args:
-        is_in_vain: Set when nobody waits for the JVM any more.
+        is_in_vain: Set when nothing waits for the JVM any more.
 
     Raises:
-        PipelineUnavailableError: the JVM ended before it answered, or did not answer, or is in vain.
+        PipelineUnavailableError: The JVM ended before it answered, did not answer, or is no longer needed.
     """
     clock = SystemClock()
     started = reported = clock.monotonic()
@@ -141,10 +142,10 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
 
 
 def explain_jvm_end(*, is_lost: bool = False) -> str | None:
-    """Returns how the JVM of this process ended; None while it runs, or if nobody knows.
+    """Returns how the JVM of this process ended; None while it runs, or if this is not known.
 
     Args:
-        is_lost: The connection to it broke, so it is worth waiting up to 20 s for the exit code.
+        is_lost: Whether the connection to it broke, so that it is worth waiting up to 20 s for the exit code.
     """
     process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark's name for it
     if process is None:
@@ -158,7 +159,7 @@ def explain_jvm_end(*, is_lost: bool = False) -> str | None:
 
 
 def end_jvm() -> int:
-    """Ends the JVM that this process has started, in order, and returns its exit code when it is gone."""
+    """Ends the JVM that this process has started in an orderly way, and returns its exit code."""
     gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark's name for it
     SparkContext._gateway = None  # noqa: SLF001 - so that the next session starts another one
     gateway.shutdown()
@@ -172,7 +173,7 @@ def end_jvm() -> int:
 
 
 def spark_does_not_start(reason: str) -> PipelineUnavailableError:
-    """Says why there is no session, and what a session needs."""
+    """Returns the error for a session that does not start, with the reason and what a session needs."""
     hint = (
         "a Java runtime (17 or newer) must be on PATH or in JAVA_HOME, and there must be room on the disks "
         "of the checkpoint and of spark.local.dir"

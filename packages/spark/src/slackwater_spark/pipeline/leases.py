@@ -1,4 +1,4 @@
-"""What a run does for readers that have taken a lease: keeps its views readable at their commits."""
+"""What a run does for readers that have taken a lease: it keeps its views readable at their commits."""
 
 import logging
 import threading
@@ -14,28 +14,28 @@ from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink
 
 _LOOK_SECONDS: Final = 0.5
-"""The time between two looks at the topic of leases."""
+"""The time between two reads of the topic of leases."""
 CLOCK_MARGIN: Final = timedelta(minutes=1)
-"""So much longer is a state kept than its reader needs it: the clocks of the two may differ."""
+"""How much longer a state is kept than its reader needs it, because the clocks of the two may differ."""
 
 _log = logging.getLogger(__name__)
 
 
 class LeaseHolder:
-    """Holds for readers what their leases name, and answers each lease.
+    """Holds the states that leases name, and answers each lease.
 
-    A thread of its own reads the topic of leases and writes the answers. The sink is told of leases by
-    :meth:`hold`, in the thread that writes batches. While the topic cannot be read, what was known before
-    counts.
+    A separate thread reads the topic of leases and writes the answers. :meth:`hold` informs the sink of
+    leases, in the thread that writes batches. While the topic cannot be read, the leases that were known
+    before still count.
 
     Args:
-        log: The topic of leases; for the thread alone once :meth:`begin` was called.
+        log: The topic of leases; only used by the thread once :meth:`begin` was called.
         pipeline: The pipeline's name, with the revision.
         source: The source that it reads.
-        refusal: Why its views can never be held; empty: they can.
-        longest: Leases that go on for longer are refused.
+        refusal: Why its views can never be held; empty if they can.
+        longest: The maximum duration of leases; longer ones are refused.
         sink: The open output.
-        clock: Gives the time.
+        clock: Provides the time.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class LeaseHolder:
         self._refusal = refusal
         self._lock = threading.Lock()
         self._known: Mapping[str, Lease] | None = None
-        """Leases that name the pipeline, by id; None: the topic was not read yet."""
+        """The leases that name the pipeline, by id; None if the topic was not read yet."""
         self._answers: dict[str, Hold] = {}
-        """Those that are still to be written, by lease."""
+        """The answers that are still to be written, by lease."""
         self._held: Mapping[str, Lease] | None = None
-        """What the sink was told; for the thread that writes batches."""
+        """What the sink was last informed of; only used by the thread that writes batches."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="lease-holder", daemon=True)
         self._is_away = False
@@ -74,7 +74,7 @@ class LeaseHolder:
         sink: Sink,
         clock: Clock,
     ) -> "LeaseHolder":
-        """Makes one for the Kafka of the settings; nothing is asked yet."""
+        """Returns a holder for the Kafka of the settings; nothing is requested yet."""
         log = KafkaLeaseLog(settings.servers.kafka)
         longest = settings.longest_lease
         return cls(
@@ -88,14 +88,14 @@ class LeaseHolder:
         )
 
     def begin(self) -> None:
-        """Follows the leases from now on; does not wait for the first look."""
+        """Begins to follow the leases; does not wait for the first read."""
         self._thread.start()
 
     def hold(self) -> None:
-        """Tells the sink which commits are to be kept, if that has changed; quick if it has not.
+        """Informs the sink of the commits to be kept, if they have changed; otherwise it returns quickly.
 
         Raises:
-            RunOvertakenError: another run took over.
+            RunOvertakenError: Another run has taken over.
         """
         with self._lock:
             known = self._known
@@ -121,14 +121,14 @@ class LeaseHolder:
             self._answers.update(answers)
 
     def close(self) -> None:
-        """Ends the thread and frees the connection; what is held stays so. Idempotent."""
+        """Ends the thread and closes the connection; what is held stays held. Idempotent."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
         self._log.close()
 
     def look(self) -> None:
-        """Writes the answers that are due, and reads the topic again; says so once if it cannot."""
+        """Writes the answers that are due, and reads the topic again. A failure is logged once."""
         try:
             with self._lock:
                 answers = dict(self._answers)
@@ -157,7 +157,7 @@ class LeaseHolder:
         return self._pipeline in lease.pipelines
 
     def _reason(self, lease: Lease) -> str:
-        """Says why a lease is refused whatever the sink can do; empty: it is not."""
+        """Returns why a lease is refused whatever the sink can do; empty if it is not."""
         if self._refusal:
             return self._refusal
         if lease.source != self._source:
@@ -180,7 +180,7 @@ class LeaseHolder:
             return dict.fromkeys(until, str(error))
 
     def _remove_what_is_over(self, records: Iterable[LeaseRecord]) -> None:
-        """Removes leases that name the pipeline, and its own answers, once they are over."""
+        """Removes leases that name the pipeline, and its own answers, after their end."""
         now_ms = epoch_ms(self._clock.now() - CLOCK_MARGIN)
         leases = {each.id: each for each in records if isinstance(each, Lease)}
         over = {each.id for each in leases.values() if self._is_named(each) and is_over(each, now_ms)}

@@ -1,4 +1,4 @@
-"""What is measured of a run, for whoever watches it from outside."""
+"""The measurements of a run, for monitoring from outside."""
 
 import logging
 from collections import Counter, defaultdict
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # it loads what plans batches, which need not be there before
 
 Value = float | Distribution
 Values = Iterable[tuple[tuple[str, ...], Value]]
-"""Values of the labels beyond source and pipeline, and the value."""
+"""The values of the labels other than source and pipeline, and the value."""
 
 
 _COUNTED = (
@@ -28,10 +28,10 @@ _COUNTED = (
 
 
 class RunMonitor:
-    """Counts what a run does, batch by batch; it is told, and asks nobody.
+    """Counts what a run does, batch by batch. It is informed by the run and requests nothing.
 
-    Told by one thread; any thread may read. A turn is a step of the run: of its start, or of the loop that
-    looks for a batch, runs it, and makes it visible.
+    One thread informs it; any thread may read. A turn is a step of the run: of its start, or of the loop that
+    searches for a batch, runs it, and makes it visible.
 
     Args:
         pipeline: The pipeline's name.
@@ -70,23 +70,23 @@ class RunMonitor:
         }
 
     def record_turn(self, is_current: bool = False) -> None:
-        """Notes that the run lives, and, `is_current`, that the views show all cuts there are."""
+        """Records a step of the run; `is_current` means that the views show all cuts that exist."""
         self._turned_at = self._clock.monotonic()
         self._is_ready = self._is_ready or is_current
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the run last took a step."""
+        """Returns the seconds since the last step of the run."""
         return self._clock.monotonic() - self._turned_at
 
     def not_ready(self) -> str | None:
-        """Says why the views may be out of date; None once a batch is visible or none was missing."""
+        """Returns why the views may be out of date; None once a batch is visible or none was missing."""
         if self._is_ready:
             return None
         return "it has made no batch visible since it started, and has not found that none is missing"
 
     def record_batch(self, batch: "BatchProgress") -> None:
-        """Counts a batch that is visible."""
+        """Counts a visible batch."""
         self._counts.update(
             {
                 metrics.RUN_BATCHES: 1,
@@ -121,7 +121,7 @@ class RunMonitor:
         return [((), float(self._counts[metric]))]
 
     def _commit_age(self) -> Values:
-        """Nothing before the first batch: an age of 0 would look healthy."""
+        """Yields nothing before the first batch, because an age of 0 would look healthy."""
         if self._newest is not None:
             yield (), self._clock.now().timestamp() - self._newest.committed_at.timestamp()
 
@@ -133,8 +133,8 @@ def _by_stage(values: Mapping[int, float]) -> Values:
 def hop_seconds(batch: "BatchProgress") -> Mapping[str, float]:
     """Returns what each hop has added to the delay of the newest transaction of a batch.
 
-    They are missing if it is not known when the transaction came into Kafka and into its cut. Three clocks
-    take part in that: no hop takes less than nothing.
+    It is empty if it is not known when the transaction entered Kafka and its cut. Three clocks are involved,
+    so negative durations are replaced by 0.
     """
     cut = batch.cuts[-1] if batch.cuts else None
     if cut is None or not cut.ended_ms or not cut.written_ms or cut.lsn != batch.commit_lsn:

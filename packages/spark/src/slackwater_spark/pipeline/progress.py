@@ -1,4 +1,4 @@
-"""The progress of a run, batch by batch, and how the cluster is told of it."""
+"""The progress of a run, batch by batch, and its reports to the cluster."""
 
 import logging
 import threading
@@ -31,9 +31,9 @@ from slackwater_spark.source.planner import PlannedCut
 _REPORT_SECONDS: Final = 1.0
 """The time between two reports while there is news."""
 _SILENT_SECONDS: Final = 10.0
-"""The time between two reports while there is none; after thirty a run counts as vanished."""
+"""The time between two reports while there is no news; after thirty seconds a run counts as vanished."""
 _LONGEST_FAILURE: Final = 2_000
-"""Characters of an error that are reported."""
+"""The maximum number of characters of a reported error."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,51 +47,52 @@ class BatchProgress:
     timeline: int
     batch_id: int
     commit_lsn: int
-    """The view shows everything up to and including this commit."""
+    """The newest commit that the view shows."""
     committed_at: datetime
     """When the newest transaction of the batch was committed in the database."""
     visible_at: datetime
     """When a ``read_committed`` reader of the output could see it."""
     events: int
-    """Change events of the source in the batch, over all its tables."""
+    """The number of change events of the source in the batch, over all tables."""
     transactions: int
-    """Source transactions with a change event."""
+    """The number of source transactions with a change event."""
     documents: int
-    """Records written to the output, deletes included."""
+    """The number of records written to the output, including deletes."""
     deletes: int
     was_covered: bool
-    """The output held the batch already: the answer to its commit was lost."""
+    """Whether the output already contained the batch, because the answer to its commit was lost."""
     seconds: Mapping[str, float]
-    """By part, one after the other: ``plan`` (choosing and dividing the batch), ``read`` and ``evaluate``
-    (the slowest task of each kind), ``schedule`` (whatever else Spark does meanwhile), ``state`` (writing
-    it), ``produce`` and ``commit`` (the sink)."""
+    """The seconds of the consecutive parts: ``plan`` (choosing and dividing the batch), ``read`` and
+    ``evaluate`` (the slowest task of each kind), ``schedule`` (everything else that Spark does in the
+    meantime), ``state`` (writing it), ``produce`` and ``commit`` (the sink)."""
     stage_work: tuple[StageWork, ...] = ()
-    """What each stage has cost."""
+    """The cost of each stage."""
     state_bytes: Mapping[int, int] = field(default_factory=dict)
-    """Bytes that each stage keeps after the batch, by its number, before compression."""
+    """The size of each stage's state after the batch, by the number of the stage, before compression, in
+    bytes."""
     commits: tuple[tuple[int, int, int], ...] = field(default=(), repr=False)
     """``(xid, commit LSN, commit time in ms since the epoch)`` of these transactions, in commit order."""
     cuts: tuple[PlannedCut, ...] = field(default=(), repr=False)
-    """The cuts with which the transactions came to the pipeline, ascending; empty if that is not known."""
+    """The cuts that contained the transactions, ascending; empty if they are not known."""
 
     @property
     def lag(self) -> timedelta:
-        """The time from the database's commit of the newest transaction to its visibility in the output."""
+        """The time from the database's commit of the newest transaction until it is visible in the output."""
         return self.visible_at - self.committed_at
 
 
 class RunReporter:
-    """Tells the cluster of a run: what it is, how far, and how it ended; and refuses a name that is taken.
+    """Reports a run to the cluster: its pipeline, its progress and its end; refuses a name that is taken.
 
-    Whatever goes wrong with the topic of pipelines is logged once and costs the run nothing else; a run that
-    could not register is not shown. A thread of its own reports once a second if there is news, and every ten
-    seconds without.
+    A problem with the topic of pipelines is logged once and has no other effect on the run; a run that could
+    not register is not shown. A separate thread reports once a second if there is news, and otherwise every
+    ten seconds.
 
     Args:
         log: The topic of pipelines.
-        registration: What the run says of itself, without the id of its checkpoint.
-        clock: Gives the time.
-        secrets: What must not be in the error that is told.
+        registration: The description of the run, without the id of its checkpoint.
+        clock: Provides the time.
+        secrets: Values that a reported error must not contain.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class RunReporter:
     def connect(
         cls, registration: PipelineRegistration, settings: RunSettings, clock: Clock
     ) -> "RunReporter":
-        """Makes one for the Kafka of the settings; nothing is asked yet."""
+        """Returns a reporter for the Kafka of the settings; nothing is requested yet."""
         kafka = settings.servers.kafka
         log = KafkaPipelineLog(
             kafka.bootstrap, kafka=kafka.options, replication_factor=settings.replication_factor
@@ -128,11 +129,11 @@ class RunReporter:
         """Refuses the run if its name is taken; writes nothing.
 
         Args:
-            query_id: Of the checkpoint; None: there is none yet.
-            makes_topic: Whether the topic of pipelines is made if it is not there.
+            query_id: The id of the checkpoint; None if there is none yet.
+            makes_topic: Whether the topic of pipelines is created if it does not exist.
 
         Raises:
-            PipelineStateError: another checkpoint holds the name.
+            PipelineStateError: Another checkpoint holds the name.
         """
         self._registration = with_checkpoint(self._registration, query_id or "")
         with self._tolerated("its name is not compared with those of others"):
@@ -144,7 +145,7 @@ class RunReporter:
         """Registers the run and begins to report.
 
         Raises:
-            PipelineStateError: another run took the name in the same moment; this one is not registered.
+            PipelineStateError: Another run took the name at the same moment; this one is not registered.
         """
         self._registration = with_checkpoint(self._registration, query_id)
         with self._tolerated("it is not shown in the topology"):
@@ -162,7 +163,7 @@ class RunReporter:
                     self._log.forget(other.registration.pipeline, other.registration.run)
 
     def report_start(self, progress: ProgressRecord | None) -> None:
-        """Notes what is visible at the start; None: nothing is yet."""
+        """Records what is visible at the start; None if nothing is visible yet."""
         if progress is not None:
             self._note(
                 lambda report: replace(
@@ -174,11 +175,11 @@ class RunReporter:
             )
 
     def report_computed(self, commit_lsn: int) -> None:
-        """Notes up to which commit the views are computed. Does not block."""
+        """Records up to which commit the views are computed. Does not block."""
         self._note(lambda report: replace(report, processed_lsn=commit_lsn))
 
     def report_batch(self, batch: BatchProgress) -> None:
-        """Notes a batch that has become visible. Does not block."""
+        """Records a batch that has become visible. Does not block."""
         self._note(
             lambda report: replace(
                 report,
@@ -199,9 +200,9 @@ class RunReporter:
 
     @contextmanager
     def reporting_end(self) -> Iterator[None]:
-        """Reports how the block ends, and frees the connection.
+        """Reports how the block ends, and closes the connection.
 
-        A run that another one has overtaken says nothing: the pipeline has not ended, the other one goes on.
+        A superseded run reports nothing, because the pipeline has not ended: the other run continues.
         """
         try:
             yield
@@ -217,7 +218,7 @@ class RunReporter:
             self.close()
 
     def close(self) -> None:
-        """Stops reporting and frees the connection. Idempotent."""
+        """Stops reporting and closes the connection. Idempotent."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""What a run tells of its pipeline when it begins."""
+"""The description of a pipeline that a run registers when it begins."""
 
 import os
 import socket
@@ -20,20 +20,20 @@ from slackwater_spark.sink import SinkKind
 from slackwater_sql.plan import EnginePlan, PublishedView
 
 _FUNCTION = "function"
-"""The kind of an output that is a function's business; no folder can name it."""
+"""The kind of an output that passes documents to a function; a folder cannot specify it."""
 
 
 def make_registration(
     definition: PipelineDefinition, *, timeline: int, checkpoint: str, calls_function: bool, clock: Clock
 ) -> PipelineRegistration:
-    """Describes a run of this process that begins now; the id of its checkpoint is still to be filled in.
+    """Returns the description of a run of this process that begins now, without the id of its checkpoint.
 
     Args:
         definition: The pipeline.
         timeline: The timeline that is read.
         checkpoint: The address of the checkpoint, without credentials.
-        calls_function: Whether a function gets the documents.
-        clock: Says when it begins.
+        calls_function: Whether a function receives the documents.
+        clock: Provides the start time.
     """
     topics = SourceTopics(definition.source, definition.topics)
     views = zip(definition.plan.views, definition.outputs, strict=True)
@@ -64,7 +64,8 @@ def make_registration(
 def with_checkpoint(registration: PipelineRegistration, query_id: str) -> PipelineRegistration:
     """Returns the registration of a run with the checkpoint of this id.
 
-    Functions that get the documents of one pipeline are pipelines of their own: the id is in their names.
+    Functions that receive the documents of one pipeline are separate pipelines, so the id is part of their
+    names.
     """
     name = registration.pipeline
     if any(view.kind == _FUNCTION for view in registration.views):

@@ -1,4 +1,4 @@
-"""The rights in Kafka that the runs of a pipeline need, and those of them that brokers do not give."""
+"""The rights in Kafka that the runs of a pipeline need, and those that brokers do not give."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,11 +29,12 @@ _REFUSED: Final = frozenset(
     }
 )
 _FOREVER_MS: Final = 2**31 - 1
-"""No broker takes such a long transaction. It says so after it has looked at rights, and has done nothing."""
+"""A time-out that no broker accepts. A broker rejects it after checking the rights, and before any other
+effect."""
 
 
 def rights_of(definition: PipelineDefinition) -> list[Right]:
-    """Returns what the runs of a pipeline need."""
+    """Returns the rights that the runs of a pipeline need."""
     outputs = {
         each.name: each.prefix if each.is_source else ""
         for each in definition.outputs
@@ -45,24 +46,24 @@ def rights_of(definition: PipelineDefinition) -> list[Right]:
 
 @dataclass(frozen=True, slots=True)
 class GivenRights:
-    """What brokers say of rights."""
+    """The rights that brokers give."""
 
     missing: tuple[Right, ...]
-    """Those that they do not give."""
+    """The rights that they do not give."""
     absent: tuple[str, ...]
-    """Topics that are not there, and that may be made."""
+    """Topics that do not exist and that may be created."""
 
 
 def ask_for_rights(kafka: KafkaSettings, rights: Iterable[Right], patience: timedelta) -> GivenRights:
-    """Asks the brokers about rights, and changes nothing; not even a run that is active notices.
+    """Asks the brokers for rights without changing anything; an active run is not affected.
 
-    Of a topic that is not there, nobody can tell whether it may be read or written: these two are missing
-    only if both are.
+    For a topic that does not exist, it cannot be determined whether it may be read or written. These two
+    rights are only reported as missing if both are.
 
     Args:
-        kafka: The brokers, and who asks.
-        rights: About names; none about prefixes.
-        patience: For each of a few requests.
+        kafka: The brokers, and the user.
+        rights: Rights on names, not on prefixes.
+        patience: The time-out of each of a few requests.
 
     Raises:
         KafkaException: The brokers do not answer.
@@ -81,7 +82,7 @@ def ask_for_rights(kafka: KafkaSettings, rights: Iterable[Right], patience: time
 
 
 class _Topics:
-    """What brokers say of topics. Where one is not shown, each right is asked for by itself."""
+    """What brokers report about topics. If a topic is not shown, each right is requested separately."""
 
     def __init__(self, admin: AdminClient, wanted: Mapping[str, list[Right]], patience: timedelta) -> None:
         self._admin, self._wanted, self._seconds = admin, wanted, patience.total_seconds()
@@ -124,7 +125,7 @@ class _Topics:
         return [right for right in self._wanted[name] if right.operation in operations]
 
     def _of_unseen(self, names: Sequence[str]) -> list[Right]:
-        """Asks for what would be refused; nothing is made and nothing is changed."""
+        """Requests what would be refused; nothing is created or changed."""
 
         def make(wanted: Sequence[str]) -> Mapping[Any, "Future[Any]"]:
             topics = [NewTopic(name, 1, -1) for name in wanted]
@@ -186,7 +187,7 @@ def _may_write_as(kafka: KafkaSettings, transactional_id: str, patience: timedel
 
 
 def _refuses(answer: "Future[Any]") -> bool:
-    """Tells whether a right is missing; whatever else went wrong shows when it is needed."""
+    """Returns whether a right is missing. Other errors will appear when the right is used."""
     try:
         answer.result()
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Running a pipeline: batches from the source through its stages into the sink, for as long as is wanted."""
+"""Runs a pipeline: processes batches from the source through its stages into the sink until it is stopped."""
 
 import logging
 import os
@@ -60,35 +60,36 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
     on_step: Callable[[str], None] | None = None,
     on_turn: Callable[[bool], None] | None = None,
 ) -> None:
-    """Keeps the views up to date until ``stop`` is set, or, `available_now`, until they hold what was there.
+    """Keeps the views up to date until ``stop`` is set or, if `available_now`, until they are current.
 
-    Blocks. Starting again after any end, a crash included, goes on where the output ends. One run per process
-    at a time; it uses this process's Spark.
+    Blocks. After any end, including a crash, the next start continues where the output ends. Only one run per
+    process is possible at a time; it uses this process's Spark. With `available_now`, it ends when the views
+    contain everything that existed at the start.
 
     Args:
         definition: What to compute.
-        settings: Where.
-        on_progress: Called in this thread for each visible batch, in order. What it raises ends the run.
-        stop: Ends the run in order: a transaction of the output that has begun is finished first, unless its
-            server is away.
-        context: Returns the Spark to be used, once it has started, instead of one that is made for the run.
-            It is left as it is.
-        probe: For tests: is told of the sink's steps.
-        on_step: Called in this thread before whatever may take long, with a sentence that says what is waited
-            for.
+        settings: The settings of the run.
+        on_progress: Called in this thread for each visible batch, in order. An error that it raises ends the
+            run.
+        stop: Ends the run in an orderly way: an open transaction of the output is finished first, unless its
+            server is unavailable.
+        context: Returns the Spark to use, once it has started, and which is not changed; None to create one
+            for the run.
+        probe: Informed of the sink's steps, for tests.
+        on_step: Called in this thread before each step that may take long, with a sentence that describes it.
         on_turn: Called in this thread before each step of the loop that runs batches, hundreds of times a
-            second while there is nothing to do; with whether the views show all cuts there are.
+            second while there is nothing to do; with whether the views show all cuts that exist.
 
     Raises:
-        PipelineConfigError: the state that the pipeline is to begin with lacks what it needs.
-        PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline has
-            this name, or the output is not as it was left; nothing was touched.
-        RunOvertakenError: another run took over.
-        PipelineUnavailableError: Spark does not start, or the output cannot be reached; not when ``stop`` is
-            set.
-        QueryFailedError: a batch failed in Spark, or Spark ended.
-        EngineError: the state in the checkpoint cannot be read or written.
-        CutLogError: Kafka does not answer, or the cut log is not as it was.
+        PipelineConfigError: The state with which the pipeline is to begin lacks what it needs.
+        PipelineStateError: The checkpoint belongs to a pipeline with another meaning, another pipeline has
+            this name, or the output was changed; nothing was modified.
+        RunOvertakenError: Another run has taken over.
+        PipelineUnavailableError: Spark does not start, or the output cannot be reached; not raised when
+            ``stop`` is set.
+        QueryFailedError: A batch failed in Spark, or Spark ended.
+        EngineError: The state in the checkpoint cannot be read or written.
+        CutLogError: Kafka does not answer, or the cut log has changed.
     """
     if context is None:
         settings = with_spark_log(settings, definition.revision)
@@ -116,8 +117,8 @@ class PipelineRun:
     """One run of a pipeline into a sink; for most arguments see :func:`run_pipeline`.
 
     Args:
-        calls_function: Whether the sink calls a function, which may know a batch that an earlier run has
-            prepared: it ends where it did then.
+        calls_function: Whether the sink calls a function. A batch that an earlier run has prepared then ends
+            at the same position again, because the function may know it.
     """
 
     def __init__(  # noqa: PLR0913 - a run is made of them
@@ -165,7 +166,7 @@ class PipelineRun:
             unless_checked.pop_all()
 
     def run(self, context: SparkContext) -> None:
-        """Takes the pipeline over, runs it and lets it go; does nothing if it is to stop already."""
+        """Takes over the pipeline, runs it and releases it; does nothing if it was already stopped."""
         if self._stop.is_set():
             self._reporter.close()
             return
@@ -178,7 +179,7 @@ class PipelineRun:
 
     @contextmanager
     def _stopped_in_order(self) -> Iterator[None]:
-        """Takes it for the end that was asked for if a server is given up while the run is to stop."""
+        """Treats the failure of a server during a requested stop as the requested end."""
         try:
             yield
         except PipelineUnavailableError as error:
@@ -210,7 +211,7 @@ class PipelineRun:
         )
 
     def _choose_buckets(self) -> None:
-        """Takes the number of buckets that the definition, the first run or this machine says."""
+        """Sets the number of buckets: that of the definition, of the first run, or of this machine."""
         if self._definition.buckets is None:
             identity = self._checkpoint.identity()
             cores = self._settings.parallelism or os.cpu_count() or 1
@@ -219,7 +220,7 @@ class PipelineRun:
         self._fingerprint = PipelineFingerprint.take(self._definition, self._settings.timeline)
 
     def _check_tables(self) -> None:
-        """Refuses tables without a topic, or warns of them, if they are to count as empty."""
+        """Refuses tables without a topic, or logs a warning if they are to count as empty."""
         known = existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT)
         topics = SourceTopics(self._definition.source, self._definition.topics)
         missing = dict(tables_without_topic(self._definition.tables, topics, known))
@@ -280,7 +281,7 @@ class PipelineRun:
         return EarlierRevision(load_pipeline(folder), self._definition, self._settings)
 
     def _copied_batch(self) -> CopiedBatch | None:
-        """Copies the state that the pipeline is to begin with, if there is one."""
+        """Copies the state with which the pipeline is to begin, if there is one."""
         folder = self._settings.copy_state_of
         if folder is None:
             return None
@@ -322,7 +323,7 @@ class PipelineRun:
         )
 
     def _explain_end_in_spark(self, context: SparkContext, error: Exception) -> None:
-        """Names what happened in Spark in place of what it did to our connection to it."""
+        """Raises an error that names what happened in Spark, instead of the broken connection."""
         ended = explain_jvm_end(is_lost=not _answers(context))
         if ended is None and _answers(context):
             if isinstance(error, OSError):  # of whoever is told of batches: Spark is well
@@ -351,7 +352,7 @@ class PipelineRun:
 
 
 def source_options(definition: PipelineDefinition, settings: RunSettings, cores: int) -> SourceOptions:
-    """Returns how a pipeline reads its source."""
+    """Returns the options with which a pipeline reads its source."""
     options = SourceOptions(
         servers=settings.servers,
         source=definition.source,
@@ -368,13 +369,14 @@ def source_options(definition: PipelineDefinition, settings: RunSettings, cores:
 def tables_without_topic(
     tables: Iterable[str], topics: SourceTopics, known: Collection[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Finds the tables whose topics do not exist, each with the topics that its partitions may have.
+    """Yields the tables whose topics do not exist, each with topics that its partitions may have.
 
-    The connector makes a topic with the first row, so a new table has none. But the changes of a partitioned
-    table may go to topics of its partitions, whose names begin with its own as a rule.
+    The connector creates a topic with the first row, so a new table has none. But the changes of a
+    partitioned table may be in topics of its partitions, whose names usually begin with the name of the
+    table.
 
     Args:
-        tables: Full names.
+        tables: The full names of the tables.
         topics: The topics of the source.
         known: The topics that exist.
     """
@@ -386,10 +388,10 @@ def tables_without_topic(
 
 
 def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
-    """Says that a table has no topic, and what to do.
+    """Returns the problem that a table has no topic, and a hint.
 
     Args:
-        topic: The one that it would have.
+        topic: The topic that it would have.
         others: Topics that its partitions may have.
     """
     hint = (
@@ -403,7 +405,7 @@ def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:
 
 @contextmanager
 def _cancelled_by(stop: threading.Event, jobs: BatchJobs) -> Iterator[None]:
-    """Cancels the batch that runs when a run is to stop within the block: it may take long."""
+    """Cancels the running batch when a run is stopped within the block, because it may take long."""
     is_over = threading.Event()
 
     def cancel() -> None:
@@ -421,7 +423,7 @@ def _cancelled_by(stop: threading.Event, jobs: BatchJobs) -> Iterator[None]:
 
 
 def _answers(context: SparkContext) -> bool:
-    """Tells whether Spark's JVM is there and its context in use."""
+    """Returns whether Spark's JVM is running and its context is in use."""
     try:
         return not context._jsc.sc().isStopped()  # noqa: SLF001 - has no other name
     except (*SPARK_ERRORS, AttributeError):

@@ -1,7 +1,7 @@
-"""Addresses ``s3a://…``, as Hadoop has them, for ``pyarrow.fs``: storage is configured once for all of Spark.
+"""Converts Hadoop's addresses ``s3a://…`` for ``pyarrow.fs``, so that storage is configured once, for Spark.
 
-Only what names the server and who asks is taken over; everything else of Hadoop's connector is about how it
-works itself.
+Only settings for the server and the credentials are used. All other settings concern how Hadoop's own
+connector works.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ _PREFIX: Final = "spark.hadoop.fs.s3a."
 
 
 def s3_address(address: str, conf: Mapping[str, str]) -> str:
-    """Returns an address for ``pyarrow.fs``; holds credentials if the settings have them.
+    """Returns an address for ``pyarrow.fs``; it contains credentials if the settings do.
 
     Args:
         address: ``s3a://bucket/folder``.
-        conf: Spark settings. Those count that begin with ``spark.hadoop.fs.s3a.``, or, for this bucket alone,
-            with ``spark.hadoop.fs.s3a.bucket.NAME.``.
+        conf: Spark settings. Those are used that begin with ``spark.hadoop.fs.s3a.`` or, for this bucket
+            alone, with ``spark.hadoop.fs.s3a.bucket.NAME.``.
 
     Raises:
-        PipelineConfigError: The settings ask for what an address cannot say.
+        PipelineConfigError: The settings specify something that an address cannot express.
     """
     place = address.removeprefix(S3A)
     bucket, slash, rest = place.partition("/")

@@ -1,4 +1,4 @@
-"""The Spark of a run: small, quiet, with what tasks require."""
+"""The Spark of a run: small, quiet, and with the settings that tasks require."""
 
 import logging
 import os
@@ -45,20 +45,21 @@ _log = logging.getLogger(__name__)
 def starting_spark(
     name: str, settings: RunSettings, home: SparkHome | None = None
 ) -> Iterator[Callable[[], SparkContext]]:
-    """Starts Spark with its own JVM, whose output goes to its log, beside the block; it ends with the block.
+    """Starts Spark in parallel with the block, with a JVM that writes to Spark's log; ends it afterwards.
 
-    The JVM ends, too, when this process is killed: it watches its standard input. When the block fails while
-    the JVM is starting, the JVM is ended at once. Under ``spark-submit`` the JVM that has started this
-    process is used, with the settings that it was given.
+    The JVM also ends when this process is killed, because it watches its standard input. If the block fails
+    while the JVM is starting, the JVM is ended immediately. Under ``spark-submit``, the JVM that has started
+    this process is used, with its settings.
 
     Args:
         name: The application's name.
-        settings: The settings of the run, with the file that the JVM logs to.
-        home: What the JVM is started from; None: as :func:`spark_home` chooses.
+        settings: The settings of the run, with the file for the JVM's log.
+        home: The home from which the JVM is started; None for that of :func:`spark_home`.
 
     Yields:
-        What waits until Spark has started and returns its context. Raises ``PipelineUnavailableError`` if
-        Java or Spark does not start, ``PipelineConfigError`` if it is configured so that tasks cannot run.
+        A function that waits until Spark has started and returns its context. It raises
+        ``PipelineUnavailableError`` if Java or Spark does not start, and ``PipelineConfigError`` if tasks
+        cannot run with its configuration.
     """
     spark_log = settings.spark_log
     if spark_log is None:
@@ -78,11 +79,11 @@ def starting_spark(
 
 
 def with_spark_log(settings: RunSettings, revision: int) -> RunSettings:
-    """Names the file that the JVM logs to: one in the checkpoint, or, if that is elsewhere, a temporary one.
+    """Sets the file for the JVM's log: in the checkpoint or, if that is on another machine, a temporary file.
 
     Args:
-        settings: Of the run; if they name a file, that stays.
-        revision: The pipeline's.
+        settings: The settings of the run; a file in them is not replaced.
+        revision: The revision of the pipeline.
     """
     if settings.spark_log is not None:
         return settings
@@ -103,9 +104,9 @@ def _stop(context: SparkContext) -> None:
 
 @contextmanager
 def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
-    """Makes a JVM that is launched within the block read these settings from a file that only we can read.
+    """Makes a JVM that is launched within the block read these settings from a private file.
 
-    PySpark itself puts them on the JVM's command line, which every account of the machine can see.
+    PySpark itself puts them on the JVM's command line, which every account of the machine can read.
     """
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     with tempfile.NamedTemporaryFile("w", prefix="slackwater-", suffix=".properties") as file:  # mode 0600
@@ -123,10 +124,10 @@ def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def spark_home(master: str, class_archives: Path | None, folder: Path) -> SparkHome | None:
-    """Chooses what a JVM is started from: a home with an archive of its classes, else `folder`, made anew.
+    """Chooses the home of a JVM: one with an archive of its classes, or else `folder`, which is created.
 
-    None leaves it to PySpark: the Spark that the environment names, or, for masters elsewhere, the installed
-    one, since they are sent its Python archives.
+    None leaves the choice to PySpark: the Spark that the environment names or, for masters on other machines,
+    the installed one, because these receive its Python archives.
     """
     if "SPARK_HOME" in os.environ or not is_local(master):
         return None
@@ -180,12 +181,12 @@ def _start(
 
 
 def _conf_of_jvm(gateway: Any) -> dict[str, str]:
-    """Returns the settings that a JVM was started with."""
+    """Returns the settings with which a JVM was started."""
     return dict(SparkConf(_jvm=gateway.jvm).getAll())
 
 
 def _start_workers(context: SparkContext) -> None:
-    """Makes Spark start its Python workers, which takes a while, before there is a batch for them."""
+    """Makes Spark start its Python workers before there is a batch for them, because this takes some time."""
     count = context.defaultParallelism
     context.parallelize(range(count), count).foreachPartition(_do_nothing)
 

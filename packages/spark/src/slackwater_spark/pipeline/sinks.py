@@ -1,4 +1,4 @@
-"""The sink of a pipeline, by the kind that its outputs name."""
+"""Creates the sink of a pipeline, for the kind of its outputs."""
 
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -27,7 +27,7 @@ _ICEBERG_PLACE: Final = (
     "Iceberg tables, but no catalogue is configured for them",
     "set iceberg.catalog (SLACKWATER_ICEBERG_CATALOG); `slackwater config` shows it",
 )
-"""Problem and hint."""
+"""The problem and the hint."""
 
 
 def make_sink(
@@ -38,17 +38,17 @@ def make_sink(
     clock: Clock | None = None,
     waiting: Waiting | None = None,
 ) -> Sink:
-    """Makes the sink that a pipeline's outputs ask for; nothing is opened yet.
+    """Creates the sink for a pipeline's outputs; nothing is opened yet.
 
     Args:
-        definition: Says where each view goes.
-        settings: Says where the servers are.
-        probe: For tests: is told of each step.
-        clock: None: the system's.
-        waiting: How it waits for its server; None: in silence, and as long as it is patient.
+        definition: Specifies the output of each view.
+        settings: Specifies the servers.
+        probe: Informed of each step, for tests.
+        clock: None for the system's clock.
+        waiting: How it waits for its server; None to wait silently, for as long as it is patient.
 
     Raises:
-        PipelineConfigError: the outputs are of several kinds, or nothing says where they are.
+        PipelineConfigError: The outputs are of several kinds, or their servers are not specified.
     """
     kind = sink_kind(definition)
     match kind:
@@ -78,10 +78,10 @@ def make_sink(
 
 
 def sink_kind(definition: PipelineDefinition) -> SinkKind:
-    """Returns the kind of a pipeline's outputs: one, since a batch becomes visible in all of them at once.
+    """Returns the kind of a pipeline's outputs. There is only one, as a batch becomes visible in all at once.
 
     Raises:
-        PipelineConfigError: there are several.
+        PipelineConfigError: There are several.
     """
     kinds = sorted({output.kind for output in definition.outputs})
     if len(kinds) > 1:
@@ -95,7 +95,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
     """Returns the settings of a pipeline's Kafka sink.
 
     Raises:
-        PipelineConfigError: A view's columns, or its key, have no form that its output asks for.
+        PipelineConfigError: The columns or the key of a view do not fit the form of its output.
     """
     forms = output_forms(definition)
     return KafkaSinkSettings(
@@ -125,10 +125,10 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
 
 
 def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
-    """Returns the forms of records in Kafka by number of the view; others are plain.
+    """Returns the forms of records in Kafka by the number of the view; others are plain JSON.
 
     Raises:
-        PipelineConfigError: A view's columns, or its key, have no such form.
+        PipelineConfigError: The columns or the key of a view do not fit the form.
     """
     views = enumerate(zip(definition.plan.views, definition.outputs, strict=True))
     forms = {number: output_form(view, output.format, output.key_format) for number, (view, output) in views}
@@ -136,7 +136,7 @@ def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
 
 
 def _output_table(output: ViewOutput, view: PublishedView) -> OutputTable:
-    """Returns the table whose changes an output seems to have."""
+    """Returns the table that an output appears to be to its readers."""
     _, schema, name = output.name.rsplit(".", 2)
     columns = tuple((column.name, column.type) for column in view.outputs)
     return OutputTable(schema, name, columns, view.key)
@@ -158,7 +158,7 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     """Returns the settings of a pipeline's PostgreSQL sink.
 
     Raises:
-        PipelineConfigError: no database was given, or a view cannot be a table.
+        PipelineConfigError: No database was given, or a view cannot be a table.
     """
     from slackwater_spark.sink import postgres
 
@@ -196,7 +196,7 @@ def _lake_sink_settings(
     """Returns the settings of a pipeline's sink in a lake.
 
     Raises:
-        PipelineConfigError: no lake was given, or a view cannot be a table.
+        PipelineConfigError: No lake was given, or a view cannot be a table.
     """
     from slackwater_spark.sink.lake import LakeSinkSettings, OutputTable, lake_columns
 

@@ -1,7 +1,7 @@
-"""What Spark is configured with: what somebody has said, our own where nobody has, and what tasks require.
+"""The configuration of Spark: users' settings, our defaults where there are none, and what tasks require.
 
-Settings come from ``spark-defaults.conf``, from ``spark-submit``, and from the settings of the run, each of
-which wins over those before.
+Settings come from ``spark-defaults.conf``, from ``spark-submit``, and from the settings of the run. Each of
+these overrides the previous ones.
 """
 
 import logging
@@ -31,7 +31,7 @@ _DRIVER_MEMORY: Final = "768m"
 _TASK_ATTEMPTS: Final = 4
 _DEFAULTS_FILE: Final = "spark-defaults.conf"
 _SHELL: Final = "pyspark-shell"
-"""The application's name that PySpark gives a JVM when nobody has said one."""
+"""The application's name that PySpark sets in a JVM if there is no other."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _DEFAULTS: Final = {
 }
 
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""For a master in this process: nobody else has to reach the driver."""
+"""For a master in this process, because no other machine has to reach the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ _REQUIRED: Final = {
 }
 
 REQUIRED_CONF: Final = {name: required.value for name, required in _REQUIRED.items()}
-"""Settings of every context that runs batches; others are refused."""
+"""The settings of every context that runs batches; other values are refused."""
 
 
 def given_conf(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what Spark's own configuration and ``spark-submit`` say, or what the Spark that runs was given.
+    """Returns the settings of Spark's own configuration and ``spark-submit``, or those of the running Spark.
 
     Raises:
         PipelineConfigError: ``spark-defaults.conf`` cannot be read.
@@ -102,7 +102,7 @@ def given_conf(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what ``spark-defaults.conf`` says, where Spark's scripts would look for it.
+    """Returns the settings in ``spark-defaults.conf``, in the place where Spark's scripts look for it.
 
     Raises:
         PipelineConfigError: The file cannot be read.
@@ -121,7 +121,7 @@ def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_effect(settings: RunSettings, given: Mapping[str, str]) -> RunSettings:
-    """Takes out what cannot be chosen any more when ``spark-submit`` has started the JVM, with a warning."""
+    """Removes, with a warning, settings that have no effect because ``spark-submit`` has started the JVM."""
     for name, own, spark_name in (
         ("run.master", settings.master, "spark.master"),
         ("run.driver_memory", settings.driver_memory, "spark.driver.memory"),
@@ -140,16 +140,16 @@ def without_effect(settings: RunSettings, given: Mapping[str, str]) -> RunSettin
 def session_conf(
     name: str, settings: RunSettings, given: Mapping[str, str], spark_log: Path | None
 ) -> dict[str, str]:
-    """Returns everything the session is configured with.
+    """Returns the complete configuration of the session.
 
     Args:
-        name: The application's, unless one is given.
-        settings: Of the run.
-        given: What Spark's own files and ``spark-submit`` say.
-        spark_log: File that the JVM logs to; None: wherever its own configuration says.
+        name: The name of the application, unless one is configured.
+        settings: The settings of the run.
+        given: The settings of Spark's own files and ``spark-submit``.
+        spark_log: The file for the JVM's log; None for what its own configuration specifies.
 
     Raises:
-        PipelineConfigError: Something is set that tasks cannot work with.
+        PipelineConfigError: A setting has a value with which tasks cannot run.
     """
     master = master_with_retries(settings.master or given.get("spark.master") or _LOCAL_MASTER)
     unnamed = (None, _SHELL, os.path.basename(sys.argv[0]))
@@ -177,10 +177,10 @@ def session_conf(
 
 
 def _required(conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns what tasks require.
+    """Returns the settings that tasks require.
 
     Raises:
-        PipelineConfigError: Something else is set.
+        PipelineConfigError: One of them has another value.
     """
     for name, required in _REQUIRED.items():
         found = conf.get(name, required.value)
@@ -194,12 +194,12 @@ def _required(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Tells whether the executors of a master are on this machine, with what is installed here."""
+    """Returns whether the executors of a master are on this machine, and use what is installed here."""
     return master.startswith("local")
 
 
 def master_with_retries(master: str) -> str:
-    """Writes ``local[N]`` as ``local[N,4]``: Spark's local mode does not repeat failed tasks unless told so.
+    """Returns ``local[N,4]`` for ``local[N]``, because local mode does not repeat failed tasks by default.
 
     A killed Python worker then costs a task, not the query.
     """
@@ -211,18 +211,18 @@ def master_with_retries(master: str) -> str:
 
 
 def executor_memory(master: str) -> dict[str, str]:
-    """Gives an executor all the memory that ``local-cluster[workers, cores, MiB]`` has for its worker."""
+    """Gives an executor the entire memory that ``local-cluster[workers, cores, MiB]`` has for its worker."""
     found = LOCAL_CLUSTER.fullmatch(master)
     return {} if found is None else {"spark.executor.memory": f"{found['mib']}m"}
 
 
 def workers_python(conf: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Returns the Python that tasks run with: this one here, elsewhere the one that is named for it."""
+    """Returns the Python of tasks: this one on this machine, and otherwise the one that is configured."""
     if is_local(conf["spark.master"]):
         return sys.executable
     return conf.get("spark.pyspark.python") or environment.get("PYSPARK_PYTHON") or sys.executable
 
 
 def index_root(settings: RunSettings, master: str) -> Path | None:
-    """Returns where tasks keep indexes; None: in Spark's local folders, wherever they run."""
+    """Returns where tasks keep indexes; None for Spark's local folders, wherever they run."""
     return settings.index_root or (settings.local_index_root if is_local(master) else None)

@@ -1,8 +1,8 @@
-"""Spark homes: what Spark's scripts and its JVM take for the installation, and archives of its classes.
+"""Spark homes: the folders that Spark's scripts and its JVM use as the installation, and archives of classes.
 
-A JVM takes an archive of classes only with the class path that the archive was made with, file by file. So a
-Spark home lies beside the archive, and whoever uses the one starts from the other. Runs only read;
-:func:`slackwater_spark.pipeline.class_archive.make_class_archive` writes.
+A JVM accepts an archive of classes only with exactly the class path with which the archive was made. A Spark
+home is therefore stored beside the archive, and a JVM that uses the archive is started from it. Runs only
+read; :func:`slackwater_spark.pipeline.class_archive.make_class_archive` writes.
 """
 
 import hashlib
@@ -27,20 +27,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SparkHome:
-    """A folder that a JVM is started from."""
+    """A folder from which a JVM is started."""
 
     folder: Path
     java_options: tuple[str, ...] = ()
-    """Beside those of the session's configuration."""
+    """Java options in addition to those of the session's configuration."""
 
 
 def link_spark_home(folder: Path) -> Path:
-    """Makes a Spark home of links to the installed PySpark, with an empty work folder and without archives.
+    """Creates a Spark home of links to the installed PySpark, with an empty work folder and no archives.
 
-    Masters ``local-cluster[...]`` start executors in ``work`` of the Spark home, which for PySpark is
-    among the installed packages: maybe not writable, and never cleared. And the Python processes that Spark
-    starts search ``python/lib/pyspark.zip`` of the home before the installed PySpark, but an archive keeps no
-    byte code: it costs each of them a second, and Spark waits no longer than ten for the one that plans.
+    Masters ``local-cluster[...]`` start executors in ``work`` of the Spark home, which for PySpark is among
+    the installed packages: it may not be writable, and is never cleared. In addition, the Python processes
+    that Spark starts search ``python/lib/pyspark.zip`` of the home before the installed PySpark. An archive
+    contains no byte code, which costs each of them a second, and Spark waits at most ten seconds for the
+    process that plans.
     """
     shutil.rmtree(folder, ignore_errors=True)  # links, and logs of the executors of the run before
     (folder / "work").mkdir(parents=True)
@@ -52,7 +53,7 @@ def link_spark_home(folder: Path) -> Path:
 
 @contextmanager
 def started_from(home: SparkHome | None) -> Iterator[None]:
-    """Makes a JVM that is launched within the block take this home; None leaves it to PySpark."""
+    """Makes a JVM that is launched within the block use this home; None leaves the choice to PySpark."""
     if home is None:
         yield
         return
@@ -78,25 +79,25 @@ def default_class_archives(environment: Mapping[str, str]) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlace:
-    """The folder where the archive of the installed Spark and Java is, or would be."""
+    """The folder for the archive of the installed Spark and Java."""
 
     folder: Path
 
     @property
     def home(self) -> Path:
-        """The Spark home that the archive was made with."""
+        """The Spark home with which the archive was made."""
         return self.folder / "home"
 
     def archive(self) -> Path | None:
-        """Finds the archive if the file is whole: Java would crash with one that lacks its end."""
+        """Returns the archive if the file is complete, because Java would crash with a truncated one."""
         whole = (path for path in self.folder.glob(ARCHIVE_PATTERN) if path.name == archive_name(path))
         return next(whole, None)
 
 
 def archive_place(archives: Path) -> ArchivePlace | None:
-    """Finds the place for the installed Spark and Java; None if there is no Java.
+    """Returns the place for the installed Spark and Java; None if there is no Java.
 
-    The place changes with all that Java compares, so that an archive which no longer fits is not even tried.
+    The place depends on everything that Java compares, so an archive that no longer matches is not tried.
     """
     java = _java()
     if java is None:
@@ -110,12 +111,12 @@ def archive_place(archives: Path) -> ArchivePlace | None:
 
 
 def archive_name(archive: Path) -> str:
-    """Returns the name of a whole archive, which tells the size that the file must have."""
+    """Returns the name of a complete archive, which contains the size of the file."""
     return f"classes-{archive.stat().st_size}.jsa"
 
 
 def archived_home(archives: Path) -> SparkHome | None:
-    """Finds the Spark home with an archive for the installed Spark and Java; None if there is none to use."""
+    """Returns the Spark home with an archive for the installed Spark and Java; None if there is none."""
     try:
         if not _is_private(archives) or (place := archive_place(archives)) is None:
             return None
@@ -130,14 +131,14 @@ def archived_home(archives: Path) -> SparkHome | None:
 
 
 def _java() -> Path | None:
-    """Finds the Java that Spark's scripts start."""
+    """Returns the Java that Spark's scripts start."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).is_file() else None
 
 
 def _is_private(folder: Path) -> bool:
-    """Tells whether nobody else could have put a file there: an archive is code."""
+    """Returns whether nobody else could have put a file there, because an archive contains code."""
     try:
         found = folder.lstat()
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""What a pipeline's folder says in ``pipeline.toml``, key by key; reading it loads no library.
+"""Reads ``pipeline.toml`` of a pipeline's folder, key by key, without loading any library.
 
-It comes before everything else: the name and the revision say where a run logs and keeps its state.
+This precedes everything else, because the name and the revision determine where a run logs and keeps its
+state.
 """
 
 import difflib
@@ -21,7 +22,7 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """A table of a TOML file that checks what is asked of it.
+    """A table of a TOML file that checks the values that are read from it.
 
     Every method raises :class:`PipelineConfigError` with file, key and what was expected.
     """
@@ -32,7 +33,7 @@ class TomlTable:
     values: Mapping[str, Any]
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuses keys that are not known."""
+        """Rejects keys that are not known."""
         names = list(known)
         for key in self.values:
             if key not in names:
@@ -41,7 +42,7 @@ class TomlTable:
                 raise self.error(key, "is not a known key", hint)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Returns a text that is not empty; required unless there is a default."""
+        """Returns a non-empty text, which is required unless there is a default."""
         value = self.values.get(key, default)
         if not isinstance(value, str) or not value:
             raise self.error(key, f"expected a text, got {_shown(value)}")
@@ -71,14 +72,14 @@ class TomlTable:
         return value
 
     def table(self, key: str) -> "TomlTable":
-        """Returns a table below this one; an empty one if it is absent."""
+        """Returns a table below this one; empty if it does not exist."""
         value = self.values.get(key, {})
         if not isinstance(value, dict):
             raise self.error(key, f"expected a table, got {_shown(value)}")
         return TomlTable(self.file, self._dotted(key), value)
 
     def topic_name(self, key: str, default: str | None = None) -> str:
-        """Returns a text that Kafka takes in a topic's name."""
+        """Returns a text that Kafka accepts in a topic's name."""
         name = self.text(key, default)
         if not _TOPIC_NAME.fullmatch(name):
             raise self.error(
@@ -87,7 +88,7 @@ class TomlTable:
         return name
 
     def error(self, key: str, problem: str, hint: str = "") -> PipelineConfigError:
-        """Makes an error at a key of this table."""
+        """Returns an error at a key of this table."""
         return PipelineConfigError(f"{self.file}: {self._dotted(key)}: {problem}", hint)
 
     def _dotted(self, key: str) -> str:
@@ -98,7 +99,7 @@ def read_definition(folder: Path) -> TomlTable:
     """Reads the definition file of a pipeline's folder.
 
     Raises:
-        PipelineConfigError: there is none, or it is not TOML.
+        PipelineConfigError: It does not exist, or it is not TOML.
     """
     path = folder / DEFINITION_FILE
     try:
@@ -113,19 +114,19 @@ def read_definition(folder: Path) -> TomlTable:
 
 
 def name_and_revision(definition: TomlTable) -> tuple[str, int]:
-    """Reads a pipeline's name, as it is without the revision, and the revision.
+    """Returns a pipeline's name, without the revision, and the revision.
 
     Raises:
-        PipelineConfigError: key and reason.
+        PipelineConfigError: Something cannot be used; the error names the key and the reason.
     """
     return definition.topic_name("name"), definition.integer("revision", 1, minimum=1) or 1
 
 
 def labels_of(folder: Path) -> tuple[str, str]:
-    """Reads the name of a folder's pipeline, with its revision, and its source.
+    """Returns the name of a folder's pipeline, with its revision, and its source.
 
     Raises:
-        PipelineConfigError: file, key and reason.
+        PipelineConfigError: Something cannot be used; the error names the file, the key and the reason.
     """
     definition = read_definition(folder)
     return revision_name(*name_and_revision(definition)), definition.topic_name("source")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # it loads what plans batches
     from slackwater_spark.pipeline.progress import BatchProgress
 
 _PARTS: Final = (("plan",), ("read", "evaluate", "schedule"), ("state",), ("produce", "commit"))
-"""The parts of a batch that make up each step behind the wait for it."""
+"""The parts of a batch that belong to each step after the wait for it."""
 
 _lsn = attrgetter("lsn")
 
@@ -22,7 +22,7 @@ def batch_spans(batch: "BatchProgress", ratio: float) -> Iterator[TransactionSpa
     """Yields the spans of a batch's sampled transactions.
 
     Args:
-        batch: It is visible.
+        batch: The batch, which is visible.
         ratio: The share of all transactions that is traced, from 0 to 1.
     """
     for xid, lsn, _ in batch.commits:
@@ -35,7 +35,7 @@ def batch_spans(batch: "BatchProgress", ratio: float) -> Iterator[TransactionSpa
 
 
 def _ends_ms(batch: "BatchProgress") -> list[int]:
-    """Returns when the wait for a batch, and each step of it, has ended; counted back from its visibility."""
+    """Returns when the wait for a batch, and each of its steps, ended, counted back from its visibility."""
     seconds = [sum(batch.seconds.get(part, 0.0) for part in parts) for parts in _PARTS]
     visible_ms = epoch_ms(batch.visible_at)
     left = accumulate(reversed(seconds), initial=0.0)

@@ -1,6 +1,6 @@
-"""Sinks: where a pipeline's batches become visible. Each kind has its own module, as ``sink.kafka``.
+"""Sinks make a pipeline's batches visible. Each kind has its own module, such as ``sink.kafka``.
 
-``sink.function`` is the Python API's: no pipeline folder names it.
+``sink.function`` is for the Python API; a pipeline folder cannot specify it.
 """
 
 from slackwater_spark.sink.batch import Emit

@@ -1,7 +1,7 @@
 """The rules of a batch that are the same for every sink. Pure.
 
-They say whether a batch continues what the output holds, which commits it makes visible, and which documents
-belong to each of them.
+They determine whether a batch continues what the output contains, which commits it makes visible, and which
+documents belong to each commit.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,22 +18,22 @@ from slackwater_protocol import BatchHeader, ProgressRecord, format_position
 from slackwater_spark.errors import PipelineStateError
 
 NOTHING_VISIBLE = -1
-"""The batch of a progress record that only says which run may write."""
+"""The batch number of a progress record that only states which run may write."""
 
 _OUTPUT = "the pipeline's outputs with their commit and progress topics"
 
 
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
-    """Refuses a run whose checkpoint did not write the pipeline's progress.
+    """Refuses a run whose checkpoint has not written the pipeline's progress.
 
     Args:
-        pipeline: Its name.
-        progress: What the output holds; None: nothing.
-        query_id: Of the run's checkpoint; None: the checkpoint is new.
-        kept_in: Names the place of the progress, for people.
+        pipeline: The name of the pipeline.
+        progress: The progress in the output; None if there is none.
+        query_id: The id of the run's checkpoint; None if the checkpoint is new.
+        kept_in: The place of the progress, for messages.
 
     Raises:
-        PipelineStateError: the progress is of another query.
+        PipelineStateError: The progress belongs to another query.
     """
     if progress is not None and progress.query_id != query_id:
         mine = f"is of query {query_id}" if query_id else "is new"
@@ -53,18 +53,18 @@ def nothing_visible(pipeline: str) -> ProgressRecord:
 
 
 def visible_progress(record: ProgressRecord | None) -> ProgressRecord | None:
-    """Returns the record if it is of a visible batch; None if it only says which run may write."""
+    """Returns the record if it describes a visible batch; None if it only states which run may write."""
     return None if record is None or record.batch_id == NOTHING_VISIBLE else record
 
 
 def progress_after(pipeline: str, query_id: str, batch: DocumentBatch, run: str = "") -> ProgressRecord:
-    """Returns the progress that becomes visible together with a batch.
+    """Returns the progress record that becomes visible together with a batch.
 
     Args:
-        pipeline: Its name.
-        query_id: Of the checkpoint.
+        pipeline: The name of the pipeline.
+        query_id: The id of the checkpoint.
         batch: The batch.
-        run: That writes it; empty where nothing fences.
+        run: The run that writes it; empty if nothing is fenced.
     """
     return ProgressRecord(
         pipeline=pipeline,
@@ -79,13 +79,13 @@ def progress_after(pipeline: str, query_id: str, batch: DocumentBatch, run: str 
 
 
 def is_covered(pipeline: str, batch: DocumentBatch, progress: ProgressRecord | None) -> bool:
-    """Says whether the output already holds this batch.
+    """Returns whether the output already contains this batch.
 
-    True for the newest batch that is visible: the answer to its commit was lost. False for the batch that
-    continues it.
+    It is True for the newest visible batch, if the answer to its commit was lost, and False for the batch
+    that continues it.
 
     Raises:
-        PipelineStateError: it is neither, so that writing it would repeat or lose records.
+        PipelineStateError: It is neither, so that writing it would repeat or lose records.
     """
     batch_id, header = batch.batch_id, batch.header
     if progress is None:
@@ -112,35 +112,36 @@ class Emit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitUnit:
-    """Commits of the source that one commit record stands for: those in ``(previous_lsn, commit_lsn]``."""
+    """The commits of the source that one commit record covers: those in ``(previous_lsn, commit_lsn]``."""
 
     commit_lsn: int
     previous_lsn: int
     xid: int | None
-    """The source's transaction, when it is exactly one."""
+    """The source's transaction, if it is exactly one."""
     commit_ts_ms: int
     skipped: tuple[int, ...] = ()
-    """Transactions in it that an operator let pass though rows were missing."""
+    """The transactions in it that an operator skipped although rows were missing."""
 
 
 class CommittedDocuments(NamedTuple):
-    """Some documents of a view that carry the same commit."""
+    """Some documents of a view with the same commit."""
 
     unit: CommitUnit
     commit_lsn: int
-    """The commit that the documents are stamped with."""
+    """The commit LSN in the documents."""
     xid: int | None
-    """Its transaction, when ``emit`` tells single transactions apart."""
+    """Its transaction, if ``emit`` distinguishes single transactions."""
     documents: Iterable[Document]
 
 
 def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -> list[CommitUnit]:
-    """Lists the commit records of a batch, ascending, covering ``(from_lsn, to_lsn]`` without a hole.
+    """Returns the commit records of a batch, ascending, covering ``(from_lsn, to_lsn]`` without gaps.
 
-    ``latest`` has one for the batch, and so has scope ``aggregate``: its LSN is the one that all groups have
-    reached. ``transactions`` has one for each source transaction with a change event, also if it changed
-    nothing in the view; if the batch ends above the last of them (or holds none), one without xid closes it.
-    Each names the transactions in it that were skipped; the last one those of which the header has no commit.
+    With ``latest``, there is one for the batch, and so there is in scope ``aggregate``, with the LSN that all
+    groups have reached. With ``transactions``, there is one for each source transaction with a change event,
+    also if it changed nothing in the view. If the batch ends above the last of them (or contains none), a
+    record without xid completes it. Each record contains the skipped transactions in it; the last one also
+    contains those whose commit is not in the header.
     """
     if emit is Emit.LATEST or scope is Scope.AGGREGATE:
         return [CommitUnit(header.to_lsn, header.from_lsn, None, header.commit_ts_ms, header.skipped)]
@@ -164,7 +165,7 @@ class BatchCommits:
     Args:
         batch: The batch.
         emit: Which states are published.
-        scope: In ``aggregate`` a batch has documents of different commits and one commit record.
+        scope: In ``aggregate``, a batch has documents of different commits and one commit record.
     """
 
     def __init__(self, batch: DocumentBatch, emit: Emit, scope: Scope) -> None:
@@ -175,10 +176,10 @@ class BatchCommits:
         """The commit records, ascending."""
 
     def check_views(self, outputs: int) -> None:
-        """Refuses documents of a view that has no output.
+        """Rejects documents of a view that has no output.
 
         Raises:
-            EngineStateError: names such a view.
+            EngineStateError: There are such documents; the error names the view.
         """
         foreign = sorted(set(self._batch.payloads) - set(range(outputs)))
         if foreign:
@@ -186,15 +187,15 @@ class BatchCommits:
             raise malformed_batch(self._batch.batch_id, reason)
 
     def documents(self, view: int, *, keys_move: bool) -> Iterator[CommittedDocuments]:
-        """Yields a view's documents, those of a key in the order of its commits.
+        """Yields a view's documents; those of a key are in the order of its commits.
 
         Args:
-            view: Its number.
-            keys_move: Whether a document's key may move from one bucket to another, which sends a delete
-                beside it: then that delete is left out.
+            view: The number of the view.
+            keys_move: Whether a document's key may move from one bucket to another. The delete that is sent
+                in that case is omitted.
 
         Raises:
-            EngineStateError: a document belongs to no commit of the batch, or cannot be read.
+            EngineStateError: A document belongs to no commit of the batch, or cannot be read.
         """
         whole = self.units[0]
         is_latest, is_strict = self._emit is Emit.LATEST, self._scope is Scope.STRICT
@@ -218,7 +219,7 @@ class BatchCommits:
             yield CommittedDocuments(unit, commit_lsn, xid, documents)
 
     def _in_commit_order(self, view: int, *, keys_move: bool) -> Iterable[Document]:
-        """Sorts a view's documents, unless they are of one commit: there may be more than memory holds."""
+        """Sorts a view's documents unless they have one commit, because they may not fit into memory."""
         if self._scope is Scope.STRICT and len(self.units) == 1:
             return chain.from_iterable(self._chunks(view, keys_move=keys_move))
         return in_commit_order(self._chunks(view, keys_move=keys_move))

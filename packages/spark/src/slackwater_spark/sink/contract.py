@@ -1,15 +1,15 @@
-"""The contract of a sink, the place where a pipeline's batches become visible.
+"""The contract of a sink, which makes a pipeline's batches visible.
 
-How a sink keeps its progress, and how it keeps a run that was overtaken from writing, is its own business;
-that a batch becomes visible exactly once, and all at once, is not.
+Each sink chooses how it keeps its progress, and how it prevents a superseded run from writing. Every sink
+must make each batch visible exactly once, and as a whole.
 
-A further kind of sink is one module beside ``kafka``, and three lines elsewhere:
+To add a kind of sink, write a module beside ``kafka``, and extend three other places:
 
-- its class has the methods of :class:`Sink`; ``batch.py`` says whether a batch continues what the output
-  holds, which documents it has and which commits they belong to;
-- :class:`SinkKind` names it, as ``kind`` of an output in ``pipeline.toml`` does;
+- its class has the methods of :class:`Sink`. ``batch.py`` determines whether a batch continues what the
+  output contains, which documents it has, and which commits they belong to;
+- :class:`SinkKind` contains its name, which is the ``kind`` of an output in ``pipeline.toml``;
 - ``pipeline/folder.py`` reads the keys of such an output;
-- ``make_sink`` in ``pipeline/sinks.py`` makes it; until then type checkers refuse the new kind.
+- ``make_sink`` in ``pipeline/sinks.py`` creates it; until then, type checkers reject the new kind.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import BatchHeader, CommitPosition, ProgressRecord
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
-"""How long one call to an output's server may take, unless somebody sets another time."""
+"""The default time-out of one call to an output's server."""
 
 
 class SinkKind(StrEnum):
@@ -44,7 +44,7 @@ class Format(StrEnum):
     AVRO = "avro"
     """Each document in Avro, with the id of its schema in a registry."""
     JSON_SCHEMA = "json-schema"
-    """Each document as it is, behind the id of its JSON Schema in a registry."""
+    """Each document as it is, after the id of its JSON Schema in a registry."""
 
 
 class KeyFormat(StrEnum):
@@ -65,10 +65,10 @@ class WriteReport:
     batch_id: int
     header: BatchHeader
     documents: int
-    """Records in the outputs, deletes included; 0 for a batch that was visible already."""
+    """The number of records in the outputs, including deletes; 0 for a batch that was already visible."""
     deletes: int
     was_covered: bool
-    """True if the output held the batch already: the answer to its commit was lost."""
+    """Whether the output already contained the batch, because the answer to its commit was lost."""
     produce_seconds: float
     commit_seconds: float
     visible_at: datetime
@@ -76,99 +76,100 @@ class WriteReport:
 
 
 class Sink(Protocol):
-    """Makes a pipeline's batches visible, each exactly once; used by one thread at a time.
+    """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
 
-    Every method but ``close`` may block for the output's request time-out, and raises
-    :class:`~slackwater_spark.errors.PipelineUnavailableError` when the output does not answer meanwhile.
+    Every method except ``close`` may block for the output's request time-out, and raises
+    :class:`~slackwater_spark.errors.PipelineUnavailableError` if the output does not answer within it.
     """
 
     @property
     def place(self) -> str:
-        """Names the server for people, as in "asking Kafka at broker:9092"."""
+        """The name of the server in messages such as "asking Kafka at broker:9092"."""
         ...
 
     def check(self, query_id: str | None) -> None:
-        """Refuses a pipeline of which the output holds what another checkpoint has written; changes nothing.
+        """Refuses a pipeline if another checkpoint has written its progress to the output; changes nothing.
 
-        Called first, before Spark is started and before another run is disturbed.
+        It is called first, before Spark is started and before another run is affected.
 
         Args:
-            query_id: of the checkpoint; None: the checkpoint is new.
+            query_id: The id of the checkpoint; None if the checkpoint is new.
 
         Raises:
-            PipelineStateError: the output's progress is of another checkpoint.
+            PipelineStateError: The output's progress belongs to another checkpoint.
         """
         ...
 
     def open(self) -> ProgressRecord | None:
-        """Takes the pipeline over, so that no earlier run can write any more.
+        """Takes over the pipeline, so that no earlier run can write any more.
 
         Returns:
-            The newest batch that is visible; None when there is none.
+            The newest visible batch; None if there is none.
 
         Raises:
-            PipelineStateError: the output is not as the pipeline left it.
-            PipelineConfigError: the output cannot be used as it is.
+            PipelineStateError: The output was changed since the pipeline's last batch.
+            PipelineConfigError: The output cannot be used in its current form.
         """
         ...
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
 
         Args:
-            query_id: of the checkpoint.
-            batch: The one after the newest that is visible.
+            query_id: The id of the checkpoint.
+            batch: The batch after the newest visible one.
 
         Raises:
-            RunOvertakenError: another run took over; stop. All later calls raise it, too.
-            OutputRefusedError: the output will not take the batch, however often it is tried.
-            PipelineStateError: the batch does not continue what the output holds.
-            PipelineUnavailableError: nothing of the batch is visible, or nobody can tell.
-            EngineStateError: the batch is not what a stage writes; nothing of it is visible.
+            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
+            OutputRefusedError: The output rejects the batch, and would reject it again.
+            PipelineStateError: The batch does not continue what the output contains.
+            PipelineUnavailableError: Nothing of the batch is visible, or the outcome is unknown.
+            EngineStateError: The batch was not written by a stage; nothing of it is visible.
         """
         ...
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """Keeps the views readable at some commits; those that it was told before no longer count.
+        """Keeps the views readable at some commits, and no longer at those of earlier calls.
 
         Until the first call after :meth:`open`, nothing is removed that readers of an earlier state may need.
 
         Args:
-            commits: By commit the time until which a reader needs it.
+            commits: For each commit, the time until which a reader needs it.
 
         Returns:
-            The commits at which the views cannot be kept readable, each with the reason, for people. Of the
-            others nothing is removed from now on; whether all of it is there is for the reader to see.
+            The commits at which the views cannot be kept readable, each with a readable reason. For all other
+            commits, nothing is removed from now on; readers have to check whether everything is there.
 
         Raises:
-            RunOvertakenError: another run took over; stop.
-            OutputRefusedError: the output does not allow what has to be done.
+            RunOvertakenError: Another run has taken over; stop.
+            OutputRefusedError: The output does not allow what has to be done.
         """
         ...
 
     def close(self) -> None:
-        """Lets go of the output. Idempotent, never raises."""
+        """Releases the output. Idempotent, never raises."""
         ...
 
 
 class SinkStep(StrEnum):
-    """The steps of a batch, in this order; a sink without such a step does not report it."""
+    """The steps of a batch, in this order. A sink without one of these steps does not report it."""
 
     COLLECTED = "collected"
     """The batch is in the driver; its transaction has not begun."""
     BEGUN = "begun"
     PRODUCED = "produced"
     FLUSHED = "flushed"
-    """All documents are acknowledged, none is visible."""
+    """All documents are acknowledged, and none is visible."""
     COMMIT_RECORDS = "commit_records"
     PROGRESS = "progress"
     """All records are produced; the next call commits."""
     COMMITTED = "committed"
-    """Everything is visible; the run has not noted it yet."""
+    """Everything is visible, but the run has not recorded it yet."""
 
 
 SinkProbe = Callable[[SinkStep, int], None]
-"""Lets a test stop or kill a sink: is told, in the thread that writes, of each step and the batch's number.
+"""Called with each step and the number of the batch, in the thread that writes, so that tests can stop a
+sink.
 
-May block; may raise, which ends the run like a crash at this step.
+It may block. It may raise, which ends the run like a crash at this step.
 """

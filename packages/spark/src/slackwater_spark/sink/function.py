@@ -1,8 +1,8 @@
-"""The sink whose output is a function's business: it is given batch after batch, at least once each.
+"""The sink that passes batches to a function, each at least once.
 
-The progress is a file of the checkpoint, written when the function has returned. When the process ends
-before it is written, the function is given the batch again. Nothing fences an earlier run, so a sink holds
-its checkpoint alone.
+The progress is a file of the checkpoint, which is written after the function has returned. If the process
+ends before that, the function receives the batch again. Nothing fences an earlier run, so this sink holds an
+exclusive lock on its checkpoint.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ PROGRESS_FILE: Final = "progress.json"
 
 
 class SettledBatch:
-    """A batch as a function gets it: a key occurs once in a view, or once in each commit that changes it.
+    """A batch as a function receives it: a key occurs once in a view, or once in each commit that changes it.
 
     Args:
         batch: The batch.
@@ -52,7 +52,7 @@ class SettledBatch:
         self._keys_move = keys_move
 
     def documents(self, view: int) -> Iterator[Document]:
-        """Yields a view's documents with the LSNs they are shown at; those of a key in commit order.
+        """Yields a view's documents with the LSNs at which they are shown; those of a key in commit order.
 
         Raises:
             EngineStateError: A document belongs to no commit of the batch, or cannot be read.
@@ -63,7 +63,7 @@ class SettledBatch:
 
 
 class FunctionFailedError(Exception):
-    """Carries what a function has raised past those who would take it for an error of their own."""
+    """Wraps an error that a function has raised, so that no other code handles it as its own error."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -78,9 +78,9 @@ class FunctionSink:
         pipeline: The pipeline's name.
         emit: Which states are published.
         keys_move: For each view, whether a document's key may move from one bucket to another.
-        store: Of the checkpoint; keeps the progress.
-        place: Names the checkpoint, for people.
-        hold: Holds the checkpoint for the time of its block, or refuses.
+        store: The store of the checkpoint, which contains the progress.
+        place: The name of the checkpoint, for messages.
+        hold: Locks the checkpoint for the time of its block, or refuses.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class FunctionSink:
         """See :meth:`Sink.check`.
 
         Raises:
-            PipelineStateError: The progress is of another checkpoint, or cannot be read.
+            PipelineStateError: The progress belongs to another checkpoint, or cannot be read.
             EngineUnavailableError: The store does not answer.
         """
         check_owner(self._pipeline, self._read(), query_id, self._kept_in)
 
     def open(self) -> ProgressRecord | None:
-        """Holds the checkpoint and returns the newest batch whose function has returned.
+        """Locks the checkpoint, and returns the newest batch whose function has returned.
 
         Raises:
             PipelineUnavailableError: Another run holds the checkpoint.
@@ -132,13 +132,13 @@ class FunctionSink:
         return self._progress
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Calls the function, then notes that it has returned.
+        """Calls the function, then records that it has returned.
 
         Raises:
-            FunctionFailedError: The function has raised an error; the batch is given to it again.
-            PipelineStateError: The progress is of another checkpoint, or the batch does not continue it.
+            FunctionFailedError: The function has raised an error; it will receive the batch again.
+            PipelineStateError: The progress belongs to another checkpoint, or the batch does not continue it.
             EngineUnavailableError: The progress could not be written.
-            EngineStateError: The batch is not what a stage writes; the function was not called.
+            EngineStateError: The batch was not written by a stage; the function was not called.
         """
         check_owner(self._pipeline, self._progress, query_id, self._kept_in)
         settled = SettledBatch(batch, self._emit, self._keys_move)
@@ -165,11 +165,11 @@ class FunctionSink:
         )
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """See :meth:`Sink.hold`: nothing of it is kept for anybody to read."""
+        """See :meth:`Sink.hold`. Nothing is kept for readers."""
         return dict.fromkeys(commits, "its documents are passed to a function, and are not kept for readers")
 
     def close(self) -> None:
-        """Lets go of the checkpoint. Idempotent, never raises."""
+        """Releases the checkpoint. Idempotent, never raises."""
         self._held.close()
 
     @property

@@ -39,9 +39,10 @@ from slackwater_sql.duckdb_sql import type_children, type_kind
 
 NAMESPACE: Final = "slackwater"
 ORIGINAL_NAME: Final = "slackwater.name"
-"""The property with a column's name where Avro has no such names."""
+"""The property with the name of a column that cannot be a name in Avro."""
 ORIGINAL_TYPE: Final = "slackwater.type"
-"""The property with a DuckDB type where the Avro type does not say how the document has the value."""
+"""The property with a DuckDB type, if the Avro type does not determine the form of the value in the
+document."""
 
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
 _WIDEST_DECIMAL: Final = 38
@@ -53,20 +54,20 @@ _Write = Callable[[Any, bytearray], None]
 
 @dataclass(frozen=True, slots=True)
 class _AvroType:
-    """A type of values that are not null."""
+    """The type of values that are not null."""
 
     schema: Any
     json: Any
-    """What msgspec is to make of them."""
+    """The type that msgspec decodes them to."""
     write: _Write
 
 
 class AvroEncoder:
-    """Makes Avro of documents, or of keys, in their order; the same bytes for the same text.
+    """Converts documents, or keys, to Avro, in their order; the same text gives the same bytes.
 
     Args:
         name: The full name of the record.
-        columns: The document's.
+        columns: The columns of the document.
 
     Raises:
         UnfitValueError: Two names are the same in Avro.
@@ -82,10 +83,10 @@ class AvroEncoder:
         self._write = record.write
 
     def __call__(self, document: bytes) -> bytes:
-        """Returns a document as Avro, without any header.
+        """Returns a document as Avro, without a header.
 
         Raises:
-            UnfitValueError: A value has no form in the schema.
+            UnfitValueError: The schema cannot represent a value.
         """
         out = bytearray()
         try:
@@ -125,7 +126,7 @@ def _record(full_name: str, types: Iterable[tuple[str, DuckDBPyType]]) -> _AvroT
 
 
 def avro_name(name: str) -> str:
-    """Returns the name as Avro allows it: other characters than letters, digits and ``_`` become ``_``."""
+    """Returns the name in Avro: characters other than letters, digits and ``_`` become ``_``."""
     plain = _FORBIDDEN.sub("_", name)
     return f"_{plain}" if not plain or plain[0].isdigit() else plain
 
@@ -280,4 +281,4 @@ _TYPES: Final = {
     "uuid": _AvroType({"type": "string", "logicalType": "uuid"}, str, _write_text),
     "blob": _AvroType("bytes", str, lambda value, out: _write_bytes(b64decode(value, validate=True), out)),
 }
-"""By DuckDB's name of the type; all others are text."""
+"""By DuckDB's name of the type; all other types are text."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 class UnfitValueError(ValueError):
-    """A name or a value that a form of documents does not have; its text says which."""
+    """A name or a value that a form of documents cannot represent; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,4 +13,4 @@ class Column:
 
     name: str
     type: str
-    """As DuckDB writes it."""
+    """The type as DuckDB writes it."""

@@ -1,4 +1,4 @@
-"""The form of a view's records: what is made of its documents and keys, and the schemas that say so."""
+"""The form of a view's records: how documents and keys are encoded, and the schemas that describe them."""
 
 import json
 from collections.abc import Callable
@@ -24,12 +24,12 @@ _Encode = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """The form of an output's values and keys. Plain data, which travels to the workers.
+    """The form of an output's values and keys. Plain data, which is sent to the workers.
 
     Attributes:
         view: The name of the view.
-        columns: Of its documents.
-        key: Of its keys; columns that are not selected have no type.
+        columns: The columns of its documents.
+        key: The columns of its keys; columns that are not selected have no type.
         value: The format of values.
         keys: The format of keys.
     """
@@ -42,7 +42,7 @@ class OutputForm:
 
     @property
     def value_schema(self) -> Schema | None:
-        """The schema of values that is to be registered."""
+        """The schema of values that has to be registered."""
         if self.value is Format.AVRO:
             return Schema(SchemaKind.AVRO, self._value_encoder().schema)
         if self.value is Format.JSON_SCHEMA:
@@ -51,7 +51,7 @@ class OutputForm:
 
     @property
     def key_schema(self) -> Schema | None:
-        """The schema of keys that is to be registered."""
+        """The schema of keys that has to be registered."""
         if self.keys is KeyFormat.AVRO:
             return Schema(SchemaKind.AVRO, self._key_encoder().schema)
         if self.keys is KeyFormat.JSON_SCHEMA:
@@ -59,9 +59,10 @@ class OutputForm:
         return None
 
     def encoder(self) -> Callable[[Document], Document] | None:
-        """Returns what makes records of documents, all but the ids of schemas; None: nothing to do.
+        """Returns the function that turns documents into records, without schema ids; None if not needed.
 
-        What it returns is a pure function. It raises :class:`PipelineInputError` for a value without a form.
+        The function is pure. It raises :class:`PipelineInputError` for a value that the form cannot
+        represent.
         """
         encode_value = self._value_encoder() if self.value is Format.AVRO else None
         encode_key: _Encode | None = None
@@ -98,7 +99,7 @@ class OutputForm:
 
 
 def plain_text(key: bytes) -> bytes:
-    """Returns the only value of a key as text: of a text without quotes, of anything else as in JSON.
+    """Returns the only value of a key as text: text without quotes, anything else as in JSON.
 
     Raises:
         UnfitValueError: It is NULL, for which there is no text.
@@ -111,10 +112,10 @@ def plain_text(key: bytes) -> bytes:
 
 
 def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputForm | None:
-    """Returns the form of a view's records; None if they are its documents and keys as they are.
+    """Returns the form of a view's records; None if they are its documents and keys without changes.
 
     Raises:
-        PipelineConfigError: The view's columns, or its key, have no such form.
+        PipelineConfigError: The form cannot represent the view's columns or its key.
     """
     if value in (Format.JSON, Format.DEBEZIUM) and keys is KeyFormat.JSON:
         return None

@@ -1,7 +1,7 @@
 """The JSON Schema of documents. Pure.
 
-Draft 7, which all registries know. Objects have no further members, and none is required: so a column may be
-added under the compatibility BACKWARD. Documents always have all of them.
+It is draft 7, which all registries support. Objects allow no further members, and no member is required, so
+that a column may be added under the compatibility BACKWARD. Documents always contain all members.
 """
 
 import json
@@ -33,8 +33,8 @@ _SCALARS: Final[dict[str, dict[str, Any]]] = {
     "uuid": {"type": "string", "format": "uuid"},
     "blob": {"type": "string", "contentEncoding": "base64"},
 }  # fmt: skip
-"""By DuckDB's name of the type; all others are texts. Those of dates and times have no format: DuckDB's reach
-farther than those of RFC 3339, and to infinity."""
+"""By DuckDB's name of the type; all other types are text. Dates and times have no format, because those of
+DuckDB have a larger range than those of RFC 3339, including infinity."""
 
 
 def json_schema(title: str, columns: Sequence[Column]) -> str:

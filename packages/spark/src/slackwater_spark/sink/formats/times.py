@@ -1,7 +1,7 @@
-"""Dates and times of documents as the integers that Avro has for them. Pure.
+"""Dates and times of documents as the integers that Avro uses for them. Pure.
 
-DuckDB's dates and times go far beyond the years 1 to 9999, and to infinity. Each has its integer: the one
-that DuckDB itself keeps.
+DuckDB's dates and times have a range far beyond the years 1 to 9999, and include infinity. Each has its
+integer, which is the one that DuckDB itself stores.
 """
 
 import re
@@ -16,9 +16,9 @@ _BEFORE_CHRIST: Final = " (BC)"
 _FRACTION_DIGITS: Final = 6
 _DAY_US: Final = 86_400_000_000
 _DAYS_OF_ERA: Final = 146_097
-"""The days of 400 years."""
+"""The number of days in 400 years."""
 _DAYS_BEFORE_EPOCH: Final = 719_468
-"""From 1 March of the year 0 to 1 January 1970."""
+"""The number of days from 1 March of the year 0 to 1 January 1970."""
 _PLAIN_DATE: Final = len("2026-11-20")
 _PLAIN_TIMESTAMP: Final = len("2026-11-20T10:11:12.123456")
 _INFINITE_DAYS: Final = {"infinity": 2**31 - 1, "-infinity": -(2**31) + 1}
@@ -29,7 +29,7 @@ def days(text: str) -> int:
     """Returns days since 1970-01-01; the largest and smallest integers of 32 bits for infinity.
 
     Raises:
-        ValueError: The text is no date.
+        ValueError: The text is not a date.
     """
     if len(text) == _PLAIN_DATE:
         return date.fromisoformat(text).toordinal() - _EPOCH_DAY
@@ -45,7 +45,7 @@ def microseconds(text: str) -> int:
     """Returns microseconds since midnight.
 
     Raises:
-        ValueError: The text is no time.
+        ValueError: The text is not a time.
     """
     hours, minutes, seconds = text.split(":")
     whole, _, fraction = seconds.partition(".")
@@ -57,10 +57,10 @@ def timestamp(text: str) -> int:
     """Returns microseconds since 1970; the largest and smallest integers of 64 bits for infinity.
 
     Args:
-        text: With a ``Z`` at its end or without a time zone.
+        text: A timestamp with a ``Z`` at its end, or without a time zone.
 
     Raises:
-        ValueError: The text is no timestamp.
+        ValueError: The text is not a timestamp.
     """
     if len(text) == _PLAIN_TIMESTAMP and text[4] == "-":
         past = datetime.fromisoformat(text) - _NAIVE_EPOCH
@@ -84,7 +84,7 @@ def _days_and_rest(text: str) -> tuple[int, str]:
 
 
 def _days_of(year: int, month: int, day: int) -> int:
-    """Returns days since 1970-01-01 in the Gregorian calendar of any year; 0 is the one before 1."""
+    """Returns days since 1970-01-01 in the Gregorian calendar; year 0 precedes year 1."""
     shifted = year - (month <= 2)
     era, year_of_era = divmod(shifted, 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

@@ -1,4 +1,4 @@
-"""Kafka's answers to a sink: errors that pass are waited out, others say what helps."""
+"""Kafka's answers to a sink: waits out transient errors, and turns others into errors with a remedy."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -13,7 +13,7 @@ from slackwater_spark.sink.waiting import tried
 T = TypeVar("T")
 
 _LONGEST_REQUEST_SECONDS = 10.0
-"""Between two requests a run may be told to stop."""
+"""The maximum duration of one request, because a run can be stopped between two requests."""
 
 _AGAIN = "then start the pipeline again"
 _ADVICE: Mapping[int, str] = {
@@ -55,7 +55,7 @@ _ADVICE: Mapping[int, str] = {
 
 
 def refusal(settings: KafkaSinkSettings, what: str, error: KafkaError) -> OutputRefusedError | None:
-    """Returns what to raise if Kafka would answer the same again; None if the next answer may be another."""
+    """Returns the error to raise if Kafka would answer the same again; None if the next answer may differ."""
     advice = _ADVICE.get(error.code())
     if advice is None:
         return None
@@ -76,7 +76,7 @@ def _user(settings: KafkaSinkSettings) -> str:
 def unavailable(
     settings: KafkaSinkSettings, what: str, detail: str, *, attempts: int = 1
 ) -> PipelineUnavailableError:
-    """Says that Kafka did not do something within the attempts allowed."""
+    """Returns the error for something that Kafka did not do within the allowed attempts."""
     return PipelineUnavailableError(
         f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} "
         f"did not complete {what}{tried(attempts)}: {detail}",
@@ -86,19 +86,19 @@ def unavailable(
 
 
 def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float], T]) -> T:
-    """Returns Kafka's answer; asks again after errors that pass, until the request time-out is over.
+    """Returns Kafka's answer; repeats the request after transient errors, within the request time-out.
 
-    A topic that is not known counts as one that was made a moment ago.
+    An unknown topic counts as one that was created a moment ago.
 
     Args:
-        settings: Says how long.
-        what: Names the question, for the error.
+        settings: Contains the time-out.
+        what: The name of the request, for the error.
         ask: Called with the seconds that each of its requests may take; raises ``KafkaException`` or
             ``TimeoutError``.
 
     Raises:
-        PipelineUnavailableError: the time is over, or the error does not pass.
-        OutputRefusedError: Kafka refuses.
+        PipelineUnavailableError: The time is over, or the error is not transient.
+        OutputRefusedError: Kafka refuses the request.
     """
 
     def ask_once(seconds: float) -> T:

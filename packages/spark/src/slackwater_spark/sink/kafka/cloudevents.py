@@ -1,7 +1,7 @@
-"""Documents as CloudEvents: their attributes as headers of the records, whose values stay as they are. Pure.
+"""Documents as CloudEvents: the attributes are headers of the records, whose values stay the same. Pure.
 
-That is the binary content mode of CloudEvents' Kafka binding. What Slackwater's own headers say are extension
-attributes.
+This is the binary content mode of CloudEvents' Kafka binding. The contents of Slackwater's own headers are
+extension attributes.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _OWN = "slackwater"
 def event_attributes(
     pipeline: str, output: OutputTopic, found: CommittedDocuments
 ) -> list[tuple[str, str | bytes | None]]:
-    """Returns the headers that the documents of a commit share: all attributes but the id."""
+    """Returns the headers that the documents of a commit have in common: all attributes except the id."""
     time = from_epoch_ms(found.unit.commit_ts_ms).isoformat(timespec="milliseconds")
     attributes = {
         "specversion": _VERSION,
@@ -40,9 +40,10 @@ def event_attributes(
 
 
 def event_ids(header: BatchHeader, unit: CommitUnit) -> Iterator[bytes]:
-    """Yields the ids of an output's documents in a commit: the commit's, and their numbers from 1.
+    """Yields the ids of an output's documents in a commit: the id of the commit, and their numbers from 1.
 
-    Unique within the output: each commit record stands for other commits, and becomes visible once.
+    They are unique within the output, because each commit record covers other commits, and becomes visible
+    once.
     """
     of_commit = commit_id(header.timeline, unit.commit_lsn)
     return (f"{of_commit}-{number}".encode() for number in count(1))

@@ -1,10 +1,11 @@
 """Changes of documents as Debezium's PostgreSQL connector writes changes of rows. Pure.
 
-A commit of the database is a transaction here, too: with its xid, its commit LSN and its time, and with BEGIN
-and END that count what of it is in the outputs. So the outputs of a pipeline are a source like the one it
-reads. The initial snapshot, if nothing comes before it, is one here: rows outside transactions, at its LSN,
-with the notifications that count them. What belongs to no single transaction (the end of a batch, where rows
-of other snapshots may be shown) is a transaction whose xid no database assigns.
+A commit of the database is a transaction in the output, too, with its xid, its commit LSN and its time, and
+with BEGIN and END that count its events in the outputs. The outputs of a pipeline are therefore a source like
+the one that it reads. The initial snapshot, if nothing precedes it, is written as a snapshot: rows outside
+transactions, at its LSN, with the notifications that count them. Changes that do not belong to a single
+transaction (at the end of a batch, where rows of other snapshots may be shown) are a transaction whose xid no
+database assigns.
 """
 
 import uuid
@@ -34,7 +35,7 @@ _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class UnfitValueError(ValueError):
-    """A value that the type of its column has no form for; its text says column and value."""
+    """A value that the type of its column cannot represent; the message names column and value."""
 
 
 class OrderRecord(NamedTuple):
@@ -44,17 +45,17 @@ class OrderRecord(NamedTuple):
     key: bytes
     value: bytes
     unit: CommitUnit
-    """The commit that it is about."""
+    """The commit that the record describes."""
 
 
 class BatchChanges:
-    """The change events of one batch; views may be taken in any order, each once.
+    """The change events of one batch. Views may be processed in any order, each once.
 
     Args:
-        settings: Of the sink; at least one of its outputs is a table.
+        settings: The settings of the sink; at least one of its outputs is a table.
         batch: The batch; documents of such outputs are changes.
         units: Its commits, ascending.
-        now_ms: The time of writing, milliseconds since the epoch.
+        now_ms: The time of writing, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class BatchChanges:
         self._now_ms = now_ms
         self._moved: dict[int, Mapping[tuple[int, bytes], bytes]] = {}
         self.deletes = 0
-        """Changes so far by which a document vanishes."""
+        """The number of changes so far by which a document disappears."""
 
     def events(self, view: int, found: CommittedDocuments) -> Iterator[Document]:
         """Yields the events of a view's changes in a commit.
 
         Raises:
-            UnfitValueError: A value has no form in Debezium's records.
-            EngineStateError: A document is no change.
+            UnfitValueError: Debezium's records cannot represent a value.
+            EngineStateError: A document is not a change.
         """
         output = self._settings.outputs[view]
         table = output.table
@@ -93,9 +94,9 @@ class BatchChanges:
             yield lsn, event_key, write(old, new)
 
     def order_records(self) -> Iterator[OrderRecord]:
-        """Yields what tells of the batch's transactions and of the snapshot, once all views were taken.
+        """Yields the records for the batch's transactions and the snapshot, after all views were processed.
 
-        Every commit is told of, also without a change: so readers know how far the outputs are.
+        Every commit has records, even without a change, so that readers know how far the outputs are.
         """
         topics = self._settings.source_topics
         if topics is None:
@@ -152,7 +153,7 @@ class BatchChanges:
 
 
 def _commit_of(unit: CommitUnit) -> WrittenCommit:
-    """Returns the commit of a unit: a snapshot is one if nothing comes before it."""
+    """Returns the commit of a unit; a snapshot is written as a snapshot only if nothing precedes it."""
     is_snapshot = unit.xid == SNAPSHOT_XID and not unit.previous_lsn
     return WrittenCommit(unit.xid, unit.commit_lsn, unit.previous_lsn, unit.commit_ts_ms, is_snapshot)
 
@@ -161,13 +162,13 @@ def _commit_of(unit: CommitUnit) -> WrittenCommit:
 def row_encoder(
     columns: tuple[tuple[str, str], ...], names: tuple[str, ...] | None = None
 ) -> Callable[[bytes], bytes]:
-    """Returns what makes Debezium's form of documents, or of keys: in them, dates are texts, for example.
+    """Returns the function that converts documents, or keys, to Debezium's form, in which dates are integers.
 
-    What it returns raises :class:`UnfitValueError`.
+    The function raises :class:`UnfitValueError`.
 
     Args:
         columns: Names and DuckDB types of the view's columns.
-        names: Those that are there; None: all.
+        names: The columns that are there; None for all.
     """
     converters = {
         name: found
@@ -195,7 +196,7 @@ def row_encoder(
 def row_type(column_type: str) -> str:
     """Returns the PostgreSQL type whose values Debezium writes like those of a DuckDB type in events.
 
-    Integers of 39 digits do not fit: no decimal of DuckDB, as which readers see them, has so many.
+    Integers of 39 digits do not fit, because readers see them as decimals of DuckDB, which have at most 38.
     """
     if column_type.startswith("DECIMAL("):
         return column_type.replace("DECIMAL", "numeric")
@@ -242,7 +243,7 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "UHUGEINT": str,
     "JSON": str,
 }
-"""By DuckDB type, from a value's JSON in documents; types that are not here stand in both forms alike."""
+"""By DuckDB type, from a value's JSON in documents; values of all other types are the same in both forms."""
 _ROW_TYPES: Final[Mapping[str, str]] = {
     "BOOLEAN": "boolean",
     "TINYINT": "smallint",
@@ -267,4 +268,4 @@ _ROW_TYPES: Final[Mapping[str, str]] = {
     "BLOB": "bytea",
     "JSON": "jsonb",
 }
-"""By DuckDB type; all others are texts in events."""
+"""By DuckDB type; all other types are text in events."""

@@ -1,6 +1,6 @@
-"""Compares a sink's topics with what the pipeline left of them.
+"""Compares a sink's topics with the state in which the pipeline left them.
 
-:class:`TopicGuard` asks Kafka and refuses; the functions behind it are pure and find the differences.
+:class:`TopicGuard` queries Kafka and refuses; the functions that it uses are pure and find the differences.
 """
 
 import logging
@@ -34,28 +34,28 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A difference between a topic and what the pipeline left of it."""
+    """A difference between a topic and the state in which the pipeline left it."""
 
     expected: str
     found: str
 
 
 class TopicGuard:
-    """Refuses output and commit topics that lost what the pipeline wrote, or got what others wrote.
+    """Refuses output and commit topics that lost what the pipeline wrote, or that others have written to.
 
-    With ``accept_changed_output`` it warns instead, and takes them as they are from then on.
+    With ``accept_changed_output``, it logs a warning instead, and accepts the current state of the topics.
 
-    Every method raises :class:`PipelineStateError` and what :class:`SinkTopics` raises.
+    Every method raises :class:`PipelineStateError` and the errors of :class:`SinkTopics`.
     """
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings
         self._topics = SinkTopics(settings)
         self.states: Mapping[str, TopicState] = {}
-        """The topics behind the newest batch."""
+        """The state of the topics after the newest batch."""
 
     def create_missing(self, record: ProgressRecord | None) -> None:
-        """Makes the topics that are not there, unless the newest progress record says that they were."""
+        """Creates the topics that do not exist, unless the newest progress record shows that they did."""
         missing = self._topics.missing()
         for rule in missing:
             if visible_progress(record) is not None:
@@ -66,7 +66,7 @@ class TopicGuard:
         self._topics.create(missing)
 
     def check(self, record: ProgressRecord | None) -> None:
-        """Compares with the newest progress record, when no other run writes any more."""
+        """Compares the topics with the newest progress record, when no other run writes any more."""
         found = self._topics.states()
         left = {} if record is None else record.topics
         commits = [output.commits for output in self._settings.outputs]
@@ -78,11 +78,11 @@ class TopicGuard:
         self.states = found
 
     def check_identity(self) -> None:
-        """Refuses topics that are not the same ones any more, while the run writes."""
+        """Refuses topics that were replaced while the run writes."""
         self.states_after({})
 
     def states_after(self, written: WrittenRanges) -> Mapping[str, TopicState]:
-        """Returns the topics behind a batch whose documents are acknowledged, but not visible yet."""
+        """Returns the topics' states after a batch whose documents are acknowledged, but not yet visible."""
         identities = self._topics.identities()
         after = {}
         for name, was in self.states.items():
@@ -102,24 +102,25 @@ class TopicGuard:
         return after
 
     def close(self) -> None:
-        """Frees the connection; the next use connects again."""
+        """Closes the connection; the next use connects again."""
         self._topics.close()
 
     def largest_records(self) -> Mapping[str, int]:
-        """Returns the largest record that each output takes, in bytes, as far as it may be known."""
+        """Returns the maximum size of a record in each output, in bytes, as far as it can be read."""
         return self._topics.largest_records()
 
     def hold(self, until: datetime | None, now: datetime, write_down: Callable[[], None]) -> None:
-        """Raises how long compacted outputs keep what was replaced, or makes it again what it was.
+        """Raises the time for which compacted outputs keep what was replaced, or restores the previous value.
 
-        What a topic keeps is no shorter than it was when it was raised, plus the time since, at any moment up
-        to the given one: so what could be read then can be read until then.
+        At any moment up to the given time, a topic keeps records for at least its previous lag plus the time
+        since it was raised. Everything that could be read when it was raised can therefore be read until
+        then.
 
         Args:
-            until: The time at which the last reader needs an earlier state; None: nobody does.
+            until: The time at which the last reader needs an earlier state; None if no reader does.
             now: The time.
-            write_down: Called before a topic is raised: writes :attr:`states`, by which readers tell what may
-                have been removed before.
+            write_down: Called before a topic is raised. It writes :attr:`states`, from which readers
+                determine what may have been removed before.
         """
         states = dict(self.states)
         if until is None:
@@ -166,7 +167,7 @@ class TopicGuard:
     def _foreign(
         self, name: str, left: TopicState | None, found: TopicState, *, is_of_commits: bool = False
     ) -> TopicChange | None:
-        """Records that readers see and the pipeline has not written."""
+        """Returns a change for records that readers see and the pipeline has not written."""
         place = first_visible(self._settings, name, first_unknown_offsets(left, found))
         if place is None:
             return None
@@ -186,14 +187,14 @@ class TopicGuard:
 
 
 def _with_lag(found: TopicState, left: TopicState | None) -> TopicState:
-    """Adds to what the broker says of a topic what only the pipeline knows."""
+    """Adds to a topic's state from the broker what only the pipeline knows."""
     return found if left is None else replace(found, lag_ms=left.lag_ms, raised_ms=left.raised_ms)
 
 
 def compare_topic(left: TopicState, found: TopicState) -> TopicChange | None:
-    """Finds whether a topic lost what the pipeline wrote to it, or its keys would move.
+    """Returns the change if a topic lost what the pipeline wrote to it, or if its keys would move.
 
-    Compaction is no change: it leaves the first offset where it was.
+    Compaction is not a change, because it does not move the first offset.
     """
     if UNKNOWN_ID not in (left.topic_id, found.topic_id) and left.topic_id != found.topic_id:
         return TopicChange(
@@ -222,7 +223,7 @@ def compare_topic(left: TopicState, found: TopicState) -> TopicChange | None:
 
 
 def first_unknown_offsets(left: TopicState | None, found: TopicState) -> dict[int, int]:
-    """Returns by partition the offset from which a topic may hold records that are not the pipeline's."""
+    """Returns for each partition the offset from which on a topic may contain records of others."""
     ours = found.start if left is None else left.end
     return {
         partition: max(start, own)
@@ -232,7 +233,10 @@ def first_unknown_offsets(left: TopicState | None, found: TopicState) -> dict[in
 
 
 def compare_commits(progress: ProgressRecord, newest: CommitRecord | None) -> TopicChange | None:
-    """Finds whether the newest commit record is not the newest batch's: both became visible at once."""
+    """Returns the change if the newest commit record does not belong to the newest batch.
+
+    Both became visible at once.
+    """
     expected = f"the commit record of batch {progress.batch_id}, at {format_position(progress.commit_lsn)}"
     if newest is None:
         return TopicChange(expected, "no commit record at all: they were removed")
@@ -247,13 +251,14 @@ def compare_commits(progress: ProgressRecord, newest: CommitRecord | None) -> To
 def compare_written(
     left: TopicState, topic_id: str, partitions: int, written: Mapping[int, OffsetRange]
 ) -> TopicChange | None:
-    """Finds whether a topic was changed while a batch was being written to it.
+    """Returns the change if a topic was modified while a batch was being written to it.
 
     Args:
         left: The topic before the batch.
-        topic_id: After its records were acknowledged.
-        partitions: Their number then: it never falls, so it was no larger when keys were assigned.
-        written: Offsets that the records were given, by partition.
+        topic_id: Its id after the records were acknowledged.
+        partitions: The number of partitions at that time. It never falls, so it was not larger when keys were
+            assigned.
+        written: The offsets of the records, by partition.
     """
     found = TopicState(topic_id, left.start, left.end)
     partitions = max(partitions, max(written, default=-1) + 1)
@@ -272,9 +277,9 @@ def compare_written(
 
 
 def offset_gaps(left: TopicState, written: Mapping[int, OffsetRange]) -> dict[int, int]:
-    """Returns by partition where more stands between two batches than a transaction's marker.
+    """Returns the partitions in which more than a transaction's marker lies between two batches.
 
-    That may be records of others, of transactions that were aborted, or of the broker's own.
+    This may be records of others, of aborted transactions, or the broker's own.
     """
     return {
         partition: left.end[partition]
@@ -284,7 +289,7 @@ def offset_gaps(left: TopicState, written: Mapping[int, OffsetRange]) -> dict[in
 
 
 def state_after(left: TopicState, written: Mapping[int, OffsetRange]) -> TopicState:
-    """Returns a topic's state behind a batch."""
+    """Returns a topic's state after a batch."""
     end = list(left.end)
     for partition, offsets in written.items():
         end[partition] = offsets.last_offset + 1

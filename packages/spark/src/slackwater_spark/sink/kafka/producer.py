@@ -1,4 +1,4 @@
-"""A transactional producer whose failures have four meanings: fenced, refused, failed, or a bug."""
+"""A transactional producer with four kinds of failures: fenced, refused, failed, or a bug."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -13,7 +13,7 @@ from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 
 
 class TransactionFailedError(PipelineUnavailableError):
-    """A transaction failed, or its outcome is unknown: discard the producer, then ask the progress topic."""
+    """A transaction failed, or its outcome is unknown: discard the producer, then read the progress topic."""
 
     def __init__(self, what: str, detail: str, *, is_transient: bool = False) -> None:
         super().__init__(f"{what}: {detail}")
@@ -21,17 +21,17 @@ class TransactionFailedError(PipelineUnavailableError):
         self.what = what
         self.detail = detail
         self.is_transient = is_transient
-        """Says that another producer may succeed later although nobody does anything about it."""
+        """Whether another producer may succeed later without any intervention."""
 
 
 class OutputProducer(Protocol):
     """The part of a producer that a sink needs.
 
-    One thread; every method may raise the errors of :class:`SinkProducer`.
+    Use it from one thread. Every method may raise the errors of :class:`SinkProducer`.
     """
 
     def open(self) -> None:
-        """Fences every earlier producer of the pipeline and ends its open transaction. Blocks."""
+        """Fences every earlier producer of the pipeline, and ends its open transaction. Blocks."""
         ...
 
     def begin(self) -> None:
@@ -46,9 +46,9 @@ class OutputProducer(Protocol):
         headers: Headers,
         report: DeliveryReport | None,
     ) -> None:
-        """Hands over a record.
+        """Passes on a record.
 
-        Blocks only while the queue is full. Without ``report``, only the commit tells of a failure.
+        It blocks only while the queue is full. Without ``report``, only the commit reports a failure.
         """
         ...
 
@@ -57,11 +57,11 @@ class OutputProducer(Protocol):
         ...
 
     def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
-        """Returns when every record has its delivery report, or soon after one of them has failed. Blocks."""
+        """Returns when every record has its delivery report, or soon after one has failed. Blocks."""
         ...
 
     def check(self) -> None:
-        """Raises what has broken the open transaction, if anything has; asks nobody."""
+        """Raises the error that has ended the open transaction, if there is one. It sends no request."""
         ...
 
     def commit(self) -> None:
@@ -69,14 +69,14 @@ class OutputProducer(Protocol):
         ...
 
     def abort(self) -> object:
-        """Ends the open transaction, so that readers need not wait for its time-out.
+        """Aborts the open transaction, so that readers do not have to wait for its time-out.
 
-        Best effort, never raises. Returns why it could not, if so.
+        Best effort, never raises. If it fails, it returns the reason.
         """
         ...
 
     def discard(self) -> None:
-        """Frees the producer; an open transaction is left to the next ``open()``. Never raises."""
+        """Releases the producer; an open transaction is left to the next ``open()``. Never raises."""
         ...
 
 
@@ -84,9 +84,8 @@ class SinkProducer(KafkaTransactions):
     """Writes under the transactional id of a pipeline.
 
     Every method raises :class:`RunOvertakenError` if Kafka has given the transactional id to another
-    producer, or ended a transaction that stood open for too long; :class:`OutputRefusedError` for what
-    Kafka would not take the next time either; and :class:`TransactionFailedError` for all else that it
-    reports.
+    producer, or ended a transaction that was open for too long; :class:`OutputRefusedError` for what Kafka
+    would reject again; and :class:`TransactionFailedError` for all other errors.
     """
 
     def __init__(self, settings: KafkaSinkSettings) -> None:

@@ -1,4 +1,4 @@
-"""Reading what a pipeline's topics hold: the newest progress and commit records, records of others."""
+"""Reads a pipeline's topics: the newest progress and commit records, and records of other writers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,18 +20,18 @@ _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own
 
 
 def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
-    """Returns the newest batch that the pipeline has made visible; None when there is none.
+    """Returns the newest batch that the pipeline has made visible; None if there is none.
 
-    Only what is read after ``init_transactions()`` is final.
+    The result is final only if it is read after ``init_transactions()``.
 
     Args:
-        settings: Of the sink.
-        may_be_absent: An unknown topic means that there is no progress; otherwise it is waited for.
+        settings: The settings of the sink.
+        may_be_absent: Whether an unknown topic means that there is no progress; otherwise it is waited for.
 
     Raises:
-        PipelineUnavailableError: the broker does not answer.
-        OutputRefusedError: the topic may not be read.
-        ProtocolError: the newest record is no progress record or is of a newer version.
+        PipelineUnavailableError: The broker does not answer.
+        OutputRefusedError: The topic may not be read.
+        ProtocolError: The newest record is not a progress record, or has a newer version.
     """
     record = newest_progress(settings, may_be_absent=may_be_absent)
     return visible_progress(record)
@@ -40,14 +40,14 @@ def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -
 def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
     """Returns the newest committed progress record, also of a run that has made nothing visible yet.
 
-    Raises like :func:`read_progress`.
+    Raises the same errors as :func:`read_progress`.
     """
     value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
     return None if value is None else decode_progress_record(value)
 
 
 def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:
-    """Returns the newest record of a commit topic; raises like :func:`read_progress`."""
+    """Returns the newest record of a commit topic; raises the same errors as :func:`read_progress`."""
     value = _newest_value(settings, topic)
     return None if value is None else decode_commit_record(value)
 
@@ -55,9 +55,9 @@ def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | Non
 def first_visible(
     settings: KafkaSinkSettings, topic: str, positions: Mapping[int, int]
 ) -> tuple[int, int] | None:
-    """Finds a record that a ``read_committed`` reader sees at or behind these offsets.
+    """Returns a record that a ``read_committed`` reader sees at or after these offsets.
 
-    Returns its partition and offset; None when there is none. Raises like :func:`read_progress`.
+    Returns its partition and offset; None if there is none. Raises the same errors as :func:`read_progress`.
     """
     if not positions:
         return None
@@ -68,7 +68,7 @@ def first_visible(
 
 @contextmanager
 def _reader(settings: KafkaSinkSettings) -> Iterator[Consumer]:
-    """Opens a consumer of committed records that tells of the ends of partitions."""
+    """Opens a consumer of committed records that reports the ends of partitions."""
     consumer = Consumer(
         {
             "fetch.wait.max.ms": 10,
@@ -89,8 +89,8 @@ def _reader(settings: KafkaSinkSettings) -> Iterator[Consumer]:
 def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: bool = False) -> bytes | None:
     """Returns the newest committed record's value in a topic of one partition.
 
-    Offsets of transaction markers, aborted records and compacted records are skipped: the search goes back
-    from the end until it meets a record.
+    It skips the offsets of transaction markers, aborted records and compacted records, by searching backwards
+    from the end until it finds a record.
     """
     with _reader(settings) as consumer:
         return until_answered(

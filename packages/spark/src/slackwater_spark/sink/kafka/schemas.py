@@ -1,4 +1,4 @@
-"""Registers the schemas of a pipeline's outputs, and finds out what their records begin with."""
+"""Registers the schemas of a pipeline's outputs, and determines how their records begin."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ from slackwater_spark.sink.waiting import Attempts, Waiting
 
 
 def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock) -> KafkaSinkSettings:
-    """Registers the schemas of all outputs and returns settings whose outputs know what records begin with.
+    """Registers the schemas of all outputs; returns settings whose outputs have the beginnings of records.
 
-    The ids hold for as long as a run keeps them: none of its batches needs the registry.
+    The ids are valid for the entire run, so none of its batches needs the registry.
 
     Raises:
-        PipelineConfigError: There is no registry, or it refuses our credentials.
-        OutputRefusedError: It does not take a schema.
+        PipelineConfigError: There is no registry, or it rejects our credentials.
+        OutputRefusedError: It rejects a schema.
         PipelineUnavailableError: It does not answer for as long as outputs are waited for.
     """
     concerned = [output for output in settings.outputs if _has_schema(output)]

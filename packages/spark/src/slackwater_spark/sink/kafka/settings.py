@@ -13,14 +13,14 @@ from slackwater_spark.sink.contract import REQUEST_TIMEOUT
 from slackwater_spark.sink.formats.form import OutputForm
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
-"""A twentieth of what one producer writes on two quiet cores."""
+"""A twentieth of the rate at which one producer writes on two idle cores."""
 _LONGEST_TRANSACTION = timedelta(minutes=15)
-"""Brokers allow this by default (``transaction.max.timeout.ms``)."""
+"""The broker's default limit (``transaction.max.timeout.ms``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputTable:
-    """A view as a table whose changes a connector seems to write."""
+    """A view as a table whose changes a connector appears to write."""
 
     schema: str
     name: str
@@ -37,7 +37,7 @@ class OutputTable:
 
 @dataclass(frozen=True, slots=True)
 class RecordBegin:
-    """What keys and values begin with: the ids of their schemas; empty where there is none."""
+    """The beginning of keys and values: the ids of their schemas; empty if they have none."""
 
     key: bytes = b""
     value: bytes = b""
@@ -49,32 +49,32 @@ class OutputTopic:
 
     name: str
     partitions: int | None = None
-    """None takes an existing topic as it is and creates one with four partitions."""
+    """The number of partitions. None accepts an existing topic, and creates a new one with four."""
 
     keys_move: bool = False
-    """True if a document's key may move from one bucket to another, which sends its delete beside it."""
+    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
 
     view: str = ""
-    """Its name, for people; empty: that of the topic."""
+    """The name of the view for messages; empty for the name of the topic."""
 
     schema: str = ""
-    """The name of its documents' schema in commit records; empty: the view's name."""
+    """The name of the documents' schema in commit records; empty for the name of the view."""
 
     cloudevents: bool = False
-    """Whether headers have the attributes of a CloudEvent."""
+    """Whether the headers contain the attributes of a CloudEvent."""
 
     form: OutputForm | None = None
-    """The form in which its documents and keys are handed over; None: they are JSON."""
+    """The form in which documents and keys are passed; None for JSON."""
 
     begin: RecordBegin = RecordBegin()
-    """What its records begin with; set once their schemas are registered."""
+    """The beginning of records; set after their schemas were registered."""
 
     table: OutputTable | None = None
-    """The table whose changes the topic seems to have; None: it has plain documents."""
+    """The table whose changes the topic appears to contain; None if it has plain documents."""
 
     @property
     def schema_name(self) -> str:
-        """What commit records call the schema of the documents."""
+        """The name of the documents' schema in commit records."""
         return self.schema or self.view or self.name
 
     @property
@@ -88,61 +88,62 @@ class KafkaSinkSettings:
     """The pipeline, its topics, and how they are written."""
 
     pipeline: str
-    """Name of the pipeline; the transactional id and the progress topic derive from it."""
+    """The name of the pipeline, from which the transactional id and the progress topic are derived."""
     outputs: tuple[OutputTopic, ...]
-    """By number of the view; no two are the same topic."""
+    """The outputs by number of the view, each with a different topic."""
     prefix: str = ""
-    """The ``topic.prefix`` of outputs that are tables; empty: there are none."""
+    """The ``topic.prefix`` of outputs that are tables; empty if there are none."""
     emit: Emit = Emit.LATEST
     scope: Scope = Scope.STRICT
-    """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
+    """In ``aggregate``, documents of a batch have different commits, and a batch has one commit record."""
     kafka: KafkaSettings
     """The cluster of the outputs."""
     registry: RegistrySettings | None = None
-    """The registry of the outputs' schemas; None: no output has one."""
+    """The registry of the outputs' schemas; None if no output has one."""
     replication_factor: int = -1
-    """Replicas of topics that have to be created; -1 is the broker's default."""
+    """The number of replicas of topics that have to be created; -1 for the broker's default."""
     keep: timedelta = timedelta(minutes=10)
-    """How long, at least, topics of ``latest`` that have to be created keep documents that were replaced: so
-    views can be read where recent batches ended."""
+    """The minimum time for which topics of ``latest`` that have to be created keep replaced documents, so
+    that views can be read at the ends of recent batches."""
     accept_changed_output: bool = False
-    """Go on with topics that are not as the pipeline left them: what is missing in them stays missing."""
+    """Whether to continue with topics that were changed by others. Records that are missing in them stay
+    missing."""
     transaction_timeout: timedelta = timedelta(seconds=60)
-    """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
-    Longer for a large batch, see :meth:`timeout_for`."""
+    """The time-out of a transaction, which is how long readers wait for a run that died and is not restarted.
+    It is longer for a large batch, see :meth:`timeout_for`."""
     request_timeout: timedelta = REQUEST_TIMEOUT
-    """How long one call (initialise, flush, commit) may take before its attempt counts as failed."""
+    """The time that one call (initialise, flush, commit) may take before its attempt counts as failed."""
     attempts: int = 3
-    """How often a batch is tried before the run gives up."""
+    """The number of attempts at a batch before the run ends."""
     patience: timedelta = timedelta(minutes=2)
-    """So long a batch is tried again, however often, while all that happens are errors that pass."""
+    """The time for which a batch is tried again, however often, while all errors are transient."""
     pause: Callable[[float], None] = field(default=time.sleep, compare=False)
-    """Waits for so many seconds between two attempts; what it raises ends them."""
+    """Waits between two attempts, for a number of seconds. An error that it raises ends the attempts."""
 
     @property
     def transactional_id(self) -> str:
-        """The producer's id, one per pipeline: a new run fences the one before."""
+        """The producer's id, of which each pipeline has one, so that a new run fences the previous one."""
         return f"slackwater-{self.pipeline}"
 
     def timeout_for(self, batch_bytes: int) -> timedelta:
-        """Returns how long the transaction of a batch of so many bytes may stand open."""
+        """Returns the time-out for the transaction of a batch of this size."""
         writing = timedelta(seconds=batch_bytes / _SLOWEST_BYTES_PER_SECOND)
         return max(self.transaction_timeout, min(writing, _LONGEST_TRANSACTION))
 
     @property
     def source_topics(self) -> SourceTopics | None:
-        """The topics of the source that outputs which are tables make up; None: there are none."""
+        """The topics of the source that consists of the outputs that are tables; None if there are none."""
         return SourceTopics(self.prefix) if self.prefix else None
 
     @property
     def order_topics(self) -> tuple[str, ...]:
-        """Those of them that tell of transactions and of the initial snapshot."""
+        """Those of them that contain transactions and the initial snapshot."""
         topics = self.source_topics
         return () if topics is None else (topics.transactions, topics.notifications)
 
     @property
     def written_topics(self) -> tuple[str, ...]:
-        """All topics but that of the progress."""
+        """All topics except the progress topic."""
         outputs = (name for output in self.outputs for name in (output.commits, output.name))
         return (*outputs, *self.order_topics)
 

@@ -1,11 +1,11 @@
 """The exactly-once Kafka sink: one Kafka transaction per batch, written by the driver.
 
-A run opens its producer once: ``init_transactions()`` fences every earlier run and ends what it left open,
-*then* the progress record is read, compared with the topics, and written again in this run's name. Each
-batch is one transaction of documents, commit records and the progress record. Whatever goes wrong in a
-transaction, the producer is discarded, a new one opened, and the progress topic asked whether the batch is
-there; nothing is tried twice on one producer. A run takes over again only while the newest progress record
-is its own: one that was overtaken stays fenced.
+A run opens its producer once: ``init_transactions()`` fences every earlier run and ends its open transaction.
+*Then* the progress record is read, compared with the topics, and written again with the id of this run. Each
+batch is one transaction of documents, commit records and the progress record. After any error in a
+transaction, the producer is discarded, a new one is opened, and the progress topic shows whether the batch is
+there; nothing is tried twice on one producer. A run takes over again only while the newest progress record is
+its own: a superseded run stays fenced.
 """
 
 import logging
@@ -73,14 +73,15 @@ class KafkaSink:
             settings = replace(settings, pause=lambda seconds: waiting.pause(seconds, self._wait))
         self._settings = settings
         self._patient = replace(settings, request_timeout=settings.patience)
-        """For what is asked while a batch is being written: a broker that is away for a while ends no run."""
+        """For requests while a batch is being written, so that a temporary failure of a broker does not end
+        the run."""
         self._probe: SinkProbe = probe or (lambda step, batch_id: None)
         self._clock = clock or SystemClock()
         self._connect = connect
         self._guard = TopicGuard(self._patient)
         self._producer: OutputProducer | None = None
         self._timeout = settings.transaction_timeout
-        """The time that the producer's transactions may stand open."""
+        """The time-out of the producer's transactions."""
         self._limits: Mapping[str, int] = {}
         self._waiting = waiting or Waiting()
         self._is_open_transaction = False
@@ -99,18 +100,18 @@ class KafkaSink:
         return f"waiting at most {patience:.0f} s for {self.place}, which does not answer as it should"
 
     def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`: refuses when the progress topic is there and of another checkpoint."""
+        """See :meth:`Sink.check`. It refuses if the progress topic belongs to another checkpoint."""
         self._check_owner(read_progress(self._settings, may_be_absent=True), query_id)
 
     def open(self) -> ProgressRecord | None:
-        """Takes the pipeline over: creates missing topics, fences earlier runs, then reads the progress.
+        """Takes over the pipeline: creates missing topics, fences earlier runs, then reads the progress.
 
-        Before all that it registers the schemas of its outputs: what a registry refuses disturbs no run.
+        Before that, it registers the schemas of its outputs, so that a rejected schema affects no run.
 
         Raises:
-            PipelineConfigError: schemas cannot be registered.
-            PipelineStateError: a topic does not fit, or is not as the progress says.
-            OutputRefusedError: Kafka does not let the pipeline read or write a topic.
+            PipelineConfigError: Schemas cannot be registered.
+            PipelineStateError: A topic does not fit, or does not match the progress.
+            OutputRefusedError: Kafka does not allow the pipeline to read or write a topic.
             PipelineUnavailableError: Kafka does not answer.
         """
         self._settings = with_schema_ids(self._settings, self._waiting, self._clock)
@@ -127,19 +128,19 @@ class KafkaSink:
         raise unavailable(self._settings, failure.what, failure.detail, attempts=self._settings.attempts)
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
 
         Args:
-            query_id: of the checkpoint.
-            batch: The one after the newest that is visible.
+            query_id: The id of the checkpoint.
+            batch: The batch after the newest visible one.
 
         Raises:
-            RunOvertakenError: another run took over; stop. All later calls raise it, too.
-            PipelineStateError: the progress is of another checkpoint, the batch does not continue it, or a
-                topic was changed while the run writes.
-            OutputRefusedError: Kafka will not take a record; nothing of the batch is visible.
-            PipelineUnavailableError: all attempts failed.
-            EngineStateError: nothing of the batch is visible.
+            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
+            PipelineStateError: The progress belongs to another checkpoint, the batch does not continue it, or
+                a topic was changed while the run writes.
+            OutputRefusedError: Kafka rejects a record; nothing of the batch is visible.
+            PipelineUnavailableError: All attempts failed.
+            EngineStateError: The batch was not written by a stage; nothing of it is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -170,14 +171,14 @@ class KafkaSink:
         raise AssertionError("count() never ends")
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """See :meth:`Sink.hold`: compacted topics keep what was replaced for longer meanwhile."""
+        """See :meth:`Sink.hold`. Compacted topics keep replaced documents for longer in the meantime."""
         until = max(commits.values(), default=None)
         if until is not None or any(state.lag_ms is not None for state in self._guard.states.values()):
             self._guard.hold(until, self._clock.now(), self._write_states)
         return {}
 
     def close(self) -> None:
-        """Ends an open transaction, if Kafka answers, and lets go of the producer.
+        """Ends an open transaction, if Kafka answers, and releases the producer.
 
         Idempotent, never raises.
         """
@@ -191,7 +192,7 @@ class KafkaSink:
         check_owner(self._settings.pipeline, progress, query_id, kept_in)
 
     def _begin_run(self, producer: OutputProducer) -> ProgressRecord | None:
-        """Writes the newest progress again, in this run's name, when no earlier one writes any more."""
+        """Writes the newest progress again, with the id of this run, when no earlier run writes any more."""
         newest = newest_progress(self._patient)
         self._guard.check(newest)
         claim = replace(
@@ -201,7 +202,7 @@ class KafkaSink:
         return visible_progress(claim)
 
     def _write_states(self) -> None:
-        """Writes the newest progress again, with the topics as they are known now."""
+        """Writes the newest progress again, with the current state of the topics."""
         if self._fenced is not None:
             raise self._fenced
         producer = self._producer or self._take_over_again()
@@ -220,7 +221,7 @@ class KafkaSink:
         self._progress = visible_progress(progress)
 
     def _write_alone(self, producer: OutputProducer, progress: ProgressRecord) -> None:
-        """Writes a progress record in a transaction of its own."""
+        """Writes a progress record in a separate transaction."""
         producer.begin()
         producer.produce(
             self._settings.progress_topic,
@@ -232,7 +233,7 @@ class KafkaSink:
         producer.commit()
 
     def _producer_for(self, batch: DocumentBatch) -> OutputProducer:
-        """Returns the producer, or a new one when the batch takes longer than its transactions may."""
+        """Returns the producer, or a new one if the batch takes longer than its transactions may."""
         timeout = self._settings.timeout_for(batch.size_bytes)
         if timeout != self._timeout:
             self._discard()
@@ -240,10 +241,10 @@ class KafkaSink:
         return self._producer or self._take_over_again()
 
     def _take_over_again(self) -> OutputProducer:
-        """Connects a new producer for the same run, if no other run has begun.
+        """Connects a new producer for the same run, unless another run has begun.
 
-        Asked twice: one that begins in between would be fenced, but finds its own record to be the newest
-        and takes over again in its turn.
+        This is checked twice. A run that begins in between would be fenced, but finds that the newest record
+        is its own, and takes over again.
         """
         self._refuse_overtaken()
         return self._connect_producer(self._go_on)
@@ -254,7 +255,7 @@ class KafkaSink:
         return progress
 
     def _refuse_overtaken(self) -> ProgressRecord | None:
-        """Returns what is visible, if this run still is the one that may write."""
+        """Returns what is visible, if this run is still the one that may write."""
         newest = newest_progress(self._patient)
         if newest is not None and newest.run != self._run:
             self._discard()
@@ -266,7 +267,7 @@ class KafkaSink:
         return visible_progress(newest)
 
     def _connect_producer(self, begin: Callable[[OutputProducer], ProgressRecord | None]) -> OutputProducer:
-        """Connects a producer that fences earlier ones; keeps it if `begin` can tell what is visible then."""
+        """Connects a producer that fences earlier ones; keeps it if `begin` can then read what is visible."""
         self._limits, kafka = self._guard.largest_records(), self._settings.kafka
         producer = self._producer = self._connect(
             replace(
@@ -333,5 +334,8 @@ class KafkaSink:
 
 
 def _batch_size(limits: Mapping[str, int]) -> dict[str, str]:
-    """Producer's batches are no larger than what each output takes: else small documents could be refused."""
+    """Returns settings that limit the producer's batches to the record size that each output accepts.
+
+    Otherwise, small documents could be rejected.
+    """
     return {"batch.size": str(min(limits.values()))} if limits and min(limits.values()) < _BATCH_BYTES else {}

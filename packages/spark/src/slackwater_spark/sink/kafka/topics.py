@@ -1,4 +1,4 @@
-"""The topics of a sink as the broker describes them: created if absent, checked if present."""
+"""The topics of a sink as the broker describes them: created if they do not exist, otherwise checked."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -23,33 +23,34 @@ from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 T = TypeVar("T")
 
 UNKNOWN_ID = ""
-"""The id of topics of a broker that gives them none."""
+"""The id of topics on a broker that does not assign ids."""
 
 _DEFAULT_PARTITIONS = 4
 _LAG = "min.compaction.lag.ms"
 _ADVICE = "delete it, or use other names"
 _ID_OF_NONE = "A" * 22
-"""How Kafka spells the id of a topic without one."""
+"""Kafka's notation for the id of a topic without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """The configuration with which a topic is created, and what it must have when it is there."""
+    """The configuration with which a topic is created, and which an existing topic must have."""
 
     name: str
     create_partitions: int
     partitions: int | None
-    """Required number; None accepts any."""
+    """The required number; None accepts any."""
     config: Mapping[str, str] = field(default_factory=dict)
     compacted: bool = False
-    """Says that the topic must be compacted only."""
+    """Whether the topic must be compacted only."""
 
 
 def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     """Returns the rules of a sink's output, commit and progress topics.
 
-    The output of ``latest`` is created compacted: the newest document of each key stays, and others for a
-    while. Documents of ``transactions``, what makes a source of them, and commit records stay for ever.
+    The output of ``latest`` is created compacted: the newest document of each key stays, and others stay for
+    a while. Documents of ``transactions``, the records that make a source of them, and commit records stay
+    for ever.
     """
     for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     compact = {"cleanup.policy": "compact"}
@@ -69,7 +70,7 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
 class SinkTopics:
     """The topics of a sink on their broker. Every method blocks, at most for the request time-out.
 
-    Every method raises :class:`PipelineUnavailableError` if the broker does not answer and
+    Every method raises :class:`PipelineUnavailableError` if the broker does not answer, and
     :class:`OutputRefusedError` if it refuses.
     """
 
@@ -79,15 +80,15 @@ class SinkTopics:
         self._written = list(settings.written_topics)
 
     def missing(self) -> list[TopicRule]:
-        """Returns the rules of the topics that are not there.
+        """Returns the rules of the topics that do not exist.
 
         Raises:
-            PipelineStateError: one that is there does not fit.
+            PipelineStateError: An existing topic does not match its rule.
         """
         return self._ask("the check of its topics", self._missing)
 
     def create(self, rules: Iterable[TopicRule]) -> None:
-        """Creates topics; those that exist meanwhile are left as they are."""
+        """Creates topics; those that exist in the meantime are not changed."""
         new = [
             NewTopic(
                 rule.name,
@@ -104,7 +105,7 @@ class SinkTopics:
             )
 
     def identities(self) -> dict[str, tuple[str, int]]:
-        """Returns id and number of partitions of each output and commit topic there is. One request."""
+        """Returns id and number of partitions of each existing output and commit topic, with one request."""
         return self._ask("the description of its topics", self._identities)
 
     def states(self) -> dict[str, TopicState]:
@@ -112,7 +113,7 @@ class SinkTopics:
         return self._ask("the description of its topics", self._states)
 
     def largest_records(self) -> dict[str, int]:
-        """Returns ``max.message.bytes`` of each output, as far as it may be known."""
+        """Returns ``max.message.bytes`` of each output, as far as it can be read."""
         found = {}
         for output in self._settings.outputs:
             with suppress(OutputRefusedError, PipelineUnavailableError):
@@ -130,7 +131,7 @@ class SinkTopics:
             self._ask(f"the change of {_LAG} of {name}", partial(self._set_compaction_lag, name, lag_ms))
 
     def close(self) -> None:
-        """Frees the connection."""
+        """Closes the connection."""
         self._client = None
 
     @property
@@ -219,7 +220,7 @@ class SinkTopics:
 
 
 def unusable_topic(topic: str, expected: str, found: str, advice: str) -> PipelineStateError:
-    """Says how a topic that the sink writes to is not as it must be, or not as the pipeline left it."""
+    """Returns the error for a topic that cannot be used, or that others have changed."""
     return PipelineStateError(f"topic {topic!r}: expected {expected}, found {found}", advice)
 
 

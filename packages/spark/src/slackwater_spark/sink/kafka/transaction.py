@@ -31,19 +31,19 @@ from slackwater_spark.sink.kafka.producer import OutputProducer, TransactionFail
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
-"""Offsets of a batch's documents by output topic and partition."""
+"""The offsets of a batch's documents, by output topic and partition."""
 _TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
 
 _SERVE_EVERY = 1000
 _NS_PER_MS = 1_000_000
-"""END records and cuts tell the commit time in milliseconds."""
+"""END records and cuts contain the commit time in milliseconds."""
 _SHOWN_KEY = 200
 _TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()
 
 
 @dataclass(slots=True)
 class Written:
-    """Counts what went into the output topics."""
+    """Counts the records written to the output topics."""
 
     documents: int = 0
     deletes: int = 0
@@ -61,14 +61,14 @@ class BatchTransaction:
     """Writes one batch through a producer, from begin to commit. Used once.
 
     Args:
-        settings: Of the sink.
-        producer: Open, without a transaction.
+        settings: The settings of the sink.
+        producer: An open producer without a transaction.
         batch: The batch.
-        reached: Is told of each step.
-        topics_after: Called when all documents are acknowledged; says what the progress record shall say of
-            the topics. What it raises ends the transaction.
-        limits: Largest record that an output takes, in bytes, as far as it is known.
-        now_ms: The time of writing, milliseconds since the epoch.
+        reached: Called with each step.
+        topics_after: Called when all documents are acknowledged; returns the state of the topics for the
+            progress record. An error that it raises ends the transaction.
+        limits: The maximum size of a record in each output, in bytes, as far as it is known.
+        now_ms: The time of writing, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -98,19 +98,19 @@ class BatchTransaction:
         self._ids: dict[tuple[int, int], Iterator[bytes]] = {}
         self._written = Written()
         self._handed_over = 0
-        """Records of which a delivery report comes."""
+        """The number of records whose delivery report is expected."""
 
     def produce(self, progress: ProgressRecord) -> tuple[Written, ProgressRecord]:
-        """Begins the transaction and hands over documents, commit records, then progress.
+        """Begins the transaction and passes on documents, commit records, and then the progress record.
 
         Returns:
             What was written, and the progress record with the state of the topics.
 
         Raises:
-            TransactionFailedError: a record was not acknowledged.
-            OutputRefusedError: Kafka will not take a record; names the document.
-            RunOvertakenError: another run took over.
-            EngineStateError: a document belongs to no transaction of the batch, or to no view.
+            TransactionFailedError: A record was not acknowledged.
+            OutputRefusedError: Kafka rejects a record; the error names the document.
+            RunOvertakenError: Another run has taken over.
+            EngineStateError: A document belongs to no transaction of the batch, or to no view.
         """
         self._commits.check_views(len(self._settings.outputs))
         self._producer.begin()
@@ -149,16 +149,16 @@ class BatchTransaction:
         return self._written, progress
 
     def commit(self) -> None:
-        """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
+        """Makes the batch visible at once; raises like :meth:`produce`, but the outcome is then unknown."""
         self._producer.commit()
 
     def _records(self, view: int, found: CommittedDocuments) -> Iterable[Document]:
-        """Returns a view's documents of a commit as they are to be written."""
+        """Returns a view's documents of a commit in the form in which they are written."""
         table = self._settings.outputs[view].table
         return found.documents if table is None else self._changes.events(view, found)
 
     def _event_ids(self, view: int, unit: CommitUnit) -> Iterator[bytes]:
-        """Returns the ids of a view's documents in a commit record, from the next one on."""
+        """Returns the ids of a view's documents in a commit record, beginning with the next one."""
         place = view, unit.commit_lsn
         if place not in self._ids:
             self._ids[place] = event_ids(self._batch.header, unit)
@@ -192,7 +192,7 @@ class BatchTransaction:
                 serve()
 
     def _produce_order(self) -> None:
-        """Writes what makes a source of the outputs that are tables."""
+        """Writes the records that make a source of the outputs that are tables."""
         self._handed_over = self._written.documents
         self._written.deletes += self._changes.deletes
         for topic, key, value, unit in self._changes.order_records():
@@ -215,7 +215,7 @@ class BatchTransaction:
         return self._first_error() is not None
 
     def _check_refused(self) -> None:
-        """Raises if a document failed for a reason that stays."""
+        """Raises if a document failed for a permanent reason."""
         for output in self._settings.outputs:
             for by_topic in self._offsets.values():
                 failed = by_topic.get(output.name)
@@ -267,7 +267,7 @@ class BatchTransaction:
         return OutputRefusedError(self._settings.pipeline, what, reason, error.hint + mend)
 
     def _ranges(self) -> WrittenRanges:
-        """Returns where each output's first and last documents of the batch went."""
+        """Returns the offsets of each output's first and last documents of the batch."""
         found: dict[str, dict[int, OffsetRange]] = {}
         for by_topic in self._offsets.values():
             for topic, offsets in by_topic.items():
@@ -290,7 +290,7 @@ class BatchTransaction:
             )
 
     def _produce_commit_record(self, unit: CommitUnit) -> None:
-        """Writes it into the commit topic of each output: who reads one learns where the others stand."""
+        """Writes the record to the commit topic of each output; it contains the offsets of all outputs."""
         header = self._batch.header
         ranges = {topic: offsets.ranges() for topic, offsets in self._offsets[unit.commit_lsn].items()}
         record = CommitRecord(

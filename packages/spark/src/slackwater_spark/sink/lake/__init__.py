@@ -1,4 +1,4 @@
-"""The exactly-once sink of lakes: one code path, and an adapter for each table format."""
+"""The exactly-once sink of lakes: one code path, with an adapter for each table format."""
 
 from slackwater_spark.sink.lake.columns import LakeColumn, lake_columns
 from slackwater_spark.sink.lake.settings import LakeSinkSettings, OutputTable

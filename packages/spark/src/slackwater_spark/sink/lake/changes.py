@@ -1,4 +1,4 @@
-"""What a batch does to a view's table: documents as rows of the table, one per key."""
+"""The changes of a view's table in a batch: documents as rows of the table, one per key."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from slackwater_spark.sink.lake.columns import DELETED, RowReader, UnfitValueErr
 from slackwater_spark.sink.lake.settings import OutputTable
 
 _ROWS_AT_ONCE: Final = 10_000
-"""Documents that are Python objects at a time."""
+"""The number of documents that are Python objects at the same time."""
 _SHOWN_KEY: Final = 200
 
 Shown = tuple[int, bytes, bytes | None]
-"""The commit at which a document is shown, its key and the document; None: a delete."""
+"""The commit at which a document is shown, its key, and the document; None for a delete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All that a batch does to one table."""
+    """All changes of one table in a batch."""
 
     rows: Any
-    """Arrow rows of the table and of ``DELETED``; each key once."""
+    """Arrow rows of the table and of ``DELETED``; each key occurs once."""
     documents: int
-    """Those that the batch has, also of keys that it has several of."""
+    """The number of documents in the batch, including several of one key."""
     deletes: int
 
     @property
@@ -41,7 +41,7 @@ class ChangeReader:
     """Reads the documents of one view as changes of its table.
 
     Args:
-        pipeline: Its name, for messages.
+        pipeline: The name of the pipeline, for messages.
         output: The table.
         several: Whether a batch may have several documents of a key; the newest counts.
     """
@@ -60,13 +60,13 @@ class ChangeReader:
         return self._row.schema
 
     def read(self, shown: Iterable[Shown]) -> Changes:
-        """Returns what documents do to the table, all of it in memory.
+        """Returns the changes of the table, all of them in memory.
 
         Args:
-            shown: The documents, those of a key in the order of their commits.
+            shown: The documents; those of a key are in the order of their commits.
 
         Raises:
-            OutputRefusedError: A value does not fit its column; names view, key and column.
+            OutputRefusedError: A value does not fit its column; the error names view, key and column.
         """
         documents = deletes = 0
         found = []
@@ -106,7 +106,7 @@ class ChangeReader:
         return pa.concat_tables([rows, blank]).append_column(DELETED, flags)
 
     def _first_unfit(self, part: list[Shown]) -> OutputRefusedError:
-        """Finds the document that does not fit, by reading one after the other."""
+        """Finds the document that does not fit, by reading them one by one."""
         for lsn, key, document in part:
             try:
                 if document is None:

@@ -1,4 +1,4 @@
-"""The columns of a view's table in a lake: Arrow types for DuckDB's, and documents as Arrow rows. Pure.
+"""The columns of a view's table in a lake: Arrow types for DuckDB's types, and documents as Arrow rows. Pure.
 
 Delta and Iceberg get the same Arrow types, so that a view has the same columns in both.
 """
@@ -21,7 +21,7 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_sql.plan import PublishedView
 
 DELETED: Final = "slackwater_deleted"
-"""Beside a view's columns: whether a row takes the row of its key away."""
+"""A column in addition to those of the view, which states whether a row deletes the row of its key."""
 
 _TYPES: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),
@@ -44,7 +44,7 @@ _TYPES: Final[dict[str, Any]] = {
     "timestamp with time zone": pa.timestamp("us", "UTC"),
     "blob": pa.binary(),
 }
-"""By DuckDB's name of the type; all others are text."""
+"""By DuckDB's name of the type; all other types are text."""
 _NAMES: Final = {
     "bool": "boolean",
     "int32": "int",
@@ -58,11 +58,11 @@ _LISTS: Final = frozenset({"list", "array"})
 _INTEGERS: Final = frozenset(name for name, kind in _TYPES.items() if "int" in name)
 _FLOATS: Final = frozenset({"float", "double"})
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=\"`]")
-"""Characters that Parquet files of Delta tables have in no column's name, and quotes."""
+"""Characters that the column names of Delta tables cannot contain in Parquet files, and quotes."""
 
 
 class UnfitValueError(ValueError):
-    """A value that no column of this type holds; its text says column and reason."""
+    """A value that a column of this type cannot contain; the message contains column and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ class LakeColumn:
 
     name: str
     type: str
-    """As DuckDB writes it."""
+    """The type as DuckDB writes it."""
 
 
 def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
     """Returns the columns of a view's table, in the order of its SELECT list.
 
     Raises:
-        PipelineConfigError: A column of the view's key is not selected, or a name cannot be one in a lake.
+        PipelineConfigError: A column of the view's key is not selected, or a name cannot be used in a lake.
     """
     selected = {column.name for column in view.outputs}
     for name in view.key:
@@ -100,12 +100,12 @@ def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
 
 
 def table_schema(columns: Sequence[LakeColumn]) -> Any:
-    """Returns the Arrow schema of a view's table; every column takes NULL."""
+    """Returns the Arrow schema of a view's table; every column may be NULL."""
     return pa.schema([pa.field(column.name, arrow_type(sqltype(column.type))) for column in columns])
 
 
 def arrow_type(duckdb_type: DuckDBPyType) -> Any:
-    """Returns the Arrow type that holds the values of a DuckDB type as they stand in documents."""
+    """Returns the Arrow type for the values of a DuckDB type in documents."""
     kind = _kind(duckdb_type)
     children = _children(duckdb_type)
     if kind in _LISTS:
@@ -121,12 +121,12 @@ def arrow_type(duckdb_type: DuckDBPyType) -> Any:
 
 
 def type_texts(schema: Any) -> dict[str, str]:
-    """Returns the types of columns in words that are the same for all lakes."""
+    """Returns the names of the types of columns, which are the same for all lakes."""
     return {field.name: _type_text(field.type) for field in schema}
 
 
 class RowReader:
-    """Turns documents or keys into Arrow rows.
+    """Converts documents or keys to Arrow rows.
 
     Args:
         columns: The columns of the rows.
@@ -145,10 +145,10 @@ class RowReader:
         ]
 
     def table(self, documents: Iterable[bytes]) -> Any:
-        """Returns an Arrow table with a row per document, in their order.
+        """Returns an Arrow table with one row per document, in their order.
 
         Raises:
-            UnfitValueError: A value cannot be of its column; names it.
+            UnfitValueError: A value does not fit its column; the error names it.
         """
         try:
             rows = [self._decode(document) for document in documents]
@@ -192,12 +192,12 @@ def _children(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 
 def _stays(duckdb_type: DuckDBPyType) -> bool:
-    """Tells whether a value is in Arrow what it is in JSON."""
+    """Returns whether a value is the same in Arrow as in JSON."""
     return _kind(duckdb_type) in _INTEGERS - {"ubigint", "hugeint", "uhugeint"} | {"boolean"}
 
 
 def _json_type(duckdb_type: DuckDBPyType) -> Any:
-    """Returns what msgspec is to make of a value."""
+    """Returns the type that msgspec decodes a value to."""
     kind, children = _kind(duckdb_type), _children(duckdb_type)
     if kind in _LISTS:
         return list[_json_type(children[0][1])] | None  # type: ignore[misc]
@@ -217,9 +217,10 @@ def _json_type(duckdb_type: DuckDBPyType) -> Any:
 
 
 def _text_form(target: Any) -> Any:
-    """Returns the Arrow type that values have before Arrow reads their texts.
+    """Returns the Arrow type of values before Arrow parses their texts.
 
-    Within lists and structs it cannot: where a struct is NULL it would read texts that are none.
+    Arrow cannot do this within lists and structs: where a struct is NULL, it would parse texts that do not
+    exist.
     """
     if pa.types.is_decimal(target) or pa.types.is_date(target) or pa.types.is_timestamp(target):
         return pa.string()
@@ -227,7 +228,7 @@ def _text_form(target: Any) -> Any:
 
 
 def _python_value(duckdb_type: DuckDBPyType, *, is_inner: bool) -> Callable[[Any], Any] | None:
-    """Returns what makes of a value from JSON what Arrow takes; None: nothing has to be done."""
+    """Returns the function that converts a value from JSON for Arrow; None if it is not needed."""
     kind, children = _kind(duckdb_type), _children(duckdb_type)
     if kind in _LISTS:
         inner = _python_value(children[0][1], is_inner=True)
@@ -307,4 +308,4 @@ _INNER_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     "timestamp_ms": _datetime,
     "timestamp with time zone": _datetime,
 }
-"""Of values within lists and structs."""
+"""For values within lists and structs."""

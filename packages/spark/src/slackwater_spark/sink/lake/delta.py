@@ -29,7 +29,7 @@ from slackwater_spark.sink.lake.table import (
 )
 
 _COMPACTED_BYTES: Final = 128 * 1024 * 1024
-"""Files of this size and more are not written together any more."""
+"""Files of this size or larger are not compacted any more."""
 _KEEP_ROWS: Final = frozenset(
     {
         "ADD COLUMN",
@@ -48,18 +48,17 @@ _KEEP_ROWS: Final = frozenset(
         "VACUUM START",
     }
 )
-"""Names of operations after which a table has the rows that it had before."""
+"""The names of operations that do not change the rows of a table."""
 _LOST_AGE: Final = timedelta(days=1)
-"""A file that was written so long ago is of no batch that is still being written."""
+"""A file that was written longer ago than this does not belong to a batch that is still being written."""
 _REMOVED_RETENTION: Final = "delta.deletedFileRetentionDuration"
 _REMOVED_AGE: Final = timedelta(days=6)
-"""Less than checkpoints name removed files unless a table says otherwise, by a day for clocks that differ."""
+"""The time for which checkpoints name removed files by default, minus a day because clocks may differ."""
 _LOG_RETENTION: Final = "delta.logRetentionDuration"
 _LOG_AGE: Final = timedelta(days=29)
-"""Less than delta-rs keeps commits in the log for unless a table says otherwise, by a day for clocks that
-differ."""
+"""The time for which delta-rs keeps commits in the log by default, minus a day because clocks may differ."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-"""Old commits are removed by :meth:`DeltaLakeTable.expire` only, which knows the ledger."""
+"""Old commits are only removed by :meth:`DeltaLakeTable.expire`, which considers the ledger."""
 
 
 class DeltaLake:
@@ -79,7 +78,7 @@ class DeltaLake:
         return DeltaLakeTable(name, address, dict(self._settings.options))
 
     def close(self) -> None:
-        """See :meth:`Lake.close`: there are none."""
+        """See :meth:`Lake.close`. There are no connections."""
 
 
 class DeltaLakeTable:
@@ -180,7 +179,7 @@ class DeltaLakeTable:
     def compact(self, properties: Properties) -> int:
         """See :meth:`LakeTable.compact`.
 
-        delta-rs compacts on top of what others have done meanwhile: that shows in the version.
+        delta-rs compacts on top of the commits of others, which is detected by the version.
         """
         with self._translated():
             before = self._table.version()
@@ -202,9 +201,10 @@ class DeltaLakeTable:
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
         """See :meth:`LakeTable.expire`.
 
-        A file goes so long after a version has removed it: no version that was made since `before` lacks
-        one then. Files of kept versions stay by name. Files that no version has, of batches that were lost
-        before their commit, go when they are so old that nobody can still be about to commit them.
+        A file is removed when a version removed it longer ago than the retention, so every version made since
+        `before` has its files. Files of kept versions are excluded by name. Files that no version has, of
+        batches that were lost before their commit, are removed when they are so old that no run can still be
+        about to commit them.
         """
         with self._translated():
             self._vacuum(now - before, kept, properties)
@@ -227,10 +227,10 @@ class DeltaLakeTable:
         )
 
     def _lost_files(self, retention: timedelta, kept: Collection[int]) -> list[str]:
-        """Returns files that no version has and nobody can still be about to commit; lists the folder.
+        """Returns files that no version has and that no run can still be about to commit; lists the folder.
 
-        Checkpoints forget which files were removed after a while. Those of versions that are still to be
-        readable then would seem to be of no version.
+        Checkpoints forget after some time which files were removed. Files of versions that must still be
+        readable then would appear to belong to no version.
         """
         if retention > _REMOVED_AGE or _REMOVED_RETENTION in self._table.metadata().configuration:
             return []
@@ -245,10 +245,10 @@ class DeltaLakeTable:
     def _clean_log(self, oldest: int, now: datetime) -> None:
         """Removes commits from the log that are older than its retention.
 
-        delta-rs keeps the newest checkpoint that is not behind the first young commit, and everything from
-        there on. So every version from a young one on can be read afterwards, and nothing is removed while
-        the oldest version that is needed is not young itself. A retention that somebody has set may be
-        shorter than what is to be kept: then it is his to clean up.
+        delta-rs keeps the newest checkpoint that is not after the first recent commit, and everything from
+        there on. Every version from a recent one on can therefore be read afterwards, and nothing is removed
+        unless the oldest version that is needed is recent itself. A retention that a user has set may be
+        shorter than what has to be kept; the user is then responsible for the cleanup.
         """
         if _LOG_RETENTION in self._table.metadata().configuration:
             return
@@ -295,7 +295,7 @@ def _hours(duration: timedelta) -> int:
 
 
 def _commit(properties: Properties) -> CommitProperties:
-    """Without a retry delta-rs commits on top of the loaded version or not at all."""
+    """Returns properties without retries: delta-rs commits on top of the loaded version, or fails."""
     return CommitProperties(custom_metadata=dict(properties), max_commit_retries=0)
 
 

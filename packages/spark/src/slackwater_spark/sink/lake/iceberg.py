@@ -1,7 +1,7 @@
 """Tables of Iceberg, written with pyiceberg: one commit of the catalogue per snapshot.
 
-A batch replaces the files that hold its keys by files without them, and adds one with its rows. pyiceberg's
-own writers would make a snapshot of what goes and another of what comes.
+A batch replaces the files that contain its keys by files without them, and adds one with its rows.
+pyiceberg's own writers would create one snapshot for removed rows and another for added rows.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -48,14 +48,15 @@ from slackwater_spark.sink.lake.table import (
 )
 
 _COMPACTED_BYTES: Final = 64 * 1024 * 1024
-"""Files are written together up to this size, as they lie in storage."""
+"""Files are compacted up to this total size in storage."""
 _COMPARED_KEYS: Final = 200
-"""So many keys are compared with what is known of a file; of more only the smallest and the largest."""
+"""Up to this number of keys, each is compared with the statistics of a file; of more keys, only the smallest
+and the largest."""
 _IS: Final[Any] = expressions
-"""Pydantic models, whose arguments are declared otherwise than they are taken."""
+"""Pydantic models, whose declared arguments differ from those that they accept."""
 _NO_SNAPSHOT: Final = -1
 _WITHOUT_RETRY: Final = {"commit.retry.num-retries": "0"}
-"""A commit is made on top of the loaded snapshot or not at all."""
+"""A commit is made on top of the loaded snapshot, or fails."""
 _PROPERTIES: Final = {
     **_WITHOUT_RETRY,
     "format-version": "2",
@@ -84,7 +85,7 @@ class IcebergLake:
         """Returns the catalogue.
 
         Raises:
-            LakeRefusedError: Nothing says where it is, or its library is not there.
+            LakeRefusedError: It is not configured, or its library is not installed.
             LakeUnavailableError: It does not answer.
         """
         if self._catalog is None:
@@ -176,7 +177,7 @@ class IcebergTable:
             return self._commit(removed, self._merged(database, removed, names, changes), properties)
 
     def roll_back(self, snapshot_id: int, properties: Properties) -> int:
-        """See :meth:`LakeTable.roll_back`. It makes no snapshot, so nothing is noted."""
+        """See :meth:`LakeTable.roll_back`. It creates no snapshot, so no properties are stored."""
         with _translated():
             self._check_unchanged()
             try:
@@ -186,7 +187,7 @@ class IcebergTable:
             return snapshot_id
 
     def compact(self, properties: Properties) -> int:
-        """See :meth:`LakeTable.compact`: the smallest files, as many as make one of bounded size."""
+        """See :meth:`LakeTable.compact`: it compacts the smallest files, up to a total size."""
         with _translated():
             tasks = sorted(self._table.scan().plan_files(), key=lambda task: task.file.file_size_in_bytes)
             chosen: list[FileScanTask] = []
@@ -209,10 +210,10 @@ class IcebergTable:
                 raise SnapshotGoneError(str(error)) from error
 
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
-        """See :meth:`LakeTable.expire`. It makes no snapshot, so nothing is noted.
+        """See :meth:`LakeTable.expire`. It creates no snapshot, so no properties are stored.
 
-        pyiceberg takes snapshots out of the metadata only; their files are removed here, when no snapshot
-        names them any more. What fails after that leaves files behind that nobody reads.
+        pyiceberg only removes snapshots from the metadata. Their files are removed here, when no snapshot
+        refers to them any more. If this fails, files remain that nobody reads.
         """
         with _translated():
             self._check_unchanged()
@@ -238,7 +239,7 @@ class IcebergTable:
         return _NO_SNAPSHOT if snapshot is None else snapshot.snapshot_id
 
     def _check_unchanged(self) -> None:
-        """Raises if the catalogue has another snapshot or schema of the table than was loaded."""
+        """Raises if the catalogue has a newer snapshot or schema of the table than the loaded one."""
         table = self._table
         newest = self._lake.catalog().load_table(self._identifier)
         if (
@@ -262,7 +263,7 @@ class IcebergTable:
     def _merged(
         self, database: duckdb.DuckDBPyConnection, removed: list[FileScanTask], key: list[str], changes: Any
     ) -> Iterator[Any]:
-        """Yields the rows that take the place of files: what stays of each, then what is new."""
+        """Yields the rows that replace those of files: the remaining rows of each file, then the new rows."""
         for task in removed:
             rows = self._rows([task])
             stay = _unchanged(database, rows, key)
@@ -313,7 +314,7 @@ def _snapshot(snapshot: TableSnapshot | None) -> Snapshot:
 
 
 def _may_hold(name: str, values: Any) -> Any:
-    """Returns what is true of every row that has one of the values in the column."""
+    """Returns a condition that is true for every row with one of the values in the column."""
     distinct = pc.unique(values.combine_chunks()).drop_null()
     if len(distinct) <= _COMPARED_KEYS:
         found = _IS.In(name, distinct.to_pylist())
@@ -324,7 +325,7 @@ def _may_hold(name: str, values: Any) -> Any:
 
 
 def _unchanged(database: duckdb.DuckDBPyConnection, rows: Any, key: list[str]) -> Any:
-    """Returns the numbers of rows whose key is not among the changes; None if that is all of them."""
+    """Returns the numbers of rows whose key is not among the changes; None if these are all rows."""
     keys = rows.select(key).append_column("slackwater_row", pa.array(range(len(rows)), pa.int64()))
     database.register("rows", keys)
     is_same = " AND ".join(f'r."{name}" IS NOT DISTINCT FROM c."{name}"' for name in key)
@@ -334,7 +335,7 @@ def _unchanged(database: duckdb.DuckDBPyConnection, rows: Any, key: list[str]) -
 
 
 def _ancestors(metadata: TableMetadata) -> Iterator[TableSnapshot]:
-    """Yields the newest snapshot, the one that it is based on, and so on."""
+    """Yields the newest snapshot, its parent, and so on."""
     at = metadata.current_snapshot_id
     while at is not None and (snapshot := metadata.snapshot_by_id(at)) is not None:
         yield snapshot
@@ -344,11 +345,11 @@ def _ancestors(metadata: TableMetadata) -> Iterator[TableSnapshot]:
 def _old_snapshots(
     metadata: TableMetadata, kept: Collection[int], before_ms: int
 ) -> tuple[list[TableSnapshot], list[TableSnapshot]]:
-    """Returns the snapshots to be removed, and those whose files tell which of theirs have to stay.
+    """Returns the snapshots to be removed, and those that determine which of their files must stay.
 
-    What stays are the newest snapshot and those before it, as far back as one is kept or young; of these the
-    oldest has every file that an older one shares with any of them. All others that stay are young, or
-    somebody has given them a name.
+    The newest snapshot stays, and its ancestors as far back as one is kept or recent. The oldest of these has
+    every file that an older snapshot shares with any of them. All other snapshots that stay are recent, or
+    have a tag or branch.
     """
     ancestors = list(_ancestors(metadata))
     wanted = [
@@ -363,12 +364,12 @@ def _old_snapshots(
 
 
 def _files_of(table: Table, old: list[TableSnapshot], guards: list[TableSnapshot]) -> list[str]:
-    """Returns the files that old snapshots have and others have not.
+    """Returns the files of old snapshots that no other snapshot has.
 
     Args:
-        table: The table, before they are removed.
+        table: The table, before the snapshots are removed.
         old: The snapshots; each is older than the first of the others, or was rolled back.
-        guards: The others.
+        guards: The other snapshots.
     """
     ancestors = {snapshot.snapshot_id for snapshot in _ancestors(table.metadata)}
     manifests = [manifest for snapshot in guards for manifest in snapshot.manifests(table.io)]

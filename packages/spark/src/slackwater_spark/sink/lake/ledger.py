@@ -1,8 +1,8 @@
-"""The ledger: a table of the same lake that says which snapshots of a pipeline's tables belong together.
+"""The ledger: a table of the same lake that records which snapshots of a pipeline's tables belong together.
 
-It has a row for each batch: the commit of the source, the snapshot of every table that shows it, and the
-progress record. A batch is visible when its row is. Rows are added on top of the commit that the same run
-has made before, so a run that takes the ledger over keeps all earlier ones from adding any more.
+It has one row for each batch, with the commit of the source, the snapshot of every table that shows it, and
+the progress record. A batch is visible when its row is. Rows are added on top of the previous commit of the
+same run, so a run that takes over the ledger prevents all earlier ones from adding rows.
 """
 
 from dataclasses import dataclass
@@ -51,14 +51,14 @@ class LedgerRow:
 
     progress: ProgressRecord
     previous_lsn: int
-    """The commit LSN of the batch before."""
+    """The commit LSN of the previous batch."""
     snapshots: dict[str, int]
     """The snapshot of each table, by its name."""
     written_at: datetime
 
     @property
     def position(self) -> CommitPosition:
-        """The commit that the batch ends at."""
+        """The commit at which the batch ends."""
         return CommitPosition(self.progress.timeline, self.progress.commit_lsn)
 
 
@@ -66,9 +66,9 @@ class Ledger:
     """The ledger of one pipeline, as one run writes it.
 
     Args:
-        lake: Where it is.
+        lake: The lake.
         pipeline: The pipeline's name.
-        run: Names the run.
+        run: The id of the run.
     """
 
     def __init__(self, lake: Lake, pipeline: str, run: str) -> None:
@@ -80,7 +80,7 @@ class Ledger:
 
     @property
     def name(self) -> str:
-        """``schema.name`` of its table."""
+        """The name of its table, ``schema.name``."""
         return self._table.name
 
     @property
@@ -92,24 +92,24 @@ class Ledger:
         """Returns the newest batch; changes nothing.
 
         Raises:
-            PipelineConfigError: The ledger is of another pipeline.
-            PipelineStateError: It is of another version, or somebody has changed it.
+            PipelineConfigError: The ledger belongs to another pipeline.
+            PipelineStateError: It has another version, or was changed by another writer.
         """
         head = self._table.load()
         return None if head is None else self._newest_of(self._rows(head))
 
     def read_all(self) -> list[LedgerRow]:
-        """Returns the rows that are there, in no particular order; raises like :meth:`read_newest`."""
+        """Returns the existing rows, in no particular order; raises the same errors as `read_newest`."""
         head = self._table.load()
         return [] if head is None else self._rows(head)
 
     def take_over(self, keep_since: datetime) -> None:
-        """Makes the ledger this run's, so that no earlier run can add a row; leaves out old rows.
+        """Takes over the ledger for this run, so that no earlier run can add a row; omits old rows.
 
         Raises:
-            SnapshotConflictError: Another run did something at the same moment; try again.
-            PipelineConfigError: The ledger is of another pipeline.
-            PipelineStateError: It is of another version, or somebody has changed it.
+            SnapshotConflictError: Another run committed at the same moment; try again.
+            PipelineConfigError: The ledger belongs to another pipeline.
+            PipelineStateError: It has another version, or was changed by another writer.
         """
         head = self._table.load()
         if head is None:
@@ -121,11 +121,11 @@ class Ledger:
         self._newest = newest
 
     def refresh(self) -> None:
-        """Learns what a commit has done that was not answered.
+        """Reads the outcome of a commit whose answer was lost.
 
         Raises:
-            RunOvertakenError: Another run has taken the ledger over.
-            PipelineStateError: The ledger is gone.
+            RunOvertakenError: Another run has taken over the ledger.
+            PipelineStateError: The ledger does not exist any more.
         """
         head = self._table.load()
         if head is None:
@@ -150,10 +150,10 @@ class Ledger:
         self._newest = row
 
     def drop_old(self, keep_since: datetime, now: datetime) -> list[LedgerRow]:
-        """Leaves out rows that were no longer the newest one then; returns the others, ascending.
+        """Drops rows that were replaced before the given time; returns the others, ascending.
 
         Raises:
-            SnapshotConflictError: The ledger has changed since this run wrote it last.
+            SnapshotConflictError: The ledger has changed since this run last wrote it.
         """
         head = self._table.load()
         if head is None or head.id != self._head:

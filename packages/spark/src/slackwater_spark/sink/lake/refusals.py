@@ -1,4 +1,4 @@
-"""A lake's answers: which errors pass by themselves, and which do not."""
+"""A lake's answers: which errors are transient, and which are not."""
 
 import re
 from typing import Final
@@ -20,7 +20,7 @@ _SECRET: Final = re.compile(r"((?:secret|password|token|key)[^=:\s]*\s*[=:]\s*)\
 
 
 def refused_or_unavailable(error: Exception) -> LakeError:
-    """Returns what to raise for an error of a library or of the storage."""
+    """Returns the error to raise for an error of a library or of the storage."""
     reason = _SECRET.sub(r"\1…", " ".join(str(error).split())) or type(error).__name__
     if _NO_RIGHT.search(_PLACE.sub("", reason)):
         return LakeRefusedError(reason, RIGHTS_HINT)
