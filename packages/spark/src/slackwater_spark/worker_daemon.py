@@ -1,7 +1,7 @@
-"""The process that Spark forks its Python workers from; they import PySpark as it is installed.
+"""The process from which Spark forks its Python workers; they import the installed PySpark.
 
-Spark puts ``pyspark.zip`` before the installed packages. What is imported from there is compiled again in
-every worker, because an archive keeps no byte code.
+Spark puts ``pyspark.zip`` before the installed packages. Modules that are imported from it are compiled again
+in every worker, because an archive contains no byte code.
 """
 
 import gc
@@ -13,18 +13,18 @@ from slackwater_protocol.log_fields import configure_worker_logging
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """Returns a search path without the archives inside of a PySpark that can be imported from the same path.
+    """Returns a search path without the archives of a PySpark that can be imported from the same path.
 
-    Archives of another Spark stay: its workers must be of its version.
+    Archives of another Spark stay, because its workers must have its version.
     """
     installed = [os.path.join(os.path.realpath(entry), "pyspark", "") for entry in path]
     return [entry for entry in path if not os.path.realpath(entry).startswith(tuple(installed))]
 
 
 def import_what_tasks_need() -> None:
-    """Imports it once for all workers, which are forked from this process and share its memory.
+    """Imports modules once for all workers, which are forked from this process and share its memory.
 
-    What is there then is no garbage: Spark looks for some after every task.
+    The objects that exist then are frozen, because Spark triggers a garbage collection after every task.
     """
     # Arrow looks for pandas' objects in every list that it is given, so it imports pandas.
     for module in ("pandas", "pyarrow.fs", "slackwater_spark.pipeline.batch_job"):

@@ -1,4 +1,4 @@
-"""How a sink waits for its server: it says so, and waits no longer when the run is to stop."""
+"""How a sink waits for its server: it reports this, and stops waiting when the run is to stop."""
 
 import logging
 import threading
@@ -23,11 +23,11 @@ def tried(attempts: int) -> str:
 
 
 class Waiting:
-    """Pauses between attempts; used by the thread that runs the pipeline.
+    """Pauses between attempts. Used by the thread that runs the pipeline.
 
     Args:
-        stop: When it is set nothing is waited for any more; None: it never is.
-        on_step: Told what is waited for.
+        stop: Ends all waiting when it is set; None if it never is.
+        on_step: Called with what is waited for.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Waiting:
 
     @property
     def is_over(self) -> bool:
-        """True when the run is to stop."""
+        """Returns True when the run is to stop."""
         return self._stop.is_set()
 
     def pause(self, seconds: float, step: str) -> None:
-        """Says what is waited for, and waits so long at most.
+        """Reports what is waited for, and waits for at most this time.
 
         Raises:
             PipelineUnavailableError: The run is to stop.
@@ -56,14 +56,14 @@ class Waiting:
 
 
 class Attempts:
-    """Counts the attempts at one thing, with longer and longer pauses between them.
+    """Counts the attempts at one thing, with increasing pauses between them.
 
     Args:
-        what: Is attempted.
-        place: The server that is to do it.
+        what: What is attempted.
+        place: The name of the server.
         patience: The time after which there is no further attempt.
         waiting: How to wait.
-        clock: The time; attempts begin now.
+        clock: The time; the attempts begin now.
     """
 
     def __init__(self, what: str, place: str, patience: timedelta, waiting: Waiting, clock: Clock) -> None:
@@ -78,11 +78,11 @@ class Attempts:
 
     @property
     def are_over(self) -> bool:
-        """True when the patience is over."""
+        """Returns True when the patience is exhausted."""
         return self._clock.monotonic() >= self._end
 
     def pause(self, reason: str) -> None:
-        """Waits for the next attempt; tells the run why, and from time to time the log.
+        """Waits for the next attempt; reports the reason to the run and, from time to time, to the log.
 
         Raises:
             PipelineUnavailableError: The run is to stop.

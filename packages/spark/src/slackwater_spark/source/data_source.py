@@ -1,8 +1,8 @@
-"""The data source behind ``format("slackwater")``: what Spark calls.
+"""The data source behind ``format("slackwater")``, which Spark calls.
 
-Spark imports this module in each session's first read, also in sessions that never use this source, and again
-in the workers that run its tasks: so whatever is heavy is imported where it is needed. Only the driver plans;
-readers travel to executors without their planner.
+Spark imports this module on the first read of every session, also if the session never uses this source, and
+again in the workers that run its tasks. Large modules are therefore imported where they are needed. Only the
+driver plans; readers are sent to executors without their planner.
 """
 
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ FORMAT = "slackwater"
 
 
 class SlackwaterSource(DataSource):
-    """Changes of database tables in whole transactions, each with its true commit LSN.
+    """Changes of database tables in whole transactions, each with its commit LSN.
 
-    Reads what a sidecar has declared complete. For the options see
-    :class:`slackwater_spark.source.options.SourceOptions`, for the columns
-    :data:`slackwater_spark.source.rows.ROW_SCHEMA`. Options are checked when the frame is made.
+    It reads what a sidecar has declared complete. :class:`slackwater_spark.source.options.SourceOptions`
+    describes the options, and :data:`slackwater_spark.source.rows.ROW_SCHEMA` the columns. Options are
+    checked when the frame is created.
     """
 
     @classmethod
@@ -40,7 +40,7 @@ class SlackwaterSource(DataSource):
         """Returns the columns.
 
         Raises:
-            PipelineConfigError: names the first option that cannot be used.
+            PipelineConfigError: An option cannot be used; the error names the first one.
         """
         from slackwater_spark.source.rows import ROW_SCHEMA
 
@@ -52,11 +52,11 @@ class SlackwaterSource(DataSource):
         return ROW_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Returns what ``spark.readStream`` reads with."""
+        """Returns the reader for ``spark.readStream``."""
         return SlackwaterStreamReader(self._parsed_options(), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns what ``spark.read`` reads with: everything up to the newest cut."""
+        """Returns the reader for ``spark.read``, which reads everything up to the newest cut."""
         return SlackwaterBatchReader(self._parsed_options(), schema)
 
     def _parsed_options(self) -> "SourceOptions":
@@ -75,7 +75,7 @@ class _Reader:
 
     @property
     def _planner(self) -> "Planner":
-        """Returns the planner; makes it on first use."""
+        """Returns the planner, which is created on first use."""
         if self._connected is None:
             from slackwater_spark.source.planner import Planner
 
@@ -89,7 +89,7 @@ class _Reader:
         return read_task(self._options, self._schema, partition.value)
 
     def stop(self) -> None:
-        """Frees the driver's connections."""
+        """Closes the driver's connections."""
         if self._connected is not None:
             self._connected.close()
 
@@ -107,7 +107,7 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
         self._begins_at_newest = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Returns where a query without a checkpoint begins."""
+        """Returns the position at which a query without a checkpoint begins."""
         from slackwater_engine.settings import Scope
 
         options = self._options
@@ -115,18 +115,18 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
         return self._planner.start().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Returns the number of change events per batch that the option says."""
+        """Returns the number of change events per batch from the options."""
         return ReadMaxRows(self._options.max_events_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freezes where this run ends: at what the cut log has now."""
+        """Fixes where this run ends: at the current end of the cut log."""
         self._target = self._planner.target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Returns the newest cut that the limit admits, at least the next one; ``start`` if there is none.
+        """Returns the newest cut within the limit, at least the next one; ``start`` if there is none.
 
-        A query that begins at the newest cut gets an empty first batch: Spark asks for the beginning again
-        when it repeats that batch, and is then told a newer one.
+        A query that begins at the newest cut gets an empty first batch. If Spark repeats this batch, it asks
+        for the beginning again, and gets a newer one.
         """
         if self._begins_at_newest and self._seen is None:
             self._seen = start
@@ -137,11 +137,11 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
         return self._seen
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Returns what was planned last."""
+        """Returns the newest planned position."""
         return self._seen
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Returns the tasks between two offsets, planned now or, after a restart, long ago."""
+        """Returns the tasks between two offsets, which were planned now or, after a restart, earlier."""
         with collector_paused():
             return [InputPartition(task) for task in self._planner.tasks_json(start, end)]
 

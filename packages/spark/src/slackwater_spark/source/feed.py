@@ -1,4 +1,4 @@
-"""Markers and transactions for the driver, from the cut log; Redis only says that there is news."""
+"""Markers and transactions for the driver, from the cut log; Redis only signals that there is news."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,26 +34,27 @@ from slackwater_spark.source.segments import (
 )
 
 _PAGE = 50
-"""Records asked for at once; a cut has up to 10,000 transactions."""
+"""The number of records that are requested at once; a cut contains up to 10,000 transactions."""
 _WIDENING = (1024, 16 * 1024, 256 * 1024)
-"""How far below a position's place the log is searched, step by step, before all of it is."""
+"""How far below a position's place the log is searched, step by step, before it is read completely."""
 _PASSED_TRANSACTIONS_KEPT = 300_000
-"""In memory, about 50 MB, of those that only slow groups still need; others are read from the log again."""
+"""The number of transactions in memory (about 50 MB) that only slow groups still need; others are read from
+the log again."""
 
 
 class Feed:
-    """Follows the cut log from where a query stands.
+    """Follows the cut log from the position of a query.
 
-    Redis gone, behind or wrong: slower, never wrong and never stuck. Everything it keeps is a cache, filled
-    anew when it is asked for another position. Memory follows the number of records since the slowest group's
-    position, and the transactions that no group has passed. Not thread-safe; methods may block for the
-    time-outs of log and store.
+    If Redis is unavailable, behind or wrong, this is slower, but never wrong, and it never blocks. Everything
+    that is kept is a cache, which is rebuilt when another position is requested. The memory depends on the
+    number of records since the slowest group's position, and on the transactions that no group has passed.
+    Not thread-safe; methods may block for the time-outs of log and store.
 
     Args:
-        options: Of the query: which log, timeline and topics, in which scope.
-        store: Asked whether there is news; None where there is no Redis.
-        log: Has everything.
-        monotonic: Seconds that never go back.
+        options: The options of the query: which log, timeline and topics, in which scope.
+        store: Queried for news; None if there is no Redis.
+        log: The cut log, which contains everything.
+        monotonic: Returns seconds that never decrease.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Feed:
 
     @property
     def log_id(self) -> str:
-        """The id that tells the log from every other; empty while there is no log."""
+        """The id of the log; empty while there is no log."""
         return self._watch.log_id
 
     @property
@@ -83,12 +84,12 @@ class Feed:
 
     @property
     def groups(self) -> int | None:
-        """The number of groups; None while no cut tells."""
+        """The number of groups; None until a cut shows it."""
         return self._groups
 
     @property
     def known_markers(self) -> KnownMarkers:
-        """The markers beyond the position, as far as the log has been read."""
+        """The markers after the position, as far as the log has been read."""
         segments = self._segments
         return KnownMarkers(
             self._histories,
@@ -105,16 +106,16 @@ class Feed:
 
     @property
     def listed(self) -> int:
-        """The number of transactions in records that the position does not know."""
+        """The number of transactions in records after the position."""
         return self._listed
 
     def beginning(self) -> Mapping[str, Offsets]:
-        """Returns where the timeline begins in the data topics; a topic that is not there begins at 0.
+        """Returns where the timeline begins in the data topics; a missing topic begins at 0.
 
-        To be asked when the timeline has a cut: then the answer stays.
+        Call it when the timeline has a cut; the answer is then final.
 
         Raises:
-            CutLogError: Kafka does not answer, or has lost part of the log.
+            CutLogError: Kafka does not answer, or has lost a part of the log.
         """
         if self._beginning is None:
             self._beginning = _end_of_earlier_timelines(self._options, self._log)
@@ -124,8 +125,8 @@ class Feed:
         """Returns the newest cut in the log.
 
         Raises:
-            PipelineConfigError: in scope ``aggregate`` the topics do not have the same number of partitions,
-                or another one than before.
+            PipelineConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
+                or the number has changed.
             CutLogError: Kafka does not answer.
         """
         self._watch.check("")
@@ -136,11 +137,11 @@ class Feed:
         return newest
 
     def log_end(self) -> int:
-        """Returns the offset at which the log ends now."""
+        """Returns the current end of the log."""
         return self._log.end()
 
     def move_to(self, start: Position) -> None:
-        """Prepares for the batch that begins at ``start``; whatever only earlier ones needed is forgotten.
+        """Prepares for the batch that begins at ``start``, and forgets what only earlier batches needed.
 
         Raises:
             CutLogReplacedError: ``start`` was planned from another log.
@@ -162,18 +163,18 @@ class Feed:
                 history.drop_to(position.lsn)
 
     def read_page(self, up_to: int | None = None) -> bool:
-        """Reads on in the log; asks Redis first whether that is worth while.
+        """Reads further in the log, after asking Redis whether there may be something new.
 
         Args:
-            up_to: Exclusive; reads on to there without asking. None: all there is.
+            up_to: The exclusive end; the log is read up to there without asking. None for everything.
 
         Returns:
-            Whether there may be more to read at once.
+            Whether there may be more to read immediately.
 
         Raises:
-            PipelineConfigError: in scope ``aggregate`` the topics do not have the same number of partitions,
-                or another one than before.
-            CutLogReplacedError: the log has become shorter.
+            PipelineConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
+                or the number has changed.
+            CutLogReplacedError: The log has become shorter.
             CutLogError: Kafka does not answer.
         """
         position = self._log_position
@@ -191,13 +192,13 @@ class Feed:
         return not is_end
 
     def fill_holes(self, start: Position) -> None:
-        """Looks further down in the log for what leads to the cuts that were read beyond ``start``.
+        """Searches earlier parts of the log for what leads to the cuts that were read after ``start``.
 
-        Another sidecar may have written it there. Markers ahead of the frontier may wait for what is missing;
-        a cut beyond a hole cannot.
+        Another sidecar may have written it there. Markers ahead of the frontier may wait for what is missing,
+        but a cut after a hole cannot.
 
         Raises:
-            RecordsGoneError: it is not there: the log was truncated, or made anew.
+            RecordsGoneError: It does not exist, because the log was truncated or recreated.
             CutLogError: Kafka does not answer.
         """
         floors = _lower_floors(start.floor)
@@ -208,15 +209,15 @@ class Feed:
             self._read_range(start, floor, self._log_position)
 
     def content(self, start: Position, end: Position, windows: Sequence[GroupWindow]) -> BatchContent:
-        """Returns what a batch holds, a function of the two positions and the log: other reads do not matter.
+        """Returns what a batch contains. The result depends only on the two positions and the log.
 
         Args:
-            start: Where it begins.
+            start: Where the batch begins.
             end: Where it ends.
-            windows: The commits that it takes of each group.
+            windows: The commits of each group in the batch.
 
         Raises:
-            RecordsGoneError: the log does not list every transaction in between.
+            RecordsGoneError: The log does not list every transaction in between.
             CutLogError: Kafka does not answer, or the log is another one.
         """
         self.move_to(start)
@@ -231,14 +232,14 @@ class Feed:
         raise missing or self._missing(start.lsn, end.lsn)
 
     def close(self) -> None:
-        """Frees connections."""
+        """Closes connections."""
         self._log.close()
         self._watch.close()
 
     # --- positions
 
     def _begin_at(self, start: Position, floor: int) -> None:
-        """Forgets everything and begins at an offset of the log."""
+        """Forgets everything, and begins at an offset of the log."""
         self._log_position = floor
         self._segments = Segments(
             start.known_from_lsn, may_start_anywhere=self._options.allow_truncated_start
@@ -273,7 +274,7 @@ class Feed:
     # --- reading
 
     def _read_range(self, start: Position, floor: int, end: int) -> None:
-        """Makes sure that everything in the log's range ``[floor, end)`` has been read."""
+        """Ensures that everything in the log's range ``[floor, end)`` has been read."""
         if floor < self._floor:
             self._begin_at(start, floor)
         while self.read_page(end):
@@ -332,13 +333,13 @@ class Feed:
             self._listed += len(record.transactions)
 
     def _count_groups(self, cut: Cut) -> int:
-        """Counts the groups that a cut tells of; 0 if it has none of the topics."""
+        """Returns the number of groups in a cut; 0 if it has none of the topics."""
         if self._options.scope is Scope.STRICT:
             return 1
         return max((len(cut.end_offsets[t]) for t in self._topics if t in cut.end_offsets), default=0)
 
     def _check_partitions(self, cut: Cut) -> None:
-        """Refuses numbers of partitions that are not equal or not as before, in scope ``aggregate``."""
+        """In scope ``aggregate``, refuses numbers of partitions that are not equal or have changed."""
         if self._options.scope is Scope.STRICT:
             return
         ends = cut.end_offsets
@@ -405,7 +406,7 @@ class Feed:
         )
 
     def _keep(self, segment: Segment, transactions: tuple[CommittedTransaction, ...]) -> None:
-        """Remembers transactions; of those that the fastest group has passed only the oldest, needed next."""
+        """Stores transactions. Of those that the fastest group has passed, only the oldest are kept."""
         if segment.lsn <= self._passed_lsn:
             if self._passed_count + len(transactions) > _PASSED_TRANSACTIONS_KEPT:
                 return
@@ -424,13 +425,14 @@ def connect_feed(options: SourceOptions) -> Feed:
 
 
 def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str, Offsets]:
-    """Finds where a timeline begins in the data topics: at the newest cut before it.
+    """Returns where a timeline begins in the data topics: at the newest cut before it.
 
-    Records below are of another history, with transactions of the same xids. Sidecars begin there, too.
+    Records below that belong to another history, with transactions of the same xids. Sidecars begin there,
+    too.
 
     Raises:
-        CutLogTruncatedError: the log has lost what came before the timeline.
-        CutLogError: the log cannot be read.
+        CutLogTruncatedError: The log has lost what came before the timeline.
+        CutLogError: The log cannot be read.
     """
     newest: Cut | None = None
     if options.timeline == 1:
@@ -445,7 +447,7 @@ def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[st
 
 
 def _cuts_before(timeline: int, log: CutLog) -> Iterator[Cut]:
-    """Yields the cuts of earlier timelines that the log has until a timeline begins."""
+    """Yields the cuts of earlier timelines in the log until a timeline begins."""
     position = 0
     while page := log.records(position - 1, limit=_PAGE):
         for record in (logged.record for logged in page):
@@ -457,7 +459,7 @@ def _cuts_before(timeline: int, log: CutLog) -> Iterator[Cut]:
 
 
 def _lower_floors(floor: int) -> Iterator[int]:
-    """Yields offsets below one of the log: lower and lower, at last the log's beginning."""
+    """Yields decreasing offsets below one of the log, down to the log's beginning."""
     yield from (floor - step for step in _WIDENING if step < floor)
     if floor > 0:
         yield 0

@@ -1,4 +1,4 @@
-"""Exact stretches of Kafka partitions, with a consumer that a Python worker keeps from task to task."""
+"""Reads exact ranges of Kafka partitions, with a consumer that a Python worker keeps from task to task."""
 
 import logging
 import time
@@ -20,12 +20,13 @@ if TYPE_CHECKING:  # only needed when something fails: a worker that reads does 
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 
 _CHUNK = 1_000
-"""Records taken at once: more of them do not fit into a processor's cache, which costs half as much again."""
+"""The number of records that are taken at once. More do not fit into a core's cache, and take half as long
+again."""
 _WAIT_SECONDS = 0.1
-"""How long one look for the next record may take."""
+"""The maximum duration of one wait for the next record."""
 _QUESTION_SECONDS = 10.0
 _SUSPICIOUS_SECONDS = 2.0
-"""After so long without a record it is checked whether the partitions exist at all."""
+"""After this time without a record, it is checked whether the partitions exist."""
 _GONE = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -51,14 +52,14 @@ _SETTINGS: Mapping[str, str | int | bool] = {
 }
 
 _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
-"""Consumers of this process that no task uses now, by settings: a new one costs a connection per broker."""
+"""Unused consumers of this process, by settings, because a new one costs a connection per broker."""
 
 
 def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
-    """Returns the names of all topics that a cluster tells of.
+    """Returns the names of all topics that a cluster reports.
 
     Raises:
-        PipelineUnavailableError: the cluster does not answer within the time-out.
+        PipelineUnavailableError: The cluster does not answer within the time-out.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -77,7 +78,7 @@ def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
 
 @contextmanager
 def kept_consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
-    """Lends a consumer with these settings, and keeps it for the next task unless the block fails."""
+    """Provides a consumer with these settings, and keeps it for the next task unless the block fails."""
     key = tuple(sorted(settings.items()))
     consumer = _idle.pop(key, None) or Consumer({**_SETTINGS, **settings}, logger=_librdkafka_log)
     try:
@@ -90,12 +91,12 @@ def kept_consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
 
 
 class SpanReader:
-    """Reads spans of one task side by side.
+    """Reads the spans of one task in parallel.
 
     Args:
-        consumer: Assigned by this reader; nobody else may use it meanwhile.
-        timeout_seconds: How long Kafka may deliver nothing, whatever errors that pass it reports meanwhile.
-        may_start_late: Start where a partition starts when the wanted records are gone.
+        consumer: A consumer that only this reader uses and assigns in the meantime.
+        timeout_seconds: How long Kafka may deliver nothing, whatever transient errors it reports.
+        may_start_late: Whether to start at the beginning of a partition if the wanted records are gone.
     """
 
     def __init__(self, consumer: Consumer, *, timeout_seconds: float, may_start_late: bool = False) -> None:
@@ -106,19 +107,19 @@ class SpanReader:
         self._position: dict[tuple[str, int], int] = {}
         self._progress_at, self._is_checked = 0.0, False
         self._waiting: KafkaRetry | None = None
-        """The errors since something came."""
+        """The errors since the last record arrived."""
 
     def read(self, spans: Sequence[OffsetSpan]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
-        """Yields every committed record of the spans, once: per span in order of offsets, in portions.
+        """Yields every committed record of the spans once; those of a span in order of offsets, in portions.
 
-        Goes by position: offsets without a record (transaction markers, aborted records, compaction) are
+        It uses positions: offsets without a record (transaction markers, aborted records, compaction) are
         passed, also at the end of a span. Spans must be of different partitions.
 
         Raises:
-            RecordsGoneError: records are gone.
-            PipelineStateError: a whole topic or partition is gone.
-            PipelineUnavailableError: Kafka delivers nothing for the time-out, or reports an error that does
-                not pass.
+            RecordsGoneError: Records are gone.
+            PipelineStateError: A whole topic or partition is gone.
+            PipelineUnavailableError: Kafka delivers nothing for the time-out, or reports an error that is not
+                transient.
         """
         self._open = {(s.topic, s.partition): s for s in spans if s.size > 0}
         self._position = {key: span.from_offset for key, span in self._open.items()}
@@ -146,7 +147,7 @@ class SpanReader:
             self._fail(next(iter(self._open)), str(error))
 
     def _check_that_partitions_exist(self) -> None:
-        """Raises if a partition does not exist: librdkafka waits for an assigned one and says nothing."""
+        """Raises if a partition does not exist, because librdkafka silently waits for an assigned one."""
         for key in self._open:
             try:
                 topic = self._consumer.list_topics(key[0], _QUESTION_SECONDS).topics[key[0]]
@@ -165,7 +166,7 @@ class SpanReader:
             del self._open[key]
 
     def _next_messages(self) -> list[Message]:
-        """Returns the records that arrived; waits for the first only: ``consume`` would wait for the last."""
+        """Returns the records that arrived. Waits only for the first; ``consume`` would wait for the last."""
         remaining = sum(span.to_offset - self._position[key] for key, span in self._open.items())
         try:
             messages = self._consumer.consume(min(remaining, _CHUNK), 0)
@@ -176,7 +177,7 @@ class SpanReader:
         return messages
 
     def _sorted(self, messages: list[Message]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
-        """Records by span; closes spans whose end has been seen."""
+        """Yields records by span; closes spans whose end has been seen."""
         if any(map(Message.error, messages)):
             for message in messages:
                 self._look_at_error(_place(message), message)
@@ -202,7 +203,7 @@ class SpanReader:
             self._close(key)
 
     def _look_at_error(self, key: tuple[str, int], message: Message) -> None:
-        """Returns if reading goes on, perhaps later: librdkafka repeats by itself what failed."""
+        """Returns if reading may continue, because librdkafka repeats failed requests itself."""
         error = message.error()
         if error is None:
             return
@@ -224,7 +225,7 @@ class SpanReader:
             self._fail(key, str(error))
 
     def _retry(self, key: tuple[str, int]) -> "KafkaRetry":
-        """Returns the retry of the present wait for records."""
+        """Returns the retry of the current wait for records."""
         from slackwater_markers.kafka_retry import KafkaRetry
 
         if self._waiting is None:
@@ -240,7 +241,7 @@ class SpanReader:
             self._note_progress()
 
     def _close(self, key: tuple[str, int]) -> None:
-        """Stops fetching what lies behind a span while others are still being read."""
+        """Stops fetching after the end of a span while others are still being read."""
         del self._open[key]
         if self._open:
             self._consumer.incremental_unassign([TopicPartition(*key)])

@@ -1,4 +1,4 @@
-"""When to look into the cut log: Redis says that it has grown, or it is time."""
+"""Determines when to read the cut log: when Redis shows that it has grown, or after some time."""
 
 import logging
 from collections.abc import Callable
@@ -10,24 +10,25 @@ from slackwater_protocol.keys import cut_log_topic
 logger = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 0.25
-"""How often the log is asked while Redis answers but knows of nothing new: it may be empty or wrong."""
+"""The interval at which the log is checked while Redis answers but has nothing new, as it may be empty or
+wrong."""
 _INTERVAL_SECONDS_WITHOUT_STORE = 0.05
 _LOG_ID_SECONDS = 5.0
 _STORE_REST_SECONDS = 5.0
-"""How long Redis is left alone after it failed, which may cost its time-out each time, or told an untruth."""
+"""How long Redis is not queried after it failed, which may cost its time-out each time, or was wrong."""
 
 
 class LogWatch:
-    """Says whether the log is worth a look. All that is read is read in the log: Redis only rings the bell.
+    """Determines whether the log may have news. All data is read from the log; Redis only signals.
 
-    So what somebody wrote to Redis can make a reader look for nothing, or a quarter of a second late, and
-    never gets into a batch. Not thread-safe; blocks for at most the store's time-out.
+    What others write to Redis can therefore make a reader check in vain, or a quarter of a second late, but
+    never affects a batch. Not thread-safe; blocks for at most the store's time-out.
 
     Args:
         source: The connector's ``topic.prefix``.
-        store: None where there is no Redis.
+        store: None if there is no Redis.
         log: The source's cut log.
-        monotonic: Seconds that never go back.
+        monotonic: Returns seconds that never decrease.
     """
 
     def __init__(
@@ -39,18 +40,18 @@ class LogWatch:
         self._monotonic = monotonic
         self._log_id_at = float("-inf")
         self.log_id = ""
-        """The id that tells the log from every other; empty while there is no log."""
+        """The id of the log; empty while there is no log."""
         self._rests_until = self._look_at = float("-inf")
         self._is_promised = self._is_warned = False
 
     def check(self, expected: str) -> None:
-        """Refuses another log than the one that was read before; asks Kafka every few seconds.
+        """Refuses a log other than the one that was read before; asks Kafka every few seconds.
 
         Args:
-            expected: Its id as it was then; empty: it was not noted.
+            expected: The id of that log; empty if it was not recorded.
 
         Raises:
-            CutLogReplacedError: it is another one.
+            CutLogReplacedError: It is another log.
             CutLogError: Kafka does not answer.
         """
         now = self._monotonic()
@@ -69,7 +70,7 @@ class LogWatch:
         raise CutLogReplacedError(cut_log_topic(self._source), evidence)
 
     def has_news(self, position: int) -> bool:
-        """Says whether the log may hold something at or above an offset.
+        """Returns whether the log may contain something at or above an offset.
 
         Raises:
             CutLogError: Kafka does not answer.
@@ -90,14 +91,14 @@ class LogWatch:
         return self._is_promised
 
     def expect_news(self) -> None:
-        """Makes the next question be answered with yes: the log is to be read from another place."""
+        """Makes the next answer positive, because the log has to be read from another place."""
         self._look_at = float("-inf")
 
     def note_end(self, *, found: bool) -> None:
-        """Notes that the log was read to its end.
+        """Records that the log was read to its end.
 
         Args:
-            found: Whether anything stood where Redis said that there is news.
+            found: Whether there was anything where Redis indicated news.
         """
         if self._is_promised and not found:
             self._leave_store_alone("it names a cut that the cut log does not contain")
@@ -106,12 +107,12 @@ class LogWatch:
         self._look_at = self._monotonic() + interval
 
     def close(self) -> None:
-        """Frees the store's connections."""
+        """Closes the store's connections."""
         if self._store is not None:
             self._store.close()
 
     def _usable_store(self) -> MarkerStore | None:
-        """Returns the store while it answers and the log's id is known: it may hold those of another log."""
+        """Returns the store if it answers and the log's id is known; it may have data of another log."""
         if self._store is None or self._monotonic() < self._rests_until:
             return None
         if not self.log_id:

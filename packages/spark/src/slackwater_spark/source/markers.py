@@ -1,4 +1,4 @@
-"""The markers that somebody may still need, and how far they let each group of partitions go. Pure."""
+"""The markers that may still be needed, and how far they let each group of partitions advance. Pure."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,16 +12,19 @@ from slackwater_spark.source.position import Offsets, Position, TopicPosition
 
 
 class GroupMarker(NamedTuple):
-    """Markers of the partitions that a group has of one topic."""
+    """The markers of a group's partitions of one topic."""
 
     lsn: int
-    """Every record of a commit at or below this LSN is in its partition, below the partition's offset."""
+    """Every record of a commit at or below this LSN is below the offset of its partition."""
     offsets: Offsets
     """The first offsets that may belong to later commits."""
 
 
 class MarkerHistory:
-    """A group's markers in one topic, by LSN. In any order, also of several sidecars, and each repeatedly."""
+    """A group's markers in one topic, by LSN.
+
+    They may arrive in any order, from several sidecars, and repeatedly.
+    """
 
     __slots__ = ("_lsns", "_offsets")
 
@@ -30,7 +33,7 @@ class MarkerHistory:
         self._offsets: list[Offsets] = []
 
     def add(self, lsn: int, offsets: Offsets) -> None:
-        """Adds a marker. Of equal offsets only the first and the last are kept: they say it all."""
+        """Adds a marker. Of markers with equal offsets, only the first and the last are kept."""
         lsns, known = self._lsns, self._offsets
         if not lsns or lsn > lsns[-1]:
             if len(known) > 1 and known[-1] == offsets == known[-2]:
@@ -45,7 +48,7 @@ class MarkerHistory:
             known.insert(place, offsets)
 
     def drop_to(self, lsn: int) -> None:
-        """Forgets the markers at or below an LSN."""
+        """Removes the markers at or below an LSN."""
         place = bisect_right(self._lsns, lsn)
         del self._lsns[:place], self._offsets[:place]
 
@@ -70,34 +73,36 @@ class MarkerHistory:
 
 @dataclass(frozen=True, slots=True)
 class KnownMarkers:
-    """The markers beyond a position, as far as the cut log has been read."""
+    """The markers after a position, as far as the cut log has been read."""
 
     histories: Mapping[str, Sequence[MarkerHistory]]
-    """By topic, for each group."""
+    """The histories of each group, by topic."""
     covered_lsn: int
-    """Up to here all commits are known."""
+    """The LSN up to which all commits are known."""
     exact_up_to_lsn: int = 0
-    """Up to here a group may only stop where nothing has to be read again."""
+    """The LSN up to which a group may only stop where nothing has to be read again."""
     stops: Collection[int] = ()
-    """LSNs of cuts that no group passes without stopping there."""
+    """The LSNs of cuts at which every group must stop."""
     barriers: Sequence[int] = ()
-    """LSNs, ascending. No group goes beyond the newest one that it can reach, unless it stands there."""
+    """LSNs, ascending. No group advances beyond the newest one that it can reach, unless it is already
+    there."""
 
 
 def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Position | None:
-    """Takes groups as far as the markers allow, within a limit; None when no group can go on.
+    """Advances groups as far as the markers allow, within a limit; None if no group can advance.
 
-    The limit is shared fairly: groups with little to read go all the way, the others get equal parts of what
-    is left, so one that has to catch up does not hold back the rest. Each group goes at least to its next
-    marker. Barriers that are behind a newer one are passed: who catches up takes large batches.
+    The limit is shared fairly: groups with little to read advance completely, and the others get equal parts
+    of the rest, so that a group that has to catch up does not delay the others. Each group advances at least
+    to its next marker. A barrier is passed if a newer one can be reached, so that catching up takes large
+    batches.
 
     Args:
-        start: Where the batch begins, its groups and topics known.
-        known: The markers beyond it.
-        max_events: Offsets that the batch may read.
+        start: Where the batch begins, with all groups and topics.
+        known: The markers after it.
+        max_events: The number of offsets that the batch may read.
 
     Returns:
-        ``start`` with other LSNs and positions in topics; what it says of the cut log is the caller's.
+        ``start`` with other LSNs and positions in topics; the caller sets its positions in the cut log.
     """
     groups = (_Group(number, start, known) for number in range(len(start.lsns)))
     moving = {group.number: group for group in groups if group.last is not None}
@@ -117,10 +122,10 @@ def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Pos
 
 
 def move_position(position: TopicPosition, history: MarkerHistory, lsn: int) -> TopicPosition:
-    """Moves a group's position in a topic to where it stands after a batch that took it to an LSN.
+    """Returns a group's position in a topic after a batch that advanced the group to an LSN.
 
-    The batch reads to the oldest marker at or above the LSN, the next one goes on at the newest marker at or
-    below it. Where these are the same offsets, no commit up to the LSN begins beyond them.
+    The batch reads to the oldest marker at or above the LSN, and the next one continues at the newest marker
+    at or below it. If these have the same offsets, no commit up to the LSN begins after them.
     """
     start, start_lsn = position.start, position.lsn
     below, above = history.at_or_below(lsn), history.at_or_above(lsn)
@@ -132,18 +137,18 @@ def move_position(position: TopicPosition, history: MarkerHistory, lsn: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The cost of going to an LSN, and the positions there."""
+    """The cost of advancing to an LSN, and the positions there."""
 
     positions: tuple[TopicPosition, ...]
-    """In each topic."""
+    """The position in each topic."""
     gain: int
-    """Offsets that need not be read again."""
+    """The number of offsets that do not have to be read again."""
     size: int
-    """Offsets to be read."""
+    """The number of offsets to be read."""
 
 
 class _Group:
-    """A group on its way from a position to one of its markers."""
+    """A group between a position and its markers."""
 
     def __init__(self, number: int, start: Position, known: KnownMarkers) -> None:
         self.number = number
@@ -161,7 +166,7 @@ class _Group:
 
     @cached_property
     def last(self) -> int | None:
-        """The largest LSN to which the group can go; None if there is none."""
+        """The largest LSN to which the group can advance; None if there is none."""
         if self._available <= self._reached:
             return None
         if self._may_stop(self._available):
@@ -170,13 +175,13 @@ class _Group:
 
     @property
     def largest_size(self) -> int:
-        """The number of offsets to be read on the way to the largest LSN."""
+        """The number of offsets to be read up to the largest LSN."""
         return 0 if self.last is None else self.step(self.last).size
 
     def furthest(self, share: int | None) -> int:
-        """Returns the largest LSN within a number of offsets; beyond it only when there is no smaller one.
+        """Returns the largest LSN within a number of offsets, or the smallest LSN if that is larger.
 
-        On the way, only LSNs are taken that markers name so exactly that little is read again afterwards.
+        It only uses LSNs whose markers are exact enough that little has to be read again afterwards.
         """
         last = self._reached if self.last is None else self.last
         if share is None or self.step(last).size <= share:
@@ -189,13 +194,13 @@ class _Group:
         return next((lsn for lsn in preferred if self._is_worth_it(lsn)), last)
 
     def _barrier_within(self, share: int) -> int:
-        """Returns the newest barrier that makes use of at least half of a share; 0 if there is none."""
+        """Returns the newest barrier that uses at least half of a share; 0 if there is none."""
         within = bisect_right(self._barriers, share, key=lambda lsn: self.step(lsn).size)
         newest = self._barriers[within - 1] if within else 0
         return newest if within and self._is_worth_it(newest) and 2 * self.step(newest).size >= share else 0
 
     def step(self, lsn: int) -> _Step:
-        """Returns the cost of going to an LSN, and the positions there."""
+        """Returns the cost of advancing to an LSN, and the positions there."""
         found = self._steps.get(lsn)
         if found is None:
             positions = tuple(move_position(position, history, lsn) for position, history in self._parts)
@@ -206,7 +211,7 @@ class _Group:
 
     @cached_property
     def _candidates(self) -> list[int]:
-        """The LSNs of the markers that can be reached, ascending."""
+        """Returns the LSNs of the markers that can be reached, ascending."""
         within: Iterable[list[int]] = (h.lsns(self._reached, self._available) for _, h in self._parts)
         return sorted({self._available}.union(*within))
 
@@ -238,7 +243,7 @@ def _resting(position: TopicPosition) -> TopicPosition:
 
 
 def _largest(one: Offsets, other: Offsets) -> Offsets:
-    """Returns the larger offset of each partition; ``other`` itself where it has all of them."""
+    """Returns the larger offset of each partition; ``other`` itself if it has all of them."""
     if len(one) <= len(other) and all(map(le, one, other)):
         return other
     return tuple(max(pair) for pair in zip_longest(one, other, fillvalue=0))

@@ -37,51 +37,53 @@ _OWN_KAFKA_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of a query: which tables it reads, from which servers, in which portions."""
+    """The options of a query: which tables it reads, from which servers, and in which portions."""
 
     source: str
     """The connector's ``topic.prefix``. Required."""
     servers: Servers
-    """From several options; Spark redacts passwords under these names in its logs and on its web page.
+    """The servers, from several options. Spark hides passwords with these names in its logs and on its pages.
 
     - ``bootstrap``, required, and ``kafka.*``: further librdkafka settings, e.g. ``kafka.sasl.password``.
-    - ``redis_url`` without a password, and ``redis.password``. Without Redis cuts are read from the cut log.
-    - ``schema_registry``, ``schema_registry.user``, ``schema_registry.password``: when topics are in Avro.
+    - ``redis_url`` without a password, and ``redis.password``. Without Redis, cuts are read from the cut log.
+    - ``schema_registry``, ``schema_registry.user``, ``schema_registry.password``: if topics are in Avro.
     """
     tables: tuple[str, ...]
-    """Tables as ``schema.table``. Required; a comma separated list."""
+    """The tables as ``schema.table``. Required; a comma-separated list."""
     routed: Mapping[str, str] = field(default_factory=dict)
-    """Option ``topics``, JSON: table to topic, for tables whose rows a transform sends elsewhere.
+    """The option ``topics`` as JSON: the topic of each table whose rows a transform routes to another topic.
 
-    Several tables may share a topic; rows of tables that the query does not read are left out there.
+    Several tables may share a topic. Rows of tables that the query does not read are ignored there.
     """
     timeline: int = 1
     scope: Scope = Scope.STRICT
-    """``strict``: batches end at cuts. ``aggregate``: each group of partitions goes as far as its own markers
-    allow; all inputs must be partitioned alike."""
+    """``strict``: batches end at cuts. ``aggregate``: each group of partitions advances as far as its own
+    markers allow; all inputs must be partitioned in the same way."""
     starting: str = "earliest"
     """Where a query without a checkpoint starts: ``earliest`` or ``latest``."""
     allow_truncated_start: bool = False
-    """True: a query without a checkpoint may start with what is left of truncated topics."""
+    """Whether a query without a checkpoint may start with what is left of truncated topics."""
     max_events_per_batch: int = 400_000
-    """Records of the topics that are read, and transactions of the source; a single cut may exceed it."""
+    """The maximum number of records of the read topics, and of transactions of the source; a single cut may
+    exceed it."""
     parallelism: int = 2
-    """Tasks a batch is divided into when it is large enough; the number of cores is a good value."""
+    """The number of tasks of a large batch; the number of cores is a good value."""
     min_task_events: int = 20_000
-    """A batch is not divided into tasks smaller than this: a task costs 60-100 ms beside its work."""
+    """The minimum size of the tasks of a divided batch, because a task costs 60-100 ms in addition to its
+    work."""
     target_task_events: int = 500_000
     """Tasks larger than this are divided even beyond ``parallelism``."""
     read_timeout_ms: int = 120_000
     """How long Kafka may deliver nothing, to a task or to the planning of a batch, before these fail."""
     typing: "TypedTable | None" = field(default=None, repr=False)
-    """Internal: the only table that is read, whose rows are to be typed, JSON."""
+    """Internal: the only table that is read, whose rows are typed, as JSON."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
-        """Reads the options as Spark hands them over: names in lower case, values as text.
+        """Reads the options as Spark passes them: names in lower case, values as text.
 
         Raises:
-            PipelineConfigError: names the first option that cannot be used, and what is wrong with it.
+            PipelineConfigError: An option cannot be used; the error names the first one and the reason.
         """
         for name in options:
             if name not in _NAMES and not name.startswith(_KAFKA_PREFIX):
@@ -111,9 +113,9 @@ class SourceOptions:
 
 
 def server_options(servers: Servers) -> dict[str, str]:
-    """Returns the options by which a query finds its servers: what :meth:`SourceOptions.parse` reads.
+    """Returns the options with which a query finds its servers, which :meth:`SourceOptions.parse` reads.
 
-    Passwords have names that Spark redacts.
+    Passwords have names that Spark hides.
     """
     redis, registry = servers.redis, servers.registry
     named = {

@@ -16,11 +16,11 @@ from slackwater_protocol import format_position
 from slackwater_sql.errors import SqlError
 
 _UNSETTLED = 500
-"""So many changes of a span are kept as objects: as many as a processor's cache holds."""
+"""The number of changes of a span that are kept as objects, which is what a processor's cache holds."""
 
 
 class IdlePackers:
-    """Empty packers of one specification: building one compiles its codecs.
+    """Empty packers of one specification. They are kept because building one compiles its codecs.
 
     Args:
         spec: The specification.
@@ -35,7 +35,7 @@ class IdlePackers:
         return self._idle.pop() if self._idle else EventPacker(self._spec)
 
     def give_back(self, packer: EventPacker) -> None:
-        """Keeps a packer whose payloads were taken."""
+        """Stores a packer whose payloads were taken."""
         self._idle.append(packer)
 
 
@@ -47,17 +47,18 @@ def pack_changes(
 ) -> list[PackedPayload]:
     """Packs the changes of a task.
 
-    Each span is packed by itself, since spans of several partitions arrive interleaved: so the payloads of a
-    batch are the same at every attempt.
+    Each span is packed separately, because spans of several partitions arrive interleaved. The payloads of a
+    batch are therefore the same at every attempt.
 
     Args:
-        packers: Of the pipeline.
-        changes: Decides what counts.
-        touch_lsn: From which commit on the groups of stages without key columns exist; None: nothing is said.
+        packers: The packers of the pipeline.
+        changes: Determines which changes count.
+        touch_lsn: The commit from which on the groups of stages without key columns exist; None if nothing is
+            announced.
         portions: Records by span.
 
     Raises:
-        BadInputError: a record cannot be understood; names its place.
+        BadInputError: A record cannot be decoded; the error names its place.
     """
     payloads: list[PackedPayload] = []
     if touch_lsn is not None:

@@ -29,23 +29,23 @@ from slackwater_spark.source.position import (
 
 
 class PlannedCut(NamedTuple):
-    """When a cut, and the newest transaction of it, came into Kafka; 0: not known."""
+    """When a cut, and the newest transaction in it, were written to Kafka; 0 if it is not known."""
 
     lsn: int
     ended_ms: int
-    """The END of its newest transaction, milliseconds since the epoch."""
+    """The time of its newest transaction's END, in milliseconds since the epoch."""
     written_ms: int
-    """The cut, milliseconds since the epoch."""
+    """The time of the cut, in milliseconds since the epoch."""
 
 
 class Planner:
-    """Plans the batches of a query. What it keeps is a cache: every answer follows from the arguments.
+    """Plans the batches of a query. It only keeps a cache: every answer depends only on the arguments.
 
     Not thread-safe; methods may block for the time-outs of Kafka and Redis.
 
     Args:
-        options: Of the query.
-        feed: Where markers come from; None: connect as the options say, on first use.
+        options: The options of the query.
+        feed: The source of markers; None to connect with the options, on first use.
     """
 
     def __init__(self, options: SourceOptions, feed: Feed | None = None) -> None:
@@ -54,7 +54,7 @@ class Planner:
         self._feed = feed
 
     def start(self) -> Position:
-        """Returns where a query without a checkpoint begins."""
+        """Returns the position at which a query without a checkpoint begins."""
         options = self.options
         newest = self.feed.newest() if options.starting == "latest" else None
         if newest is not None:
@@ -64,21 +64,22 @@ class Planner:
         return Position(source=options.source, timeline=options.timeline, scope=options.scope)
 
     def target(self) -> int:
-        """Returns where the cut log ends now; a run that takes only what is there reads no further."""
+        """Returns the current end of the cut log; a run that only takes what exists reads no further."""
         return self.feed.log_end()
 
     def next(self, start: Position, max_events: int | None, target: int | None) -> Position:
-        """Chooses where the batch that begins at ``start`` ends; ``start`` itself when there is nothing new.
+        """Chooses where the batch that begins at ``start`` ends; ``start`` itself if there is nothing new.
 
         Args:
             start: Where the batch begins.
-            max_events: Offsets that it may read; at least the next marker is admitted. None: any number.
-            target: An offset of the cut log from which on nothing counts; None: all there is.
+            max_events: The number of offsets that it may read; the next marker is always admitted. None for
+                any number.
+            target: An offset of the cut log from which on nothing counts; None for everything.
 
         Raises:
-            RecordsGoneError: there are newer cuts, but none that connects.
-            PipelineConfigError: in scope ``aggregate`` the topics do not have the same number of partitions,
-                or another one than before.
+            RecordsGoneError: There are newer cuts, but none that connects.
+            PipelineConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
+                or the number has changed.
             CutLogReplacedError: ``start`` was planned from another log.
             CutLogError: Kafka is needed and does not answer.
         """
@@ -92,28 +93,28 @@ class Planner:
         return start if moved is None else self._end(start, moved)
 
     def content(self, start: Position, end: Position) -> BatchContent:
-        """Returns what the batch between two positions holds.
+        """Returns what the batch between two positions contains.
 
         Raises:
-            RecordsGoneError: the cut log does not list every transaction in between.
+            RecordsGoneError: The cut log does not list every transaction in between.
             CutLogError: Kafka does not answer, or the log is another one.
         """
         start = self._with_topics(start, len(end.lsns))
         return self.feed.content(start, end, windows_between(start, end))
 
     def tasks(self, start: Position, end: Position) -> list[BatchTask]:
-        """Divides what is to be read between two positions into tasks; none when that is nothing.
+        """Divides what is to be read between two positions into tasks; empty if that is nothing.
 
-        Raises like :meth:`plan`.
+        Raises the same errors as :meth:`plan`.
         """
         planned = self.plan(start, end)
         return [] if planned is None else [task for task in planned.tasks if task.spans]
 
     def plan(self, start: Position, end: Position) -> PlannedBatch | None:
-        """Divides a batch, whose end was chosen now or long ago, into tasks; None when it is empty.
+        """Divides a batch, whose end was chosen now or earlier, into tasks; None if it is empty.
 
         Raises:
-            RecordsGoneError: the cut log does not list every transaction in between.
+            RecordsGoneError: The cut log does not list every transaction in between.
             CutLogError: Kafka does not answer, or the log is another one.
         """
         options = self.options
@@ -148,27 +149,27 @@ class Planner:
         return PlannedBatch(header, tuple(tasks))
 
     def cuts(self, header: BatchHeader) -> list[PlannedCut]:
-        """Returns the cuts that end in a batch, ascending, as far as they are in memory."""
+        """Returns the cuts in a batch, ascending, as far as they are in memory."""
         found = self.feed.segments.cuts((header.from_lsn, header.to_lsn))
         return [PlannedCut(each.lsn, each.ended_ms, each.written_ms) for each in found]
 
     def offset(self, data: dict[str, Any]) -> Position:
-        """Reads an offset that Spark hands over.
+        """Decodes an offset that Spark passes.
 
         Raises:
-            PipelineStateError: it does not fit this query or this version.
+            PipelineStateError: It does not fit this query or this version.
         """
         options = self.options
         return Position.from_json(data, source=options.source, timeline=options.timeline, scope=options.scope)
 
     def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
-        """Chooses like :meth:`next`; the same JSON tells Spark that there is nothing new."""
+        """Chooses like :meth:`next`; the unchanged JSON tells Spark that there is nothing new."""
         begin = self.offset(start)
         end = self.next(begin, max_events, target)
         return start if end is begin else end.to_json()
 
     def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
-        """Divides like :meth:`tasks`, with the offsets that Spark has."""
+        """Divides like :meth:`tasks`, given Spark's offsets."""
         return self.tasks(self.offset(start), self.offset(end))
 
     @property
@@ -179,15 +180,15 @@ class Planner:
         return self._feed
 
     def close(self) -> None:
-        """Frees connections; the next use connects again."""
+        """Closes connections; the next use connects again."""
         if self._feed is not None:
             self._feed.close()
             self._feed = None
 
     def _is_enough(self, start: Position, max_events: int | None) -> bool:
-        """Says that more of the log could not make the batch larger, or would make it list too much.
+        """Returns whether more of the log could not make the batch larger, or would list too much in it.
 
-        Transactions of tables that are not read have no offsets, but a line in the table of every task.
+        Transactions of tables that are not read have no offsets, but are listed in the table of every task.
         """
         feed = self.feed
         if max_events is None or feed.log_position < start.log or (begun := self._begun(start)) is None:
@@ -203,7 +204,7 @@ class Planner:
         return None if groups is None else self._with_topics(start, groups)
 
     def _with_topics(self, start: Position, groups: int) -> Position:
-        """Completes a position with all groups and topics; what was not read begins with the timeline."""
+        """Adds missing groups and topics to a position; what was not read begins with the timeline."""
         if start.lsns and start.topics.keys() == set(self._topics):
             return start
         lsns = start.lsns or (0,) * groups
@@ -215,7 +216,7 @@ class Planner:
         return replace(start, lsns=lsns, topics=topics)
 
     def _end(self, start: Position, moved: Position) -> Position:
-        """Completes the end of a batch with the place in the cut log from which the next one follows."""
+        """Adds to the end of a batch the place in the cut log from which the next batch follows."""
         feed = self.feed
         segments = feed.segments
         cut = max(start.cut or 0, start.lsn, segments.newest_cut_lsn)
@@ -232,9 +233,9 @@ class Planner:
 def batch_header(
     start: Position, end: Position, windows: list[GroupWindow], content: BatchContent
 ) -> BatchHeader:
-    """Returns the header that sinks read: the positions' LSNs, and the transactions that some group passes.
+    """Returns the header for sinks: the LSNs of the positions, and the transactions that some group passes.
 
-    In scope ``aggregate`` a group's end counts as one, too, when rows of snapshots may take its LSN.
+    In scope ``aggregate``, a group's end counts as a transaction, too, if rows of snapshots may have its LSN.
     """
     transactions = [(t.xid, t.commit_lsn, t.commit_ts_ms) for t in content.transactions]
     if end.scope is Scope.AGGREGATE:
@@ -252,7 +253,7 @@ def batch_header(
 
 
 def _event_count(start: Position, end: Position) -> int:
-    """Counts change events between two positions; offsets, with tombstones, if the start does not know."""
+    """Returns the number of change events between two positions; of offsets if the start lacks the number."""
     if start.event_count is None or end.event_count is None:
         return size_between(start, end)
     return end.event_count - start.event_count
@@ -280,7 +281,7 @@ def _unread(scope: Scope, ends: tuple[int, ...], lsns: tuple[int, ...]) -> list[
     """Returns the positions of all groups in a topic of which nothing was read.
 
     Args:
-        scope: Of the query.
+        scope: The scope of the query.
         ends: Where the timeline begins in the topic's partitions.
         lsns: The LSNs that the groups have reached.
     """
@@ -296,7 +297,7 @@ def _group_plans(
 
 
 def _group_span(span: OffsetSpan, window: GroupWindow, end: Position) -> OffsetSpan:
-    """Bounds a span of a partition that goes on by its own markers: it may hold parts of other batches."""
+    """Limits a span of a partition that advances by its own markers; parts may belong to other batches."""
     from slackwater_engine.owners import sequence_in_group
 
     next_offset = end.start_in(span.topic, span.partition)

@@ -1,7 +1,7 @@
 """Positions of a query, as Spark keeps them in its checkpoint, and the spans between two of them. Pure.
 
-A *group* is a set of partitions that go on together. In scope ``strict`` there is one group, all partitions
-of all topics; in scope ``aggregate`` group number n is partition number n of every topic.
+A *group* is a set of partitions that advance together. In scope ``strict``, there is one group with all
+partitions of all topics. In scope ``aggregate``, group number n is partition number n of every topic.
 """
 
 import json
@@ -14,37 +14,37 @@ from slackwater_protocol import PublishedCut
 from slackwater_spark.errors import PipelineStateError
 
 _POSITION_VERSION = 3
-"""Version 1 was written in scope ``strict``, version 2 in scope ``aggregate``; both are still read."""
+"""Version 1 was written in scope ``strict``, and version 2 in scope ``aggregate``; both can still be read."""
 
 OTHER_SIDECARS = 64
-"""How far below a cut in the log another sidecar may have written what comes after it."""
+"""How far below a cut in the log another sidecar may have written what follows the cut."""
 
 Offsets = tuple[int, ...]
-"""By partition: those that a group has of one topic. Missing ones at the end are 0."""
+"""The offsets of a group in one topic, by partition. Missing ones at the end are 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
-    """A group's place in its partitions of one topic."""
+    """A group's position in its partitions of one topic."""
 
     start: Offsets
-    """Offsets at which the next batch reads on."""
+    """The offsets at which the next batch continues."""
     lsn: int
-    """First occurrences of commits above this LSN stand at or above ``start``."""
+    """The first occurrences of commits above this LSN are at or above ``start``."""
     read_to: Offsets
-    """Offsets up to which the batch that ended here has read, exclusive.
+    """The exclusive offsets up to which the batch that ended here has read.
 
-    They are beyond ``start`` when no marker told exactly where the group's LSN ends in a partition.
+    They are above ``start`` if no marker specified exactly where the group's LSN ends in a partition.
     """
 
 
 _NOTHING_READ = TopicPosition((), 0, ())
-"""In a topic that the position does not know."""
+"""The position in a topic that the query's position does not contain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The LSN that each group has reached, and all that is needed to read on from there, or up to it."""
+    """The LSN that each group has reached, and everything that is needed to read from there, or up to it."""
 
     source: str
     timeline: int
@@ -52,37 +52,40 @@ class Position:
     lsns: tuple[int, ...] = ()
     """The LSN of each group; empty while nothing was read."""
     commit_ts_ms: int = 0
-    """Commit time at about the smallest of them; 0: an earlier version did not note it."""
+    """The commit time at about the smallest of them; 0 if an earlier version did not record it."""
     event_count: int | None = 0
-    """Number of change events up to the newest cut at or below ``lsn``; None: version 2 did not note it."""
+    """The number of change events up to the newest cut at or below ``lsn``; None if version 2 did not record
+    it."""
     log: int = 0
-    """The offset at which the cut log goes on: above every record used before."""
+    """The offset at which the cut log continues, above every record used before."""
     log_id: str = ""
-    """The id of the cut log that it follows from; empty: none, or an earlier version did not note it."""
+    """The id of the cut log that it is derived from; empty if there is none, or an earlier version did not
+    record it."""
     floor: int = 0
     """The offset of the cut log's first record that the slowest group may still need."""
     cut: int | None = None
-    """LSN of the newest cut that was read; None: there was none, or an earlier version did not note it."""
+    """The LSN of the newest cut that was read; None if there was none, or an earlier version did not record
+    it."""
     topics: Mapping[str, tuple[TopicPosition, ...]] = field(default_factory=dict)
-    """By topic, for each group; topics that did not exist yet may be absent."""
+    """The positions of each group, by topic; topics that did not exist yet may be missing."""
 
     @property
     def lsn(self) -> int:
-        """The LSN up to which everything was read, whole or skipped: all groups and a cut are there.
+        """The LSN up to which everything was read or skipped: all groups and a cut have reached it.
 
-        Where rows were lost, groups go on by their markers; the frontier waits, and so does this.
+        If rows were lost, groups advance by their markers, but the frontier waits, and so does this.
         """
         lowest = min(self.lsns, default=0)
         return lowest if self.cut is None else min(lowest, self.cut)
 
     @property
     def known_from_lsn(self) -> int:
-        """The LSN above which all commits have to be known to read on."""
+        """The LSN above which all commits have to be known to continue."""
         found = (position.lsn for positions in self.topics.values() for position in positions)
         return min((*self.lsns, *found), default=0)
 
     def start_in(self, topic: str, partition: int) -> int:
-        """Returns the offset at which the next batch reads on in a partition."""
+        """Returns the offset at which the next batch continues in a partition."""
         number, place = (0, partition) if self.scope is Scope.STRICT else (partition, 0)
         positions = self.topics.get(topic, ())
         start = positions[number].start if number < len(positions) else ()
@@ -92,7 +95,7 @@ class Position:
     def at_cut(
         cls, published: PublishedCut, topics: Iterable[str], scope: Scope, log_id: str = ""
     ) -> "Position":
-        """Makes the position of all groups at a cut; in topics that it does not name nothing was read."""
+        """Returns the position of all groups at a cut; nothing was read in topics that it lacks."""
         cut = published.cut
         found = {topic: cut.end_offsets[topic] for topic in sorted(topics) if topic in cut.end_offsets}
         groups = 1 if scope is Scope.STRICT else max(map(len, found.values()), default=0)
@@ -115,7 +118,7 @@ class Position:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the offset as Spark wants it: only what JSON knows."""
+        """Returns the offset in the form that Spark needs, with JSON types only."""
         return {
             "version": _POSITION_VERSION,
             "scope": self.scope.value,
@@ -136,10 +139,10 @@ class Position:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, source: str, timeline: int, scope: Scope) -> "Position":
-        """Reads what :meth:`to_json` wrote, maybe long ago.
+        """Decodes what :meth:`to_json` returned, possibly in an earlier version.
 
         Raises:
-            PipelineStateError: another version, scope, source or timeline, or no offset at all.
+            PipelineStateError: It has another version, scope, source or timeline, or is not an offset.
         """
         version: Any = data.get("version") if isinstance(data, Mapping) else None
         if version not in (1, 2, _POSITION_VERSION):
@@ -159,7 +162,7 @@ class Position:
 
 
 def _unusable_offset(problem: str, offset: object) -> PipelineStateError:
-    """Says why an offset, most likely out of a checkpoint, does not fit this query or this version."""
+    """Returns the error for an offset, probably of a checkpoint, that does not fit this query or version."""
     return PipelineStateError(
         f"the offset {json.dumps(offset)} cannot be used: {problem}",
         "check that the checkpoint belongs to this query, and was not written by a newer version",
@@ -168,22 +171,22 @@ def _unusable_offset(problem: str, offset: object) -> PipelineStateError:
 
 @dataclass(frozen=True, slots=True)
 class GroupWindow:
-    """The commits that a batch takes of one group: those in ``(after_lsn, up_to_lsn]``."""
+    """The commits of one group in a batch: those in ``(after_lsn, up_to_lsn]``."""
 
     number: int
     after_lsn: int
     up_to_lsn: int
     known_from_lsn: int
-    """Commits of the records that are read have to be known from this LSN on; at most ``after_lsn``."""
+    """The LSN from which on commits of the records that are read must be known; at most ``after_lsn``."""
 
 
 def group_offsets(scope: Scope, offsets: Offsets, number: int) -> Offsets:
-    """Selects the offsets of a group's partitions; none where the topic does not have them."""
+    """Returns the offsets of a group's partitions; none if the topic does not have them."""
     return offsets if scope is Scope.STRICT else offsets[number : number + 1]
 
 
 def windows_between(start: Position, end: Position) -> list[GroupWindow]:
-    """Returns the commits that a batch takes of each group that moves, by group."""
+    """Returns the commits of each group that advances in a batch, by group."""
     reached = start.lsns or (0,) * len(end.lsns)
     return [
         GroupWindow(number, after_lsn, up_to_lsn, min((after_lsn, *_lsns_of_read(start, end, number))))
@@ -193,9 +196,9 @@ def windows_between(start: Position, end: Position) -> list[GroupWindow]:
 
 
 def spans_between(start: Position, end: Position) -> list[tuple[str, int, int, int]]:
-    """Returns ``(topic, partition, from, to)`` of all that a batch reads, sorted, without empty spans.
+    """Returns ``(topic, partition, from, to)`` of everything that a batch reads, sorted, without empty spans.
 
-    A topic or partition that the start does not know began at 0.
+    A topic or partition that the start does not contain began at 0.
     """
     spans = []
     is_strict = end.scope is Scope.STRICT
@@ -212,7 +215,7 @@ def spans_between(start: Position, end: Position) -> list[tuple[str, int, int, i
 
 
 def size_between(start: Position, end: Position) -> int:
-    """Counts the offsets that a batch reads."""
+    """Returns the number of offsets that a batch reads."""
     return sum(
         sum(after.read_to) - sum(_position(start, topic, number).start)
         for topic, positions in end.topics.items()
@@ -232,7 +235,7 @@ def _position(position: Position, topic: str, number: int) -> TopicPosition:
 
 
 def _topic_to_json(position: TopicPosition, lsn: int) -> list[int] | dict[str, Any]:
-    """Leaves out all but the offsets to read on at, if the rest follows from them and the group's LSN."""
+    """Omits all but the offsets to continue at, if the rest follows from them and the group's LSN."""
     if position.lsn == lsn and position.read_to == position.start:
         return list(position.start)
     return {"start": list(position.start), "lsn": position.lsn, "read_to": list(position.read_to)}
@@ -266,7 +269,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads version 1, of scope ``strict``: an LSN, and ends of partitions by topic."""
+    """Decodes version 1, of scope ``strict``: an LSN, and the ends of partitions by topic."""
     lsn, log = data["lsn"], data["log"]
     ends = {topic: tuple(offsets) for topic, offsets in data["end"].items()}
     return {
@@ -284,7 +287,7 @@ def _fields_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields_of_version_2(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads version 2, of scope ``aggregate``: three numbers for each partition."""
+    """Decodes version 2, of scope ``aggregate``: three numbers for each partition."""
     topics = {
         topic: tuple(TopicPosition((start,), lsn, (read_to,)) for start, lsn, read_to in positions)
         for topic, positions in data["positions"].items()

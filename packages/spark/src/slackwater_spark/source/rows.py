@@ -1,4 +1,4 @@
-"""Changes as rows for any Spark code, keys and images as JSON."""
+"""Changes as rows for any Spark code, with keys and images as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +21,8 @@ ROW_SCHEMA: Final = (
 )
 """``xid`` and ``order_in_transaction`` are null for rows of snapshots, whose ``op`` is ``r``.
 
-TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition: every row of its table is gone,
-also those of its own transaction with a smaller ``order_in_transaction``.
+A TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition. It removes every row of its
+table, including those of its own transaction with a smaller ``order_in_transaction``.
 """
 
 _ROWS_PER_ARROW_BATCH = 10_000
@@ -30,13 +30,13 @@ NULL = b"null"
 
 
 class RowWriter:
-    """Turns changes into Arrow batches of :data:`ROW_SCHEMA`.
+    """Converts changes to Arrow batches of :data:`ROW_SCHEMA`.
 
     Args:
         source: The connector's ``topic.prefix``.
-        schema: As Spark resolved it.
-        changes: Decides what counts.
-        to_json: Makes JSON of keys; None: they are JSON.
+        schema: The schema as Spark resolved it.
+        changes: Determines which changes count.
+        to_json: Converts keys to JSON; None if they are JSON.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RowWriter:
 
 
 def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
-    """Makes an array; the values of a struct are tuples."""
+    """Returns an array; the values of a struct are tuples."""
     import pyarrow
 
     if not values or not pyarrow.types.is_struct(of_type):
@@ -112,7 +112,7 @@ def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
 
 
 def _text(message: "Record", part: Any) -> bytes | None:
-    """Returns JSON as it stands, checked: Arrow would not say which record is not UTF-8."""
+    """Returns JSON unchanged, after checking it, because Arrow does not report which record is not UTF-8."""
     if part is None:
         return None
     text = bytes(part)

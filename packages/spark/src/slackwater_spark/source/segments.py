@@ -8,7 +8,7 @@ from operator import attrgetter
 from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut
 
 Window = tuple[int, int]
-"""Commits above the first LSN, up to the second."""
+"""The commits above the first LSN, up to the second."""
 
 _log_offset = attrgetter("log_offset")
 _xid = attrgetter("xid")
@@ -20,38 +20,40 @@ class Segment:
 
     previous_lsn: int
     lsn: int
-    """Its table covers ``(previous_lsn, lsn]``."""
+    """The record's table covers ``(previous_lsn, lsn]``."""
     log_offset: int
     commit_ts_ms: int
     event_count: int | None
-    """Change events of the source in commits at or below ``lsn``; None: the record is not a cut."""
+    """The number of change events of the source in commits at or below ``lsn``; None if the record is not a
+    cut."""
     repeated: frozenset[int]
     skipped: tuple[tuple[int, int], ...]
-    """``(xid, commit LSN)``; the LSN of the record where the table does not have the transaction."""
+    """``(xid, commit LSN)``; the LSN of the record if the table does not contain the transaction."""
     late_snapshots: frozenset[int] = frozenset()
     has_incremental_rows: bool = False
     exact_snapshots: frozenset[int] = frozenset()
-    """LSNs of snapshots whose rows are true at it."""
+    """The LSNs of snapshots whose rows are correct at the LSN."""
     barrier_lsn: int = 0
-    """The newest barrier that is known with it; 0: none is."""
+    """The newest barrier that the record contains; 0 if there is none."""
     ended_ms: int = 0
-    """When the END of its newest transaction was written, milliseconds since the epoch; 0: not known."""
+    """When the END of its newest transaction was written, in milliseconds since the epoch; 0 if it is not
+    known."""
     written_ms: int = 0
-    """When it was written itself, likewise."""
+    """When the record itself was written, likewise."""
 
     @property
     def is_cut(self) -> bool:
-        """True if the record is a cut; otherwise it holds markers ahead of one."""
+        """Whether the record is a cut; otherwise it contains markers ahead of one."""
         return self.event_count is not None
 
     @property
     def has_snapshot_rows(self) -> bool:
-        """Says that rows of snapshots that belong to no commit stand in it."""
+        """Whether it contains rows of snapshots that belong to no commit."""
         return self.has_incremental_rows or bool(self.late_snapshots)
 
 
 def make_segment(record: Cut | AheadMarkers, log_offset: int, written_ms: int = 0) -> Segment:
-    """Makes a segment of a record."""
+    """Returns the segment of a record."""
     if isinstance(record, AheadMarkers):
         newest = record.transactions[-1].commit_ts_ms if record.transactions else 0
         return Segment(record.previous_lsn, record.lsn, log_offset, newest, None, record.repeated, ())
@@ -73,11 +75,11 @@ def make_segment(record: Cut | AheadMarkers, log_offset: int, written_ms: int = 
 
 
 class Segments:
-    """The records of a stretch of the log, as far as they have been read.
+    """The records of a range of the log, as far as they have been read.
 
     Args:
         known_from_lsn: Commits up to this LSN need no table.
-        may_start_anywhere: Whether what comes before the first cut may be missing.
+        may_start_anywhere: Whether what precedes the first cut may be missing.
     """
 
     def __init__(self, known_from_lsn: int = 0, *, may_start_anywhere: bool = False) -> None:
@@ -87,13 +89,14 @@ class Segments:
         self._with_snapshots: list[Segment] = []
         self._unconnected: list[Segment] = []
         self.barriers: list[int] = []
-        """LSNs at which all pipelines of the source end batches, ascending."""
+        """The LSNs at which all pipelines of the source end batches, ascending."""
         self.covered_lsn = known_from_lsn
-        """Up to here every commit above the LSN from which they are needed is in a table."""
+        """The LSN up to which every commit that is needed is in a table."""
         self.exact_up_to_lsn = 0
-        """Up to here groups must end at cuts.
+        """The LSN up to which groups must end at cuts.
 
-        What stands behind a snapshot's row decides which commit it takes, so such rows must be read once.
+        What follows a snapshot's row determines the commit that it is shown with, so such rows must be read
+        once.
         """
         self.newest_cut_lsn = 0
         """The LSN of the newest cut that was read; 0 before the first."""
@@ -115,7 +118,7 @@ class Segments:
             self._unconnected.append(segment)
 
     def move_to(self, floor: int, known_from_lsn: int) -> None:
-        """Forgets records below an offset of the log; commits up to an LSN need no table any more."""
+        """Removes records below an offset of the log; commits up to an LSN no longer need a table."""
         del self._all[: bisect_left(self._all, floor, key=_log_offset)]
         self._with_snapshots = [s for s in self._with_snapshots if s.log_offset >= floor]
         del self.barriers[: bisect_right(self.barriers, known_from_lsn)]
@@ -124,7 +127,7 @@ class Segments:
             self._cover(known_from_lsn)
 
     def find_hole(self) -> Window | None:
-        """Finds commits that no table lists though a cut beyond them was read.
+        """Returns commits that no table lists although a cut after them was read.
 
         Markers ahead of the frontier may wait for what is missing.
         """
@@ -133,10 +136,10 @@ class Segments:
 
     @property
     def stops(self) -> frozenset[int]:
-        """LSNs of cuts that no group passes without stopping there.
+        """Returns the LSNs of cuts at which every group must stop.
 
-        Behind them are late rows of a snapshot with the LSN of one that they hold: in one batch, rows of both
-        would be taken for late ones.
+        They are followed by late rows of a snapshot whose LSN they contain. In one batch, the rows of both
+        would be treated as late rows.
         """
         late = [(lsn, segment.lsn) for segment in self._with_snapshots for lsn in segment.late_snapshots]
         return frozenset(
@@ -151,10 +154,11 @@ class Segments:
         return self._all[first : bisect_left(self._all, end, first, key=_log_offset)]
 
     def chain(self, window: Window, usable: Iterable[Segment]) -> tuple[list[Segment], int]:
-        """Chooses as few segments as cover the commits of a window, ascending.
+        """Chooses as few segments as possible that cover the commits of a window, ascending.
 
         Returns:
-            Them, and the LSN up to which they do: below the window's end where there is a hole.
+            The segments, and the LSN up to which they cover it, which is below the window's end if there is a
+            hole.
         """
         covered, up_to_lsn = window
         found = [s for s in usable if s.lsn > covered and s.previous_lsn < up_to_lsn]
@@ -177,26 +181,26 @@ class Segments:
         return chain, covered
 
     def floor(self, known_from_lsn: int, otherwise: int) -> int:
-        """Returns the offset of the first record that is needed by who knows the commits up to an LSN."""
+        """Returns the offset of the first record that is needed if the commits up to an LSN are known."""
         return next((s.log_offset for s in self._all if s.lsn > known_from_lsn), otherwise)
 
     def commit_ts_ms(self, lsn: int) -> int:
-        """Returns the commit time at about an LSN; 0 when nothing is known of it."""
+        """Returns the commit time at about an LSN; 0 if it is not known."""
         return max(((s.lsn, s.commit_ts_ms) for s in self._all if s.lsn <= lsn), default=(0, 0))[1]
 
     def event_count(self, lsn: int) -> int | None:
-        """Change events up to the newest cut at or below an LSN; None when no cut is known there."""
+        """Returns the number of change events up to the newest cut at or below an LSN; None if unknown."""
         return max(
             (s.event_count for s in self._all if s.event_count is not None and s.lsn <= lsn), default=None
         )
 
     def cuts(self, window: Window) -> Sequence[Segment]:
-        """Returns the cuts whose LSN lies in a window, ascending."""
+        """Returns the cuts whose LSN is in a window, ascending."""
         found = {s.lsn: s for s in reversed(self._all) if s.is_cut and window[0] < s.lsn <= window[1]}
         return [found[lsn] for lsn in sorted(found)]
 
     def _add_barrier(self, lsn: int) -> None:
-        """Adds a barrier, which a record of another sidecar may have named already."""
+        """Adds a barrier, which a record of another sidecar may already have contained."""
         place = bisect_left(self.barriers, lsn)
         if lsn not in self.barriers[place : place + 1]:
             self.barriers.insert(place, lsn)
@@ -207,7 +211,7 @@ class Segments:
         return segment.previous_lsn <= self.covered_lsn or may_begin
 
     def _cover(self, lsn: int) -> None:
-        """Notes that all commits up to an LSN are in tables; segments that waited for that may connect."""
+        """Records that all commits up to an LSN are in tables; segments that waited for this may connect."""
         self.covered_lsn = max(self.covered_lsn, lsn)
         while connecting := [s for s in self._unconnected if self._connects(s)]:
             self._unconnected = [s for s in self._unconnected if not self._connects(s)]
@@ -226,7 +230,7 @@ def merge_windows(windows: Iterable[Window]) -> list[Window]:
 
 
 def find_snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -> tuple[frozenset[int], bool]:
-    """Finds late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
+    """Returns the late snapshots in cuts of the windows, and whether the cuts have incremental rows."""
     touched = [
         s
         for s in segments
@@ -237,7 +241,7 @@ def find_snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -
 
 
 def skipped_xids(window: Window, segments: Iterable[Segment]) -> tuple[int, ...]:
-    """Returns the xids of a window's transactions that an operator let pass, in commit order."""
+    """Returns the xids of a window's transactions that an operator skipped, in commit order."""
     found = {xid: lsn for segment in segments for xid, lsn in segment.skipped if window[0] < lsn <= window[1]}
     return tuple(sorted(found, key=found.__getitem__))
 

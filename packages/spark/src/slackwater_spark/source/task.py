@@ -1,4 +1,4 @@
-"""Reads the records of a task, in an executor, and makes rows of them."""
+"""Reads the records of a task in an executor, and converts them to rows."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,9 +29,9 @@ def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> 
     """Reads a task's spans as rows.
 
     Raises:
-        BadInputError: a record cannot be understood; names its place.
-        RecordsGoneError: records of the task are no longer in Kafka.
-        PipelineStateError: a topic is gone.
+        BadInputError: A record cannot be decoded; the error names its place.
+        RecordsGoneError: Records of the task are no longer in Kafka.
+        PipelineStateError: A topic does not exist any more.
         PipelineUnavailableError: Kafka or the schema registry does not answer.
     """
     with collector_paused(), _opened(options, task) as (changes, portions):
@@ -46,7 +46,7 @@ def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> 
 def read_packed(options: SourceOptions, packers: IdlePackers, task: BatchTask) -> list[PackedPayload]:
     """Reads a task's spans, packed for the stages of a pipeline.
 
-    Raises like :func:`read_task`.
+    Raises the same errors as :func:`read_task`.
     """
     with _opened(options, task) as (changes, portions):
         return pack_changes(packers, changes, task.touch_lsn, portions)
@@ -56,7 +56,7 @@ def read_packed(options: SourceOptions, packers: IdlePackers, task: BatchTask) -
 def _opened(
     options: SourceOptions, task: BatchTask
 ) -> Iterator[tuple[BatchChanges, Iterator[tuple[OffsetSpan, list[Message]]]]]:
-    """Gives what decides which records count, and the records."""
+    """Provides what determines which records count, and the records."""
     topics, to_json = options.source_topics, _kept_decoder(options)
     places = None
     with kept_consumer(options.servers.kafka.client_config) as consumer:
@@ -79,11 +79,10 @@ def _opened(
 
 
 def _kept_decoder(options: SourceOptions) -> "ToJson | None":
-    """Returns what makes JSON of keys and values in Avro; None when topics are JSON.
+    """Returns the function that converts keys and values in Avro to JSON; None if topics are JSON.
 
-    The Python worker keeps it for further tasks, with the schemas that it knows. Its calls raise
-    ``CdcError`` for a record that cannot be read, and ``PipelineUnavailableError`` for a registry that does
-    not help.
+    The Python worker keeps it for further tasks, with the schemas that it has loaded. It raises ``CdcError``
+    for a record that cannot be read, and ``PipelineUnavailableError`` if the registry does not answer.
     """
     registry = options.servers.registry
     return None if registry is None else _decoder(registry)
@@ -97,7 +96,7 @@ def _decoder(settings: RegistrySettings) -> "ToJson":
 
 
 def translate_registry_errors(to_json: "ToJson") -> "ToJson":
-    """Returns a decoder that raises ``PipelineUnavailableError`` when the registry does not help."""
+    """Returns a decoder that raises ``PipelineUnavailableError`` if the registry does not answer."""
     from slackwater_registry import RegistryError
 
     def checked(data: bytes | None) -> bytes | None:

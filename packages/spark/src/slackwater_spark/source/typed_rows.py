@@ -1,4 +1,4 @@
-"""Changes of one declared table as rows with exact types, made of records or of rows that have JSON."""
+"""Changes of one declared table as rows with exact types, from records or from rows with JSON."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -44,19 +44,19 @@ from slackwater_sql.errors import RowContradictsSchemaError, SqlError
 from slackwater_sql.row_codec import INFINITE_DAYS, INFINITE_TIMES, UNAVAILABLE, RowCodec, WireRow, value_text
 
 Convert = Callable[[Any], Any]
-"""From a wire value to what Arrow takes; raises ValueError with what the value is."""
+"""Converts a wire value for Arrow; raises ValueError with a description of the value."""
 
 _UNCHANGED_COLUMN: Final = "unchanged"
 
 Values = tuple[Any, ...]
 _TypedImages = tuple[Values | None, Values | None, Values | None, list[str] | None]
-"""Returns key, old row, new row, and the names of the columns left out of the new row."""
+"""The key, the old row, the new row, and the names of the columns that the new row omits."""
 
 _JSON_COLUMNS = (
     "source", "table", "op", "before", "after", "xid", "commit_lsn", "commit_ts", "order_in_transaction",
     "partition", "offset",
 )  # fmt: skip
-"""The columns of ``ROW_SCHEMA`` that typed rows are made of."""
+"""The columns of ``ROW_SCHEMA`` from which typed rows are made."""
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
@@ -81,11 +81,11 @@ _SPARK: Final[dict[TypeKind, DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class TypedTable:
-    """A declared table as a frame of typed rows shows it.
+    """A declared table whose rows a frame shows with types.
 
     Attributes:
         table: The table.
-        as_text: Names of columns shown as text: those that Spark's types cannot hold.
+        as_text: The names of columns shown as text, because Spark's types cannot represent them.
     """
 
     table: Table
@@ -93,7 +93,7 @@ class TypedTable:
 
     @property
     def row_type(self) -> StructType:
-        """The type of ``before`` and ``after``; any field may be null: a record may leave values out."""
+        """The type of ``before`` and ``after``; any field may be null, because a record may omit values."""
         return StructType([self._field(column) for column in self.table.columns])
 
     @property
@@ -102,15 +102,15 @@ class TypedTable:
         return StructType([self._field(_column(self.table, name)) for name in self.table.primary_key])
 
     def to_json(self) -> str:
-        """Returns the text form, as the source's option ``typing`` takes it."""
+        """Returns the text form, which the option ``typing`` of the source accepts."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "TypedTable":
-        """Reads what :meth:`to_json` wrote.
+        """Decodes what :meth:`to_json` returned.
 
         Raises:
-            ValueError: the text is nothing that :meth:`to_json` wrote.
+            ValueError: The text has another form.
         """
         return msgspec.json.decode(text, type=cls)
 
@@ -120,7 +120,7 @@ class TypedTable:
 
 
 class RowImages:
-    """Turns the row images of a table's changes into values that Arrow takes.
+    """Converts the row images of a table's changes to values for Arrow.
 
     Args:
         typed: The table.
@@ -142,11 +142,11 @@ class RowImages:
         self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
 
     def typed(self, op: str, before: bytes | None, after: bytes | None) -> _TypedImages:
-        """Returns key, old row, new row, and the columns that an update left out (null in the row).
+        """Returns key, old row, new row, and the columns that an update omitted (null in the row).
 
         Raises:
-            RowContradictsSchemaError: the record is not what the declaration says.
-            PipelineInputError: a value has no place in Spark's type.
+            RowContradictsSchemaError: The record does not match the declaration.
+            PipelineInputError: Spark's type cannot represent a value.
         """
         old = None if before is None else self.before(before)
         new, left_out = (None, None) if after is None else self.after(op, before, after)
@@ -155,11 +155,11 @@ class RowImages:
         return key, old, new, left_out
 
     def after(self, op: str, before: bytes | None, after: bytes) -> tuple[Values, list[str] | None]:
-        """Returns the new row, and the names of the columns that an update left out (null in the row).
+        """Returns the new row, and the names of the columns that an update omitted (null in the row).
 
         Raises:
-            RowContradictsSchemaError: the record is not what the declaration says.
-            PipelineInputError: a value has no place in Spark's type.
+            RowContradictsSchemaError: The record does not match the declaration.
+            PipelineInputError: Spark's type cannot represent a value.
         """
         row, texts = self._codec.decode(after), self._texts_of(after)
         if op != "u" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
@@ -173,11 +173,11 @@ class RowImages:
         return self._values(known[: len(row)], known[len(row) :]), left_out or None
 
     def before(self, before: bytes) -> Values:
-        """Returns the old row: all of it with REPLICA IDENTITY FULL, else the primary key's columns.
+        """Returns the old row: all of it with REPLICA IDENTITY FULL, otherwise the primary key's columns.
 
         Raises:
-            RowContradictsSchemaError: the record is not what the declaration says.
-            PipelineInputError: a value has no place in Spark's type.
+            RowContradictsSchemaError: The record does not match the declaration.
+            PipelineInputError: Spark's type cannot represent a value.
         """
         if self._table.replica_identity_full:
             return self._values(self._codec.decode(before), self._texts_of(before))
@@ -221,8 +221,8 @@ class RowImages:
 def typed_row_schema(typed: TypedTable) -> StructType:
     """Returns the public schema with ``key``, ``before`` and ``after`` as structs of one declared table.
 
-    ``unchanged`` has the names of the columns that an update left out because it did not change them (TOAST);
-    they are null in ``after``. Without a primary key there is no column ``key``.
+    ``unchanged`` contains the names of the columns that an update omitted because it did not change them
+    (TOAST); they are null in ``after``. Without a primary key, there is no column ``key``.
     """
     schema = StructType().add("source", StringType()).add("table", StringType()).add("op", StringType())
     if typed.table.primary_key:
@@ -235,13 +235,13 @@ def typed_row_schema(typed: TypedTable) -> StructType:
 
 
 class TypedRowWriter(RowWriter):
-    """Turns changes of one declared table into Arrow batches of :func:`typed_row_schema`.
+    """Converts changes of one declared table to Arrow batches of :func:`typed_row_schema`.
 
     Args:
         source: The connector's ``topic.prefix``.
         typed: The table.
-        schema: As Spark resolved it.
-        changes: Decides what counts.
+        schema: The schema as Spark resolved it.
+        changes: Determines which changes count.
     """
 
     def __init__(self, source: str, typed: TypedTable, schema: StructType, changes: BatchChanges) -> None:
@@ -271,7 +271,7 @@ class TypedRowWriter(RowWriter):
 
 
 def typed_frame(rows: DataFrame, typed: TypedTable, topic: str) -> DataFrame:
-    """Types the rows of one table, with structs instead of JSON: the columns of ``typed_row_schema``."""
+    """Returns the rows of one table with structs instead of JSON: the columns of ``typed_row_schema``."""
     of_table = rows.where(rows["table"] == typed.table.full_name).select(*_JSON_COLUMNS)
     return of_table.mapInArrow(row_typer(typed, topic), typed_row_schema(typed))
 
@@ -279,7 +279,7 @@ def typed_frame(rows: DataFrame, typed: TypedTable, topic: str) -> DataFrame:
 def row_typer(
     typed: TypedTable, topic: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Makes the function for ``mapInArrow`` that types the rows of one table, as ``ROW_SCHEMA`` has them."""
+    """Returns the function for ``mapInArrow`` that adds types to the rows of one table in ``ROW_SCHEMA``."""
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         images = RowImages(typed)
@@ -291,10 +291,10 @@ def row_typer(
 
 
 def _spark_type(column_type: ColumnType) -> DataType:
-    """Returns the Spark type that holds a column's values exactly.
+    """Returns the Spark type that represents a column's values exactly.
 
     Raises:
-        ValueError: there is none.
+        ValueError: There is none.
     """
     if not column_type.is_supported:
         raise ValueError(column_type.reason or "the type is not supported")
@@ -306,7 +306,7 @@ def _spark_type(column_type: ColumnType) -> DataType:
 
 
 def converter(column_type: ColumnType) -> Convert | None:
-    """Returns what makes Arrow values of a column's wire values; None: they are Arrow's already."""
+    """Returns the function that converts a column's wire values for Arrow; None if it is not needed."""
     if column_type.element is not None:
         of_element = converter(column_type.element)
         return None if of_element is None else _of_list(of_element)
@@ -318,7 +318,7 @@ def converter(column_type: ColumnType) -> Convert | None:
 
 
 def value_out_of_range(table: str, column: Column, value: str, holder: str) -> PipelineInputError:
-    """Says that a type of Spark's or Python's, the holder, has no place for a column's value."""
+    """Returns the error for a value that a type of Spark or Python, the holder, cannot represent."""
     return PipelineInputError(
         f"column {column.name} ({column.type}) of {table} contains {value}, which {holder} cannot represent",
         f"read the column as text (as_text=[{column.name!r}]), or correct the row",
@@ -326,7 +326,7 @@ def value_out_of_range(table: str, column: Column, value: str, holder: str) -> P
 
 
 def unsupported_columns(typed: TypedTable) -> Sequence[tuple[Column, str]]:
-    """Columns that have no exact Spark type and are not shown as text, each with the reason."""
+    """Returns the columns without an exact Spark type that are not shown as text, each with the reason."""
     return [
         (column, column.type.reason)
         for column in typed.table.columns

@@ -1,1 +1,1 @@
-"""Tests of views without servers: plain rows in, documents out, transaction by transaction."""
+"""Tests of views without servers: plain rows as input, documents as output, transaction by transaction."""

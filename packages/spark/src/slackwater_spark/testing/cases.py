@@ -34,8 +34,8 @@ class ViewCase:
     """One test of a file.
 
     Attributes:
-        name: What it says of the views.
-        transactions: In their order.
+        name: The name of the test, which describes the views.
+        transactions: The transactions in their order.
     """
 
     name: str
@@ -47,11 +47,11 @@ class ViewCase:
         return self.transactions.place
 
     def run(self, test: ViewTest) -> None:
-        """Runs the transactions on empty tables, and checks what is expected.
+        """Runs the transactions on empty tables, and checks the expectations.
 
         Raises:
-            AssertionError: documents are not as expected; with file and line, and the difference.
-            PipelineInputError: a transaction is impossible; with file and line.
+            AssertionError: Documents differ; the error contains file, line and difference.
+            PipelineInputError: A transaction is impossible; the error contains file and line.
         """
         test.reset()
         for transaction in self.transactions.list("transactions"):
@@ -77,14 +77,14 @@ def read_cases(path: Path) -> list[ViewCase]:
     """Reads the tests of a file.
 
     Raises:
-        PipelineInputError: it is not a file of tests; with the line.
+        PipelineInputError: It is not a file of tests; the error contains the line.
     """
     found = read_placed(path).mapping("a test with its name")
     return [ViewCase(name, transactions) for name, transactions in found.items()]
 
 
 def _at(placed: Placed, work: Callable[..., object], *arguments: object) -> None:
-    """Does something, and says where it went wrong."""
+    """Runs a function, and adds the place to its errors."""
     try:
         work(*arguments)
     except PipelineInputError as error:
@@ -96,7 +96,7 @@ def _at(placed: Placed, work: Callable[..., object], *arguments: object) -> None
 
 
 def _rows(change: Callable[[ViewTest, str, Mapping[str, object]], object]) -> Apply:
-    """Makes the part of a transaction that does something with rows by table."""
+    """Returns the part of a transaction that changes rows, by table."""
 
     def apply(test: ViewTest, part: Placed) -> None:
         for table, rows in part.mapping("rows by table").items():

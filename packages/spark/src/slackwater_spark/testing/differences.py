@@ -1,4 +1,4 @@
-"""What a view should be, compared with what it is, in words."""
+"""Compares the expected documents of a view with the found ones, and describes the differences."""
 
 import json
 from collections import Counter
@@ -16,23 +16,23 @@ PlainDocument = Mapping[str, object]
 """A document: values by the name of their column."""
 
 MOST_SHOWN: Final = 20
-"""So many documents that differ are shown."""
+"""The maximum number of different documents that are shown."""
 _ABSENT: Final = object()
 
 
 def differences(
     view: PublishedView, expected: Sequence[PlainDocument], found: Sequence[PlainDocument]
 ) -> list[str]:
-    """Returns lines that say in what the documents differ; none if they are the same. Order does not count.
+    """Returns lines that describe the differences; empty if there are none. The order does not count.
 
     Args:
         view: The view.
-        expected: A number may stand where documents have a decimal as text, a date or time where they have
+        expected: The expected documents. A number may stand for the text of a decimal, and a date or time for
             its text.
-        found: The documents as they are.
+        found: The actual documents.
 
     Raises:
-        PipelineInputError: an expected document has a column that the view has not, or a key comes twice.
+        PipelineInputError: An expected document has a column that the view lacks, or a key occurs twice.
     """
     _check_columns(view, expected)
     decimals = {column.name for column in view.outputs if "DECIMAL" in column.type}
@@ -78,7 +78,7 @@ def _check_columns(view: PublishedView, expected: Sequence[PlainDocument]) -> No
 def _without(
     some: Sequence[tuple[Hashable, PlainDocument]], others: Sequence[tuple[Hashable, PlainDocument]]
 ) -> list[PlainDocument]:
-    """Returns the documents that have no equal one among others; each is the equal of one."""
+    """Returns the documents without an equal among others; each of these is the equal of only one."""
     left = Counter(comparable for comparable, _ in others)
     rest = []
     for comparable, row in some:
@@ -145,7 +145,7 @@ def _number(text: str) -> Decimal | None:
 
 
 def _as_text(value: object) -> str:
-    """Returns a value as documents have it."""
+    """Returns a value in the form that documents have."""
     if isinstance(value, datetime):
         moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
         return moment.isoformat(timespec="microseconds") + ("" if value.tzinfo is None else "Z")

@@ -1,4 +1,4 @@
-"""Where a pipeline's folder has the tests of its views."""
+"""The location of the tests of views in a pipeline's folder."""
 
 from pathlib import Path
 from typing import Final
@@ -8,13 +8,13 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 def case_files(pipeline: Path) -> list[Path]:
-    """Returns the files of tests in a pipeline's folder, by name."""
+    """Returns the test files in a pipeline's folder, sorted by name."""
     paths = (pipeline / FOLDER).rglob("*")
     return sorted(path for path in paths if path.suffix in SUFFIXES and path.is_file())
 
 
 def pipeline_of(path: Path) -> Path | None:
-    """Returns the pipeline's folder that a file of tests belongs to; None: the file is something else."""
+    """Returns the folder of the pipeline that a test file belongs to; None if it is not a test file."""
     if path.suffix not in SUFFIXES:
         return None
     for parent in path.parents:

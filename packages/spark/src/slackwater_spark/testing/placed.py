@@ -1,4 +1,4 @@
-"""YAML and JSON with the line of each value, and values as they are written: no number loses a digit."""
+"""YAML and JSON with the line of each value, and values as they are written, so that no digit is lost."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from slackwater_spark.errors import PipelineInputError
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
 _DECIMAL: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\Z")
 _CONSTANTS: Final[Mapping[str, object]] = {"": None, "~": None, "null": None, "true": True, "false": False}
-"""As YAML 1.2 has them: `no` and `on` are texts."""
+"""The constants of YAML 1.2, in which `no` and `on` are texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Placed:
     """A value of a file, with its place.
 
     Attributes:
-        value: A mapping or list of further ones, or a text, int, Decimal, bool or None.
+        value: A mapping or list of such values, or a text, int, Decimal, bool or None.
         file: The file.
-        line: Its line, from 1; of the value of a mapping that of its name.
+        line: The line, from 1; for the value of a mapping, the line of its name.
     """
 
     value: Any
@@ -41,20 +41,20 @@ class Placed:
         return self.value
 
     def mapping(self, what: str) -> "dict[str, Placed]":
-        """Returns the value, which has to be a mapping.
+        """Returns the value, which must be a mapping.
 
         Raises:
-            PipelineInputError: it is none.
+            PipelineInputError: It is not.
         """
         if not isinstance(self.value, dict):
             raise self.error(f"expected {what}, as a mapping")
         return self.value
 
     def list(self, what: str) -> "list[Placed]":
-        """Returns the value, which has to be a list.
+        """Returns the value, which must be a list.
 
         Raises:
-            PipelineInputError: it is none.
+            PipelineInputError: It is not.
         """
         if not isinstance(self.value, list):
             raise self.error(f"expected {what}, as a list")
@@ -62,19 +62,19 @@ class Placed:
 
     @property
     def place(self) -> str:
-        """The file and the line, as editors and terminals know them."""
+        """The file and the line, in the form that editors and terminals recognise."""
         return f"{self.file}:{self.line}"
 
     def error(self, problem: str, hint: str = "") -> PipelineInputError:
-        """Makes an error at this place."""
+        """Returns an error at this place."""
         return PipelineInputError(f"{self.place}: {problem}", hint)
 
 
 def read_placed(path: Path) -> Placed:
-    """Reads a file of YAML, or of JSON, which is YAML, too.
+    """Reads a file of YAML, of which JSON is a subset.
 
     Raises:
-        PipelineInputError: it cannot be read; with the line.
+        PipelineInputError: It cannot be read; the error contains the line.
     """
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)

@@ -1,7 +1,7 @@
-"""Collects the tests of views that are files, so that ``pytest DIR`` runs them beside those in Python.
+"""Collects the tests of views in files, so that ``pytest DIR`` runs them together with those in Python.
 
-A file is one of them if it is YAML or JSON in the folder ``tests`` of a pipeline's folder. Loaded by pytest
-itself (entry point): importing it must cost nothing.
+These are the YAML and JSON files in the folder ``tests`` of a pipeline's folder. pytest itself loads this
+module (entry point), so importing it must be cheap.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _TESTS = pytest.StashKey[dict[Path, "ViewTest"]]()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Takes the files of tests of a pipeline."""
+    """Collects the test files of a pipeline."""
     folder = pipeline_of(file_path)
     if folder is None:
         return None
@@ -64,7 +64,7 @@ class _ViewItem(pytest.Item):
 
 
 def _in_words(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
-    """Returns what is wrong with a test; empty if it is not the test that is wrong."""
+    """Returns what is wrong with a test; empty if the test is not the cause."""
     from slackwater_protocol import SlackwaterError
 
     return str(excinfo.value) if isinstance(excinfo.value, AssertionError | SlackwaterError) else ""

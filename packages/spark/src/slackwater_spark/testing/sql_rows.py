@@ -1,4 +1,4 @@
-"""Transactions that are written in SQL, run by DuckDB on tables that hold the test's rows."""
+"""Transactions in SQL, which DuckDB runs on tables with the rows of the test."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from slackwater_sql.column_type import TypeKind
 from slackwater_sql.session import open_connection
 
 Step = list[tuple[TableRows, Event]] | None
-"""The changes of a statement; None: COMMIT."""
+"""The changes of a statement; None for COMMIT."""
 
 _CHANGING = (duckdb.StatementType.INSERT, duckdb.StatementType.UPDATE, duckdb.StatementType.DELETE)
 _MOMENTS = (TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIMESTAMPTZ)
@@ -22,10 +22,10 @@ _COMMITS = ("COMMIT", "END")
 
 
 def run_sql(text: str, tables: Sequence[TableRows]) -> Iterator[Step]:
-    """Runs the statements one after the other, on the rows as they are when each begins.
+    """Runs the statements one after the other, each on the rows at its start.
 
     Raises:
-        PipelineInputError: a statement is not one that changes rows, or it fails.
+        PipelineInputError: A statement does not change rows, or it fails.
     """
     try:
         statements = duckdb.extract_statements(text)
@@ -94,7 +94,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, each: TableRows) -> list[PlainR
 
 
 def _selected(column: Column) -> str:
-    """Returns the column as it is read back: Python has no infinite dates."""
+    """Returns the expression that reads the column, because Python has no infinite dates."""
     name = _quoted(column.name)
     return f"CAST({name} AS VARCHAR)" if column.type.kind in _MOMENTS else name
 

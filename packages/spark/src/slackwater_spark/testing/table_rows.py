@@ -1,4 +1,4 @@
-"""The rows of a table, and the change events of what is done to them, as a connector writes them."""
+"""The rows of a table, and the change events that a connector would write for changes of them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -22,14 +22,15 @@ _SHOWN_NAMES = 12
 
 
 class TableRows:
-    """The rows of one table, as they are in the open transaction. Not for several threads."""
+    """The rows of one table in the open transaction. Use it from one thread."""
 
     def __init__(self, table: Table, read: Collection[str]) -> None:
         """Begins without rows.
 
         Args:
-            table: As it is declared.
-            read: Names of the columns that views read: rows need a value for these, unless NULL is allowed.
+            table: The declared table.
+            read: The names of the columns that views read; rows need a value for these unless NULL is
+                allowed.
         """
         self.table = table
         self.columns = tuple(column for column in table.columns if column.type.is_supported)
@@ -40,14 +41,14 @@ class TableRows:
 
     @property
     def rows(self) -> Sequence[WireRow]:
-        """All rows, in the order in which they came."""
+        """All rows, in the order in which they were inserted."""
         return tuple(self._rows.values())
 
     def insert(self, row: PlainRow) -> list[Event]:
         """Adds a row.
 
         Raises:
-            PipelineInputError: it is no row of the table, or there is one of this primary key.
+            PipelineInputError: It is not a row of the table, or its primary key exists.
         """
         given = self._wire(row)
         wire = {column.name: given.get(column.name) for column in self.columns}
@@ -66,11 +67,11 @@ class TableRows:
         """Changes the rows that have the values of `where`.
 
         Args:
-            row: The new values; other columns stay.
-            where: None: the row's own primary key says which row is meant.
+            row: The new values; other columns stay the same.
+            where: The values; None if the row's own primary key identifies the row.
 
         Raises:
-            PipelineInputError: a value is impossible, or no row is meant.
+            PipelineInputError: A value is impossible, or no row matches.
         """
         new = self._wire(row)
         found = self._found("update", new if where is None else self._wire(where), is_key=where is None)
@@ -87,7 +88,7 @@ class TableRows:
         """Removes the rows that have these values.
 
         Raises:
-            PipelineInputError: a value is impossible, or there is no such row.
+            PipelineInputError: A value is impossible, or no row matches.
         """
         found = self._found("delete", self._wire(where), is_key=False)
         for key, _ in found:
@@ -100,10 +101,10 @@ class TableRows:
         return [("t", None, None)]
 
     def replace(self, rows: Sequence[PlainRow]) -> list[Event]:
-        """Makes these all rows of the table, with the fewest changes.
+        """Replaces all rows of the table, with as few changes as possible.
 
         Raises:
-            PipelineInputError: a row is none of the table, or two have one primary key.
+            PipelineInputError: A row is not a row of the table, or two have the same primary key.
         """
         new: dict[object, WireRow] = {}
         for row in rows:
@@ -223,12 +224,12 @@ class TableRows:
         return bool(self._comparable(name, one) == self._comparable(name, other))
 
     def _comparable(self, name: str, value: Any) -> Any:
-        """Returns what is equal when values are equal in SQL."""
+        """Returns a value that is equal if the values are equal in SQL."""
         is_numeric = self._by_name[name].type.kind is TypeKind.NUMERIC
         return Decimal(value) if is_numeric and value is not None else value
 
     def _old(self, row: WireRow) -> bytes:
-        """Returns the old row as far as the table's replica identity puts it into the log."""
+        """Returns the old row as far as the table's replica identity writes it to the log."""
         if self.table.replica_identity_full:
             return _json(row)
         return _json({name: row[name] for name in self.table.primary_key})

@@ -1,4 +1,4 @@
-"""Plain values, as people and tests write them, as the values of Debezium's records."""
+"""Converts plain values, as people and tests write them, to the values of Debezium's records."""
 
 import json
 import math
@@ -28,11 +28,11 @@ def wire_value(column_type: ColumnType, value: object) -> Any:
 
     Args:
         column_type: A supported type.
-        value: An int, Decimal, float, str, bool, date, datetime, time, UUID, bytes or list; for JSON a dict,
-            too, and text is JSON as it is. Dates, times, numbers and UUIDs may be text, as in SQL. Not None.
+        value: An int, Decimal, float, str, bool, date, datetime, time, UUID, bytes or list. For JSON also a
+            dict; a text is then JSON. Decimals, dates, times and UUIDs may be text, as in SQL. Not None.
 
     Raises:
-        ValueError: the type has no such value; the message says why.
+        ValueError: The type does not have this value; the message contains the reason.
     """
     if column_type.element is not None:
         element = column_type.element
@@ -176,7 +176,7 @@ def _time(column_type: ColumnType, value: object) -> int:
 
 
 def _parsed(column_type: ColumnType, value: object, parse: Callable[[str], object]) -> object:
-    """Returns what a text means; other values as they are."""
+    """Returns the parsed text; other values stay the same."""
     if not isinstance(value, str):
         return value
     try:
@@ -194,7 +194,7 @@ _FORMS: Final = {
 
 
 def _in_unit(column_type: ColumnType, value: object, microseconds: int) -> int:
-    """Returns microseconds in the unit in which a connector writes them."""
+    """Converts microseconds to the unit in which a connector writes them."""
     digits = _SECOND_DIGITS if column_type.precision is None else column_type.precision
     if microseconds % 10 ** (_SECOND_DIGITS - digits):
         raise _no_value(column_type, value, f"it has more than {digits} digits of a second")

@@ -1,4 +1,4 @@
-"""The test of a pipeline's views, by transactions of plain rows."""
+"""Tests of a pipeline's views, with transactions of plain rows."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,18 @@ from slackwater_sql.plan import PublishedView
 
 
 class ViewTest:
-    """Runs a pipeline's views on rows that a test writes, without servers and without Spark.
+    """Runs a pipeline's views on the rows of a test, without servers and without Spark.
 
-    A transaction is what is done up to :meth:`commit`. What documents say after it is what they would say in
-    the output: the engine is that of `slackwater run`. The state is in memory. Not for several threads.
+    A transaction consists of all changes up to :meth:`commit`. The documents after it are those that the
+    output would contain, because the engine is that of `slackwater run`. The state is in memory. Use it from
+    one thread.
 
     Args:
-        pipeline: Its folder, or its definition: ``Pipeline(...).definition``.
+        pipeline: The folder of the pipeline, or its definition: ``Pipeline(...).definition``.
 
     Raises:
-        PipelineConfigError: file and key of what cannot be used.
-        SqlError: a schema or view file is not supported; with its place.
+        PipelineConfigError: Something cannot be used; the error names the file and the key.
+        SqlError: A schema or view file is not supported; the error contains the position.
     """
 
     def __init__(self, pipeline: str | Path | PipelineDefinition) -> None:
@@ -47,7 +48,7 @@ class ViewTest:
         self.reset()
 
     def reset(self) -> Self:
-        """Forgets all rows, as if the test had just been made, in a fraction of the time."""
+        """Removes all rows, as in a new test, but in a fraction of the time."""
         self._engine.reset()
         read = {table.full_name: self._read_columns(table.full_name) for table in self._catalog.tables}
         self._tables = {
@@ -68,12 +69,14 @@ class ViewTest:
         """Adds rows to a table, within the open transaction.
 
         Args:
-            table: ``schema.table``, or its name alone where that is clear.
-            rows: Values by column: numbers, text, dates, `Decimal` and so on; text may stand for all but
-                numbers. Columns that are left out are NULL; those that no view reads may always be left out.
+            table: ``schema.table``, or the name alone if it is unambiguous.
+            rows: Values by column: numbers, text, dates, `Decimal` and so on. Decimals, dates, times and
+                UUIDs may be text. Columns that are omitted are NULL; those that no view reads may always be
+                omitted.
 
         Raises:
-            PipelineInputError: table, column and value that cannot be, or the primary key that is taken.
+            PipelineInputError: A value is impossible, or the primary key exists; the error names table,
+                column and value.
         """
         found = self._table(table)
         for row in rows:
@@ -86,10 +89,10 @@ class ViewTest:
         Args:
             table: As for :meth:`insert`.
             rows: The values that change, together with the primary key of the row.
-            where: Changes all rows that have these values instead; the primary key may change then.
+            where: If given, all rows with these values are changed instead; this may change the primary key.
 
         Raises:
-            PipelineInputError: as :meth:`insert` does, or there is no such row.
+            PipelineInputError: As for :meth:`insert`, or no row matches.
         """
         found = self._table(table)
         for row in rows:
@@ -97,10 +100,10 @@ class ViewTest:
         return self
 
     def delete(self, table: str, *rows: PlainRow) -> Self:
-        """Removes the rows that have these values, e.g. this primary key, within the open transaction.
+        """Removes the rows with these values, e.g. this primary key, within the open transaction.
 
         Raises:
-            PipelineInputError: as :meth:`insert` does, or there is no such row.
+            PipelineInputError: As for :meth:`insert`, or no row matches.
         """
         found = self._table(table)
         for row in rows:
@@ -111,7 +114,7 @@ class ViewTest:
         """Removes all rows of tables, within the open transaction.
 
         Raises:
-            PipelineInputError: there is no such table.
+            PipelineInputError: There is no such table.
         """
         for table in tables:
             found = self._table(table)
@@ -122,7 +125,7 @@ class ViewTest:
         """Runs INSERT, UPDATE and DELETE statements in DuckDB's SQL; ``COMMIT`` ends a transaction.
 
         Raises:
-            PipelineInputError: a statement is another one, or fails.
+            PipelineInputError: There is another kind of statement, or a statement fails.
         """
         for step in run_sql(text, tuple(self._tables.values())):
             if step is None:
@@ -132,10 +135,10 @@ class ViewTest:
         return self
 
     def commit(self) -> Self:
-        """Ends the transaction: the views now show it.
+        """Ends the transaction, which the views then show.
 
         Raises:
-            EvaluationError: the SQL of a view fails on the rows.
+            EvaluationError: The SQL of a view fails on the rows.
         """
         events: list[ChangeEvent] = []
         commit_lsn = self._position + len(self._open) + 1
@@ -158,10 +161,10 @@ class ViewTest:
     def documents(self, view: str) -> list[dict[str, Any]]:
         """Returns the documents of a view after the last transaction, ordered by their keys.
 
-        Values are those of the output's JSON: a decimal, date or time is text.
+        The values are those of the output's JSON: a decimal, date or time is text.
 
         Raises:
-            PipelineInputError: there is no such view, or a transaction is open.
+            PipelineInputError: There is no such view, or a transaction is open.
         """
         self._view(view)
         if self._open:
@@ -175,12 +178,13 @@ class ViewTest:
         """Checks that these are all documents of a view after the last transaction, in any order.
 
         Args:
-            view: Its name.
-            documents: A number may stand for the text of a decimal: ``12.5`` for ``"12.50"``.
+            view: The name of the view.
+            documents: The expected documents. A number may stand for the text of a decimal: ``12.5`` for
+                ``"12.50"``.
 
         Raises:
-            AssertionError: they differ; the message says in what, by key and column.
-            PipelineInputError: as :meth:`documents` does, or a column that is expected does not exist.
+            AssertionError: They differ; the message describes the differences by key and column.
+            PipelineInputError: As for :meth:`documents`, or an expected column does not exist.
         """
         found = self.documents(view)
         lines = differences(self._view(view), documents, found)
@@ -221,7 +225,7 @@ class ViewTest:
 
 
 def _order(value: Any) -> Any:
-    """Returns something by which values of any JSON can be ordered: numbers before texts, by size."""
+    """Returns a value by which any JSON values can be sorted: numbers before texts, by size."""
     match value:
         case None:
             return (0,)

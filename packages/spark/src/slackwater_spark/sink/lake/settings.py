@@ -18,11 +18,11 @@ class OutputTable:
     """``schema.name``."""
     columns: tuple[LakeColumn, ...]
     key: tuple[str, ...]
-    """The columns by which rows are told apart; none: the view has one row."""
+    """The columns that identify rows; empty if the view has one row."""
     view: str
-    """Its name, for people."""
+    """The name of the view, for messages."""
     keys_move: bool = False
-    """True if a document's key may move from one bucket to another, which sends its delete beside it."""
+    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +30,17 @@ class LakeSinkSettings:
     """The pipeline, its tables, and how they are written."""
 
     pipeline: str
-    """Name of the pipeline, and of its ledger."""
+    """The name of the pipeline, and of its ledger."""
     outputs: tuple[OutputTable, ...]
-    """By number of the view; no two are the same table."""
+    """The outputs by number of the view, each with a different table."""
     emit: Emit = Emit.LATEST
     scope: Scope = Scope.STRICT
     lake: LakeSettings
-    """Where the tables are, and what is kept of them."""
+    """The place of the tables, and how long states are kept."""
     accept_changed_output: bool = False
-    """Go on with tables as they are: what is missing in them stays missing."""
+    """Whether to continue with tables that were changed by others. Rows that are missing in them stay
+    missing."""
     request_timeout: timedelta = REQUEST_TIMEOUT
     """How long a run that begins waits for the lake."""
     patience: timedelta = timedelta(minutes=2)
-    """So long a batch is tried again while all that happens are errors that pass."""
+    """The time for which a batch is tried again while all errors are transient."""

@@ -1,12 +1,12 @@
 """The exactly-once sink of lakes: one snapshot per table and batch, made visible by one row of the ledger.
 
-A batch first becomes a snapshot of each table that it changes. Nobody is told of them until the batch's row
-in the ledger names them, with the progress record. Snapshots that no row names are of batches that were
-lost: whoever writes next rolls the table back to the snapshot that the ledger names. They cannot be adopted,
-since a batch that was lost is planned anew and may end elsewhere.
+A batch first becomes a snapshot of each table that it changes. Readers only learn of these snapshots when the
+batch's row in the ledger names them, together with the progress record. Snapshots that no row names belong to
+batches that were lost, and the next writer rolls the table back to the snapshot that the ledger names. They
+cannot be adopted, because a batch that was lost is planned again and may end elsewhere.
 
-A run takes the ledger over in `open`. From then on earlier runs cannot add a row; a snapshot that one of
-them still makes is rolled back like any other that the ledger does not name.
+A run takes over the ledger in `open`. From then on, earlier runs cannot add a row. If one of them still
+commits a snapshot, it is rolled back like any other that the ledger does not name.
 """
 
 import logging
@@ -44,7 +44,7 @@ from slackwater_spark.sink.lake.table import (
 from slackwater_spark.sink.waiting import Attempts, Waiting, tried
 
 _CONFLICTS: Final = 3
-"""So often a table is looked at again that somebody else has changed, however little time there is."""
+"""The minimum number of attempts at a table that other writers change, however little time is left."""
 _ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _NOT_VISIBLE: Final = "nothing of the batch is visible"
@@ -65,10 +65,10 @@ class LakeSink:
 
     Args:
         settings: The pipeline and its tables.
-        lake: Where they are.
-        probe: For tests: is told of each step.
-        clock: None: the system's.
-        waiting: How it waits; None: in silence.
+        lake: The lake.
+        probe: Informed of each step, for tests.
+        clock: None for the system's clock.
+        waiting: How it waits; None to wait silently.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class LakeSink:
             ChangeReader(settings.pipeline, output, several=several) for output in settings.outputs
         ]
         self._snapshots: dict[str, int] = {}
-        """By table the snapshot that shows the newest visible batch."""
+        """For each table, the snapshot that shows the newest visible batch."""
         self._is_settled = False
-        """Whether the tables are known to be as the ledger says."""
+        """Whether the tables are known to match the ledger."""
         self._held_since = _ALWAYS
-        """What the ledger has had since then is kept for readers: everything, until they are known."""
+        """The ledger's rows since then are kept for readers; all of them until the readers are known."""
         self._fenced: RunOvertakenError | None = None
 
     @property
@@ -106,35 +106,35 @@ class LakeSink:
         return self._lake.place
 
     def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`: refuses when the ledger has the pipeline with another checkpoint."""
+        """See :meth:`Sink.check`. It refuses if the ledger belongs to another checkpoint."""
         found = self._patiently("its ledger", self._settings.request_timeout, self._ledger.read_newest)
         self._check_owner(None if found is None else found.progress, query_id)
 
     def open(self) -> ProgressRecord | None:
-        """Takes the ledger over, then makes tables or brings them back to what the ledger names.
+        """Takes over the ledger, then creates tables or restores the snapshots that the ledger names.
 
         Raises:
-            PipelineConfigError: A table does not fit, or is another pipeline's.
-            PipelineStateError: A table is not as the pipeline has left it.
-            OutputRefusedError: The lake does not let the pipeline do what it has to.
+            PipelineConfigError: A table does not fit, or belongs to another pipeline.
+            PipelineStateError: A table was changed by others.
+            OutputRefusedError: The lake does not allow what the pipeline has to do.
             PipelineUnavailableError: The lake does not answer.
         """
         return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
 
         Args:
-            query_id: Of the checkpoint.
-            batch: The one after the newest that is visible.
+            query_id: The id of the checkpoint.
+            batch: The batch after the newest visible one.
 
         Raises:
-            RunOvertakenError: Another run took over; stop. All later calls raise it, too.
-            PipelineStateError: The progress is of another checkpoint, the batch does not continue it, or a
-                table was changed while the run writes.
-            OutputRefusedError: The lake will not take a row; nothing of the batch is visible.
+            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
+            PipelineStateError: The progress belongs to another checkpoint, the batch does not continue it, or
+                a table was changed while the run writes.
+            OutputRefusedError: The lake rejects a row; nothing of the batch is visible.
             PipelineUnavailableError: All attempts failed.
-            EngineStateError: Nothing of the batch is visible.
+            EngineStateError: The batch was not written by a stage; nothing of it is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -152,7 +152,7 @@ class LakeSink:
         return report
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """See :meth:`Sink.hold`: the ledger keeps its rows from the oldest of the commits on."""
+        """See :meth:`Sink.hold`. The ledger keeps its rows from the oldest of the commits on."""
         if not commits:
             self._held_since = _NEVER
             return {}
@@ -169,7 +169,7 @@ class LakeSink:
         self._lake.close()
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
-        """Does something again while its errors are of a kind that passes."""
+        """Repeats an attempt while its errors are transient."""
         attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
         while True:
             try:
@@ -196,11 +196,11 @@ class LakeSink:
         return None if newest is None else newest.progress
 
     def _settle(self) -> None:
-        """Brings every table back to what the ledger names; makes those that are missing.
+        """Restores in every table what the ledger names, and creates missing tables.
 
         Raises:
-            PipelineConfigError: A table does not fit, or is another pipeline's.
-            PipelineStateError: A table is not as the pipeline has left it.
+            PipelineConfigError: A table does not fit, or belongs to another pipeline.
+            PipelineStateError: A table was changed by others.
         """
         newest = self._ledger.newest
         for output, table in zip(self._settings.outputs, self._tables, strict=True):
@@ -220,7 +220,7 @@ class LakeSink:
         self._is_settled = True
 
     def _settle_table(self, output: OutputTable, table: LakeTable, head: Snapshot, named: int | None) -> int:
-        """Takes back what the ledger does not name; returns the snapshot that shows the ledger's rows."""
+        """Rolls back what the ledger does not name; returns the snapshot that shows the ledger's rows."""
         mine = self._settings.pipeline
         try:
             above = table.snapshots_from(named)
@@ -245,14 +245,14 @@ class LakeSink:
         return named
 
     def _roll_back(self, output: OutputTable, table: LakeTable, named: int) -> None:
-        """Undoes batches that were lost."""
+        """Rolls back batches that were lost."""
         try:
             table.roll_back(named, self._properties())
         except SnapshotGoneError:
             self._accept_lost(output)
 
     def _adopt(self, output: OutputTable, table: LakeTable) -> int:
-        """Notes on top of a table whose rows are accepted as they are that it is the pipeline's."""
+        """Records in a table whose rows are accepted that it belongs to the pipeline."""
         return table.append(self._reader(output).schema.empty_table(), self._properties())
 
     def _accept_lost(self, output: OutputTable) -> None:
@@ -269,7 +269,7 @@ class LakeSink:
     def _accept_strangers(
         self, output: OutputTable, table: LakeTable, head: Snapshot, named: int | None
     ) -> None:
-        """Refuses rows that are not of the pipeline, unless the operator accepts them."""
+        """Refuses rows that the pipeline has not written, unless the operator accepts them."""
         if self._settings.accept_changed_output or (named is None and not len(table.read(head.id))):
             return
         if named is None:
@@ -296,7 +296,7 @@ class LakeSink:
         """Compares a table with what its view needs.
 
         Raises:
-            PipelineConfigError: Names each difference.
+            PipelineConfigError: They differ; the error names each difference.
         """
         there, wanted = type_texts(table.schema()), type_texts(self._reader(output).schema)
         differences = [
@@ -348,7 +348,7 @@ class LakeSink:
         )
 
     def _produce(self, batch: DocumentBatch, written: _Written) -> dict[str, int]:
-        """Makes a snapshot of each table that the batch changes; returns the snapshots of all tables."""
+        """Commits a snapshot to each table that the batch changes; returns the snapshots of all tables."""
         settings, snapshots = self._settings, dict(self._snapshots)
         commits = BatchCommits(batch, settings.emit, settings.scope)
         commits.check_views(len(settings.outputs))
@@ -383,7 +383,7 @@ class LakeSink:
         self._ledger.add(row)
 
     def _expire(self) -> None:
-        """Removes what is older than the setting and no reader holds; a failure only leaves more behind."""
+        """Removes what is older than the setting and not held for a reader; after a failure, more remains."""
         if self._held_since == _ALWAYS:
             return
         try:
@@ -407,7 +407,7 @@ class LakeSink:
         return is_covered(self._settings.pipeline, batch, visible)
 
     def _properties(self, batch_id: int | None = None, header: BatchHeader | None = None) -> dict[str, str]:
-        """Returns what is noted in snapshots: who has written them, and of what they are."""
+        """Returns the properties of snapshots: who has written them, and what they contain."""
         noted: dict[str, Any] = {PIPELINE: self._settings.pipeline, RUN: self._run}
         if header is not None:
             noted |= {

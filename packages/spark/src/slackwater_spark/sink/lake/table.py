@@ -1,4 +1,4 @@
-"""The contract of a lake's tables: what Delta and Iceberg have to do for the sink."""
+"""The contract of a lake's tables: what Delta and Iceberg have to provide for the sink."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,47 +10,47 @@ Properties = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state of a table, as one commit has made it."""
+    """The state of a table after one commit."""
 
     id: int
-    """Of Delta the version, of Iceberg the snapshot id."""
+    """The version in Delta, the snapshot id in Iceberg."""
     properties: Properties
-    """What its writer has noted in it, and what the library has added."""
+    """What its writer has stored in it, and what the library has added."""
     keeps_rows: bool = False
-    """True if the commit says that the rows are those of the snapshot before, as after compaction."""
+    """Whether the commit declares that its rows are those of the previous snapshot, as after a compaction."""
     restores: int | None = None
-    """The snapshot whose rows it has again, if the commit says so."""
+    """The snapshot whose rows it restores, if the commit declares this."""
 
 
 class LakeError(Exception):
-    """Root of what the tables of a lake raise.
+    """Root of the errors that the tables of a lake raise.
 
     ::
 
         LakeError
         ├── LakeUnavailableError     the same may succeed later
-        ├── LakeRefusedError         it will not, unless somebody does something about it
-        ├── SnapshotConflictError    somebody else has committed since the table was loaded
+        ├── LakeRefusedError         the same would fail again until somebody intervenes
+        ├── SnapshotConflictError    another writer has committed since the table was loaded
         └── SnapshotGoneError        a snapshot is not, or no longer, part of the table's history
     """
 
 
 class LakeUnavailableError(LakeError):
-    """The lake does not do its part, or nobody knows if it has: the same may succeed later."""
+    """The lake does not work, or the outcome is unknown. The same may succeed later."""
 
 
 class LakeRefusedError(LakeError):
-    """The lake refuses, and would the next time."""
+    """The lake refuses, and would refuse again."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason, hint)
         self.reason = reason
-        """The lake's own words."""
+        """The lake's own message."""
         self.hint = hint
 
 
 class SnapshotConflictError(LakeError):
-    """Somebody else has committed to the table since it was loaded; nothing was written."""
+    """Another writer has committed to the table since it was loaded; nothing was written."""
 
 
 class SnapshotGoneError(LakeError):
@@ -58,12 +58,12 @@ class SnapshotGoneError(LakeError):
 
 
 class LakeTable(Protocol):
-    """A table of a lake, as one run writes it; used by one thread at a time.
+    """A table of a lake, as one run writes it. Used by one thread at a time.
 
     Every method may block for the lake's own time-outs, and raises :class:`LakeUnavailableError` and
-    :class:`LakeRefusedError`. What writes commits one snapshot on top of the one that was loaded or written
-    last, and returns its id. It raises :class:`SnapshotConflictError` if the table has another one meanwhile,
-    and never commits on top of that.
+    :class:`LakeRefusedError`. Methods that write commit one snapshot on top of the one that was last loaded
+    or written, and return its id. They raise :class:`SnapshotConflictError` if the table has another one in
+    the meantime, and never commit on top of that.
     """
 
     @property
@@ -72,7 +72,7 @@ class LakeTable(Protocol):
         ...
 
     def load(self) -> Snapshot | None:
-        """Returns the newest snapshot, on which what is written next is based; None: there is no table."""
+        """Returns the newest snapshot, on which the next write is based; None if there is no table."""
         ...
 
     def schema(self) -> Any:
@@ -80,7 +80,7 @@ class LakeTable(Protocol):
         ...
 
     def snapshots_from(self, snapshot_id: int | None) -> list[Snapshot]:
-        """Returns the commits from a snapshot to the loaded one, both included, ascending; None: all.
+        """Returns the commits from a snapshot to the loaded one, including both, ascending; None for all.
 
         Raises:
             SnapshotGoneError: The loaded snapshot does not descend from that one.
@@ -88,10 +88,10 @@ class LakeTable(Protocol):
         ...
 
     def create(self, schema: Any, properties: Properties) -> int:
-        """Makes the table, without rows.
+        """Creates the table, without rows.
 
         Raises:
-            SnapshotConflictError: It is there.
+            SnapshotConflictError: It exists.
         """
         ...
 
@@ -100,33 +100,33 @@ class LakeTable(Protocol):
         ...
 
     def replace(self, rows: Any, properties: Properties) -> int:
-        """Puts rows in the place of all that there are."""
+        """Replaces all rows."""
         ...
 
     def merge(self, changes: Any, key: Collection[str], properties: Properties) -> int:
-        """Puts rows in the place of those with the same key; equal to NULL is NULL.
+        """Replaces the rows that have the same key; NULL is equal to NULL.
 
         Args:
-            changes: Rows of the table's columns and of ``DELETED``: those only take rows away.
-            key: Names of columns, at least one; each key is in the changes once.
-            properties: To be noted in the snapshot.
+            changes: Rows with the table's columns and ``DELETED``, which marks rows that are only removed.
+            key: The names of at least one column; each key occurs once in the changes.
+            properties: Properties to store in the snapshot.
         """
         ...
 
     def roll_back(self, snapshot_id: int, properties: Properties) -> int:
-        """Gives the table the rows of one of its former snapshots; returns the newest one after that.
+        """Restores the rows of a former snapshot; returns the newest snapshot after that.
 
         Raises:
-            SnapshotGoneError: Snapshot or files are no longer there.
+            SnapshotGoneError: The snapshot or its files no longer exist.
         """
         ...
 
     def compact(self, properties: Properties) -> int:
-        """Writes small files together, of bounded size; the rows stay. May find nothing to do.
+        """Rewrites small files into larger ones, up to a limit. The rows stay the same. It may do nothing.
 
         Raises:
-            SnapshotConflictError: As all that writes; but a snapshot may have been made that has wrong rows.
-                It does not say of itself that it keeps rows.
+            SnapshotConflictError: As for all methods that write; but a snapshot with wrong rows may have been
+                committed. That snapshot does not declare that it keeps rows.
         """
         ...
 
@@ -134,36 +134,36 @@ class LakeTable(Protocol):
         """Returns the rows of a snapshot as an Arrow table.
 
         Raises:
-            SnapshotGoneError: Snapshot or files are no longer there.
+            SnapshotGoneError: The snapshot or its files no longer exist.
         """
         ...
 
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
-        """Removes snapshots that were made before a time, and files that no other one has.
+        """Removes snapshots that were made before a time, and files that no other snapshot has.
 
-        Returns the newest snapshot after that; its rows are those of the one before.
+        Returns the newest snapshot after that; its rows are those of the previous one.
 
         Args:
-            kept: Stay readable, whatever their age, and so do the newest one and all those after it.
+            kept: Snapshots that stay readable, whatever their age, like the newest one and all after it.
             before: The time.
-            now: What the clock says.
-            properties: To be noted, if removing makes a commit.
+            now: The current time.
+            properties: Properties to store, if the removal makes a commit.
         """
         ...
 
 
 class Lake(Protocol):
-    """The place of tables."""
+    """A place that contains tables."""
 
     @property
     def place(self) -> str:
-        """Names the place for people, as in "asking the Delta tables in s3://lake"."""
+        """The name of the place in messages such as "asking the Delta tables in s3://lake"."""
         ...
 
     def table(self, name: str) -> LakeTable:
-        """Returns the table ``schema.name``, whether it is there or not; asks nobody."""
+        """Returns the table ``schema.name``, whether or not it exists; sends no request."""
         ...
 
     def close(self) -> None:
-        """Lets go of connections; what is asked for later connects anew. Never raises."""
+        """Closes connections; later requests connect again. Never raises."""
         ...

@@ -1,4 +1,4 @@
-"""PostgreSQL's answers to a sink: which errors pass by themselves, and what helps against the others."""
+"""PostgreSQL's answers to a sink: which errors are transient, and the remedies for the others."""
 
 from typing import Final
 
@@ -15,10 +15,10 @@ from slackwater_spark.sink.waiting import tried
 
 _AGAIN: Final = "then start the pipeline again"
 _PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
-"""Connection, rollback by the server, resources such as a full disk, lock not available, server going down or
-coming up, and errors of the machine."""
+"""Connection, rollback by the server, resources such as a full disk, lock not available, server shutting down
+or starting, and errors of the machine."""
 _READ_ONLY: Final = "25006"
-"""A server that is being failed over to takes no writes yet."""
+"""During a failover, a server does not accept writes yet."""
 _CHANGED: Final = (
     errors.UndefinedTable,
     errors.UndefinedColumn,
@@ -41,7 +41,7 @@ _CHANGE_VIEW: Final = (
 
 
 def passes(error: psycopg.Error) -> bool:
-    """Tells whether the same may succeed later although nobody does anything about the data."""
+    """Returns whether the same may succeed later without any change of the data."""
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError)
@@ -49,7 +49,7 @@ def passes(error: psycopg.Error) -> bool:
 
 
 def reason(error: psycopg.Error) -> str:
-    """Returns PostgreSQL's own words in one line; they never hold a password."""
+    """Returns PostgreSQL's own message in one line; it never contains a password."""
     diagnosis = error.diag
     parts = [diagnosis.message_primary or str(error).strip() or type(error).__name__]
     parts += [part for part in (diagnosis.message_detail, diagnosis.message_hint) if part]
@@ -57,10 +57,10 @@ def reason(error: psycopg.Error) -> str:
 
 
 def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
-    """Returns what to raise after an error that does not pass.
+    """Returns the error to raise after an error that is not transient.
 
     Args:
-        pipeline: Its name.
+        pipeline: The name of the pipeline.
         what: The view and its table, and the key if it is known.
         error: PostgreSQL's answer.
     """

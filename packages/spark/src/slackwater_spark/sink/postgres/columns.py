@@ -13,7 +13,7 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_sql.plan import PublishedView
 
 LONGEST_NAME: Final = 63
-"""PostgreSQL's limit, in bytes."""
+"""PostgreSQL's limit for names, in bytes."""
 
 _TYPES: Final = {
     "BOOLEAN": "boolean",
@@ -49,17 +49,17 @@ _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _ESCAPED: Final = re.compile(r"[\\\t\n\r]")
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 NULL: Final = "\\N"
-"""The field of a value that is NULL."""
+"""The field for NULL."""
 _LOOSE: Final = frozenset({"real", "double precision"})
 """Types whose JSON is a number or a string."""
 _VERBATIM: Final = frozenset(
     {"boolean", "smallint", "integer", "bigint", "numeric(20,0)", "numeric(39,0)", "jsonb"}
 )
-"""Types whose JSON is what PostgreSQL reads."""
+"""Types whose JSON PostgreSQL can read without conversion."""
 
 
 class UnfitValueError(ValueError):
-    """A value that no column of this type holds; its text says column and reason."""
+    """A value that a column of this type cannot contain; the message contains column and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class TableColumn:
 
     name: str
     type: str
-    """As PostgreSQL's ``format_type`` writes it."""
+    """The type as PostgreSQL's ``format_type`` writes it."""
 
 
 def postgres_type(duckdb_type: str) -> str:
-    """Returns the PostgreSQL type that holds every value of a DuckDB type as it stands in documents."""
+    """Returns the PostgreSQL type that can contain every value of a DuckDB type as documents write it."""
     decimal = _DECIMAL.fullmatch(duckdb_type)
     if decimal is not None:
         return f"numeric({decimal[1]},{decimal[2]})"
@@ -105,7 +105,7 @@ def table_columns(view: PublishedView) -> tuple[TableColumn, ...]:
 
 
 class RowReader:
-    """Turns documents or keys into the fields of a line of COPY, in its text format.
+    """Converts documents or keys to the fields of a line of COPY, in its text format.
 
     Args:
         columns: The columns, in the order of the fields.
@@ -127,7 +127,7 @@ class RowReader:
         """Returns the fields of a line, escaped.
 
         Raises:
-            UnfitValueError: A value cannot be of its column; names it.
+            UnfitValueError: A value does not fit its column; the error names it.
         """
         try:
             row = self._decode(data)

@@ -1,7 +1,8 @@
 """The ledger: one row per pipeline with its newest visible batch, in the same database as its tables.
 
-A batch and its row are of one transaction, so a reader of one snapshot learns at which commit all views
-stand. Which run may write is in the row as well, and whoever writes holds the row's lock until it commits.
+A batch and its row are written in one transaction, so the row shows a reader of one snapshot at which commit
+all views are. The row also contains which run may write. A run that writes holds the row's lock until it
+commits.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ LEDGER: Final = "slackwater.ledger"
 TABLES: Final = "slackwater.ledger_tables"
 
 _LOCK: Final = 0x736C61636B
-"""Runs that begin at one moment make ledger and tables one after the other."""
+"""A lock with which runs that begin at the same time create ledger and tables one after the other."""
 
 _CREATE: Final = """
 CREATE SCHEMA IF NOT EXISTS slackwater;
@@ -74,21 +75,21 @@ WHERE pipeline = %(pipeline)s
 
 @dataclass(frozen=True, slots=True)
 class LedgerTable:
-    """A table that some pipeline writes."""
+    """A table that a pipeline writes."""
 
     pipeline: str
     oid: int
-    """Another one if somebody dropped the table and made it anew."""
+    """The object id, which changes if the table is dropped and created again."""
 
 
 def exists(database: Database) -> bool:
-    """Tells whether the ledger is there."""
+    """Returns whether the ledger exists."""
     row = database.execute("SELECT to_regclass(%s), to_regclass(%s)", (LEDGER, TABLES)).fetchone()
     return row is not None and None not in row
 
 
 def create_missing(database: Database) -> None:
-    """Makes the ledger, unless it is there."""
+    """Creates the ledger if it does not exist."""
     if not exists(database):
         with database.transaction():
             begin_alone(database)
@@ -96,7 +97,7 @@ def create_missing(database: Database) -> None:
 
 
 def begin_alone(database: Database) -> None:
-    """Lets other runs that begin wait until the transaction ends: each may make tables that others find."""
+    """Makes other runs that begin wait until the transaction ends: they may create the same tables."""
     database.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
 
 
@@ -106,10 +107,10 @@ def end_earlier_run(database: Database, pipeline: str) -> None:
 
 
 def read(database: Database, pipeline: str) -> ProgressRecord | None:
-    """Returns what the pipeline's row says; None if there is none.
+    """Returns the progress in the pipeline's row; None if there is none.
 
     Raises:
-        PipelineStateError: The row is of another version, or somebody has changed it.
+        PipelineStateError: The row has another version, or was changed by another writer.
     """
     row = database.execute(
         "SELECT progress FROM slackwater.ledger WHERE pipeline = %s", (pipeline,)
@@ -118,10 +119,10 @@ def read(database: Database, pipeline: str) -> ProgressRecord | None:
 
 
 def lock_row(database: Database, pipeline: str) -> ProgressRecord:
-    """Keeps everybody else from the pipeline's row until the transaction ends; makes it if there is none.
+    """Locks the pipeline's row until the transaction ends; creates it if it does not exist.
 
     Raises:
-        PipelineStateError: The row is of another version, or somebody has changed it.
+        PipelineStateError: The row has another version, or was changed by another writer.
     """
     row = database.execute(_LOCK_ROW, (pipeline,), prepare=True).fetchone()
     if row is None:
@@ -143,12 +144,12 @@ def _decoded(pipeline: str, progress: str) -> ProgressRecord:
 
 
 def claim(database: Database, progress: ProgressRecord) -> None:
-    """Writes the newest progress in the name of a run, and which session is that run's."""
+    """Writes the newest progress with the id of a run, and the session of that run."""
     database.execute(_CLAIM, _parameters(progress))
 
 
 def note(database: Database, progress: ProgressRecord) -> None:
-    """Writes the progress of a batch, in its transaction."""
+    """Writes the progress of a batch, in the batch's transaction."""
     database.execute(_NOTE, _parameters(progress), prepare=True)
 
 
@@ -159,7 +160,7 @@ def tables(database: Database) -> dict[str, LedgerTable]:
 
 
 def take_table(database: Database, pipeline: str, output: OutputTable, name: str, oid: int) -> bool:
-    """Notes that the pipeline writes a table; False if another one does already."""
+    """Records that the pipeline writes a table; returns False if another pipeline already does."""
     row = database.execute(
         "INSERT INTO slackwater.ledger_tables AS t (name, pipeline, view, oid) VALUES (%s, %s, %s, %s) "
         "ON CONFLICT (name) DO UPDATE SET view = EXCLUDED.view, oid = EXCLUDED.oid "

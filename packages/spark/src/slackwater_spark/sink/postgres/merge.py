@@ -1,7 +1,8 @@
 """Writes the documents of a view into its table: COPY into a temporary table, then one merge.
 
-The temporary table holds, beside the columns, the commit at which a row is shown and whether it is a delete.
-If a key has several documents in a batch the newest counts for the table; the table of versions takes all.
+In addition to the view's columns, the temporary table contains the commit at which a row is shown, and
+whether it is a delete. If a key has several documents in a batch, the table gets the newest, and the table of
+versions gets all of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,23 +21,23 @@ from slackwater_spark.sink.postgres.settings import OutputTable
 from slackwater_spark.sink.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
 
 _COPY_ROWS: Final = 500
-"""Lines that are handed to the connection at a time."""
+"""The number of lines that are passed to the connection at a time."""
 _SHOWN_KEY: Final = 200
 _LSN: Final = "slackwater_lsn"
 _DELETED: Final = "slackwater_deleted"
 _LINE_OF_COPY: Final = "line "
 
 Shown = tuple[int, bytes, bytes | None]
-"""The commit at which a document is shown, its key and the document; None: a delete."""
+"""The commit at which a document is shown, its key, and the document; None for a delete."""
 
 
 class TableWriter:
     """Writes the batches of one view over one connection.
 
     Args:
-        pipeline: Its name, for messages.
+        pipeline: The name of the pipeline, for messages.
         output: The table.
-        number: The view's number.
+        number: The number of the view.
         several: Whether a batch may have several documents of a key.
     """
 
@@ -59,7 +60,7 @@ class TableWriter:
         self._merge = [self._upsert(), *(self._insert_versions(form) for form in self._versions)]
 
     def prepare(self, connection: Database) -> None:
-        """Makes the temporary table; once per connection, outside a transaction."""
+        """Creates the temporary table, once per connection and outside a transaction."""
         columns = [*self._output.columns, TableColumn(_LSN, "bigint"), TableColumn(_DELETED, "boolean")]
         body = sql.SQL(", ").join(
             sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
@@ -68,13 +69,13 @@ class TableWriter:
         connection.execute(made.format(sql.Identifier(self._staging_name), body))
 
     def copy(self, connection: Database, shown: Iterable[Shown]) -> tuple[int, int]:
-        """Brings documents to the database; nothing of them is in the table yet.
+        """Copies documents to the database; the table does not contain them yet.
 
         Returns:
-            How many there are, and how many of them are deletes.
+            The number of documents, and how many of them are deletes.
 
         Raises:
-            OutputRefusedError: a value does not fit its column; names view, key and column.
+            OutputRefusedError: A value does not fit its column; the error names view, key and column.
             psycopg.Error: PostgreSQL's answer.
         """
         documents = deletes = 0
@@ -92,9 +93,9 @@ class TableWriter:
         return documents, deletes
 
     def merge(self, connection: Database) -> None:
-        """Merges what was copied into the table, and into that of its versions.
+        """Merges the copied documents into the table, and into the table of its versions.
 
-        Keys with NULL are looked for apart: no index finds them by equality.
+        Keys with NULL have separate statements, because no index finds them by equality.
         """
         for statement, is_for_null_keys in self._deletes:
             if not is_for_null_keys or self._has_null_keys:
@@ -105,12 +106,12 @@ class TableWriter:
     def refused(
         self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
     ) -> PipelineError:
-        """Returns what to raise after an answer that does not pass; names the document if it can be found.
+        """Returns the error to raise after an error that is not transient; it names the document if possible.
 
         Args:
-            connection: Its transaction has failed, and is rolled back when this returns.
+            connection: A connection whose transaction has failed; it is rolled back.
             error: The answer.
-            shown: Returns the documents once more.
+            shown: Returns the documents again.
         """
         line = _line_of(error)
         if line is None and isinstance(error, psycopg.IntegrityError | psycopg.DataError):
@@ -123,10 +124,10 @@ class TableWriter:
     def _first_refused(
         self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
     ) -> int | None:
-        """Returns the number of the document with which the same error begins, by halving; None: unknown.
+        """Returns the number of the first document that causes the same error, by bisection; None if unknown.
 
-        Nothing of what is tried stays. The transaction's other views are not there, so an error that needs
-        them is not found.
+        All attempts are rolled back. They do not include the transaction's other views, so an error that
+        depends on those is not found.
         """
         connection.execute("ROLLBACK")
         passing, failing = 0, sum(1 for _ in shown())
@@ -180,7 +181,7 @@ class TableWriter:
         return f"a document of {what}, key {shown}, commit LSN {format_position(lsn)}"
 
     def _newest(self) -> sql.Composable:
-        """Returns the newest copied document of each key."""
+        """Returns a query for the newest copied document of each key."""
         if not self._several:
             return self._staging
         lsn = sql.Identifier(_LSN)
@@ -191,7 +192,7 @@ class TableWriter:
         return query.format(key, self._staging, key, lsn)
 
     def _delete_statements(self) -> Iterator[tuple[sql.Composed, bool]]:
-        """Yields what removes rows and ends versions, each with whether it is for keys with NULL."""
+        """Yields statements that remove rows and end versions, each with whether it is for keys with NULL."""
         if not self._form.key:
             delete = sql.SQL("DELETE FROM {} WHERE EXISTS (SELECT FROM {})")
             yield delete.format(self._form.identifier, self._staging), False
@@ -231,7 +232,7 @@ class TableWriter:
         return update.format(form.identifier, valid_to, lsn, first, valid_to, is_same)
 
     def _insert_versions(self, form: TableForm) -> sql.Composed:
-        """Returns what adds the new versions, each valid until the next."""
+        """Returns the statement that adds the new versions, each valid until the next one."""
         key, lsn, valid_to = self._output.key, sql.Identifier(_LSN), sql.Identifier(VALID_TO)
         columns = names([column.name for column in self._output.columns])
         partition = sql.SQL("PARTITION BY {} ").format(names(key)) if key else sql.SQL("")
@@ -244,7 +245,7 @@ class TableWriter:
         )  # fmt: skip
 
     def _is_same(self) -> Iterator[tuple[sql.Composable, bool]]:
-        """Yields that rows `t` and `s` have one key: one without NULL, then one with NULL."""
+        """Yields conditions that rows `t` and `s` have the same key: without NULL, then with NULL."""
         key = [sql.Identifier(name) for name in self._output.key]
         if key:
             yield sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(name) for name in key), False
@@ -256,7 +257,7 @@ class TableWriter:
 
 
 def _line_of(error: psycopg.Error) -> int | None:
-    """Returns the number of the line of COPY that an error is about; None if it is about none."""
+    """Returns the number of the COPY line that an error refers to; None if it refers to none."""
     context = error.diag.context or ""
     _, found, rest = context.partition(_LINE_OF_COPY)
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]

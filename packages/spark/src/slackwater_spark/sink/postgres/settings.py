@@ -18,13 +18,13 @@ class OutputTable:
     name: str
     columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
-    """The columns by which rows are told apart; none: the view has one row."""
+    """The columns that identify rows; empty if the view has one row."""
     view: str
-    """Its name, for people."""
+    """The name of the view, for messages."""
     keys_move: bool = False
-    """True if a document's key may move from one bucket to another, which sends its delete beside it."""
+    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
     history: bool = False
-    """Keep every version in a table beside it."""
+    """Whether to keep every version in a second table."""
 
     @property
     def full_name(self) -> str:
@@ -42,16 +42,17 @@ class PostgresSinkSettings:
     """The pipeline, its tables, and how they are written."""
 
     pipeline: str
-    """Name of the pipeline; its row in the ledger."""
+    """The name of the pipeline, which identifies its row in the ledger."""
     outputs: tuple[OutputTable, ...]
-    """By number of the view; no two are the same table."""
+    """The outputs by number of the view, each with a different table."""
     emit: Emit = Emit.LATEST
     scope: Scope = Scope.STRICT
     postgres: PostgresSettings
     """The database of the outputs."""
     accept_changed_output: bool = False
-    """Go on with tables that are not those the pipeline wrote: what is missing in them stays missing."""
+    """Whether to continue with tables that the pipeline has not written. Rows that are missing in them stay
+    missing."""
     request_timeout: timedelta = REQUEST_TIMEOUT
-    """How long a run that begins waits for the database, and for the run before it to let go."""
+    """How long a run that begins waits for the database, and for the previous run to release its row."""
     patience: timedelta = timedelta(minutes=2)
-    """So long a batch is tried again while all that happens are errors that pass."""
+    """The time for which a batch is tried again while all errors are transient."""

@@ -1,9 +1,9 @@
 """The exactly-once PostgreSQL sink: one database transaction per batch, written by the driver.
 
-A run takes the pipeline's row in the ledger over in `open`, after it has ended the session of the run before.
-Each batch is one transaction that locks that row, finds its own run in it, writes all views and the row
-itself. Whatever goes wrong, the connection is discarded; the next transaction asks the ledger first, so a
-batch whose commit was not answered is found there or written again.
+A run takes over the pipeline's row in the ledger in `open`, after it has ended the session of the previous
+run. Each batch is one transaction that locks this row, checks that it contains the id of this run, and writes
+all views and the row itself. After any error, the connection is discarded. The next transaction reads the
+ledger first, so a batch whose commit was not answered is found there, or is written again.
 """
 
 import uuid
@@ -55,7 +55,7 @@ _SESSION: Final = (
     "CASE current_setting('synchronous_commit') WHEN 'off' "
     "THEN set_config('synchronous_commit', 'on', false) END"
 )
-"""Values of documents are read as they are written, and what is committed stays."""
+"""Values of documents are read in the form in which they are written, and committed data is durable."""
 
 T = TypeVar("T")
 Connect = Callable[[PostgresSinkSettings], Database]
@@ -65,13 +65,13 @@ def connect(settings: PostgresSinkSettings) -> Database:
     """Connects to the database of the outputs.
 
     Raises:
-        psycopg.Error: It does not answer, or refuses.
+        psycopg.Error: It does not answer, or refuses the connection.
     """
     return _connect(settings)
 
 
 def is_alive(settings: PostgresSinkSettings, database: Database) -> bool:
-    """Tells whether the server of a connection answers another one; any answer counts, also a refusal.
+    """Returns whether the server of a connection answers a new connection; a refusal is an answer, too.
 
     Blocks for a few seconds at most.
     """
@@ -135,7 +135,7 @@ class PostgresSink:
         return f"PostgreSQL at {self._settings.postgres.place}"
 
     def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`: refuses when the ledger has the pipeline with another checkpoint."""
+        """See :meth:`Sink.check`. It refuses if the ledger has the pipeline with another checkpoint."""
 
         def read() -> ProgressRecord | None:
             with self._connect(self._settings) as database, self._watchdog.watching(database):
@@ -146,30 +146,30 @@ class PostgresSink:
         self._check_owner(self._patiently("its progress", self._settings.request_timeout, read), query_id)
 
     def open(self) -> ProgressRecord | None:
-        """Takes the pipeline over: ends the run before, makes and checks tables, then reads the progress.
+        """Takes over the pipeline: ends the previous run, creates and checks tables, then reads the progress.
 
         Raises:
-            PipelineConfigError: A table does not fit, or is another pipeline's.
+            PipelineConfigError: A table does not fit, or belongs to another pipeline.
             PipelineStateError: A table is not the one that the pipeline has written.
-            OutputRefusedError: PostgreSQL does not let the pipeline do what it has to.
+            OutputRefusedError: PostgreSQL does not allow what the pipeline has to do.
             PipelineUnavailableError: PostgreSQL does not answer.
         """
         return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
 
         Args:
-            query_id: Of the checkpoint.
-            batch: The one after the newest that is visible.
+            query_id: The id of the checkpoint.
+            batch: The batch after the newest visible one.
 
         Raises:
-            RunOvertakenError: Another run took over; stop. All later calls raise it, too.
-            PipelineStateError: The progress is of another checkpoint, the batch does not continue it, or a
-                table was changed while the run writes.
-            OutputRefusedError: PostgreSQL will not take a row; nothing of the batch is visible.
+            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
+            PipelineStateError: The progress belongs to another checkpoint, the batch does not continue it, or
+                a table was changed while the run writes.
+            OutputRefusedError: PostgreSQL rejects a row; nothing of the batch is visible.
             PipelineUnavailableError: All attempts failed.
-            EngineStateError: Nothing of the batch is visible.
+            EngineStateError: The batch was not written by a stage; nothing of it is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -179,7 +179,7 @@ class PostgresSink:
         )
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
-        """See :meth:`Sink.hold`: histories keep every state, other tables only the newest."""
+        """See :meth:`Sink.hold`. Tables with a history keep every state, other tables only the newest."""
         without = [output.view for output in self._settings.outputs if not output.history]
         if not without:
             return {}
@@ -189,7 +189,7 @@ class PostgresSink:
         return dict.fromkeys(commits, reason)
 
     def close(self) -> None:
-        """Ends an open transaction, and lets go of the database. Idempotent, never raises."""
+        """Ends an open transaction, and closes the connection. Idempotent, never raises."""
         database, self._database = self._database, None
         self._watchdog.close()
         if database is not None:
@@ -197,7 +197,7 @@ class PostgresSink:
                 database.close()
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
-        """Does something again while its errors are of a kind that passes, and the run is not to stop."""
+        """Repeats an attempt while its errors are transient and the run is not to stop."""
         attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
         while True:
             try:
@@ -226,7 +226,7 @@ class PostgresSink:
         return progress
 
     def _take_over_again(self) -> Database:
-        """Connects the same run anew, if no other one has begun."""
+        """Connects the same run again, unless another run has begun."""
         with self._session() as database, database.transaction():
             ledger.claim(database, self._own_row(database))
         return database
@@ -244,7 +244,7 @@ class PostgresSink:
             database.execute("RESET lock_timeout")
 
     def _own_row(self, database: Database) -> ProgressRecord:
-        """Locks the pipeline's row, if this run still is the one that may write.
+        """Locks the pipeline's row, if this run is still the one that may write.
 
         Raises:
             RunOvertakenError: It is not.
@@ -319,7 +319,7 @@ class PostgresSink:
 
     @contextmanager
     def _explained(self, database: Database, number: int, commits: BatchCommits) -> Iterator[None]:
-        """Names view and document in errors that do not pass; the transaction is over then."""
+        """Names view and document in errors that are not transient; the transaction has then ended."""
         try:
             yield
         except psycopg.Error as error:
@@ -329,10 +329,10 @@ class PostgresSink:
             raise writer.refused(database, error, lambda: self._shown(commits, number)) from error
 
     def _check_tables(self, database: Database) -> None:
-        """Refuses tables that are not those of the beginning; they are locked, so it stays true.
+        """Refuses tables that were replaced since the start; they stay locked, so this cannot change.
 
         Raises:
-            PipelineStateError: Names the first of them.
+            PipelineStateError: A table was replaced; the error names the first one.
         """
         all_forms = [form for output in self._settings.outputs for form in forms(output)]
         now = table_oids(database, all_forms)

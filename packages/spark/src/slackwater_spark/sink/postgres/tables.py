@@ -1,4 +1,4 @@
-"""The tables of the views: made when they are missing, else compared with what the views need."""
+"""The tables of the views: created if they do not exist, otherwise compared with what the views need."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -45,12 +45,12 @@ class TableForm:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """For statements."""
+        """The name for statements."""
         return sql.Identifier(self.schema, self.name)
 
 
 def forms(output: OutputTable) -> Iterator[TableForm]:
-    """Yields the tables of a view: its own, then that of its versions."""
+    """Yields the tables of a view: its own, then the one with its versions."""
     yield TableForm(output.schema, output.name, output.columns, output.key)
     if output.history:
         versions = (TableColumn(VALID_FROM, _LSN), TableColumn(VALID_TO, _LSN))
@@ -61,16 +61,16 @@ def forms(output: OutputTable) -> Iterator[TableForm]:
 def prepare_tables(
     database: Database, settings: PostgresSinkSettings, *, has_progress: bool
 ) -> dict[str, int]:
-    """Makes the tables that are missing, checks the others, and notes them in the ledger.
+    """Creates the missing tables, checks the others, and records all of them in the ledger.
 
-    To be called in the transaction in which a run takes the pipeline over.
+    It is called in the transaction in which a run takes over the pipeline.
 
     Returns:
         The object id of each table by its full name.
 
     Raises:
-        PipelineConfigError: a table does not fit, or is another pipeline's.
-        PipelineStateError: a table that the pipeline has written is gone, or another has its name.
+        PipelineConfigError: A table does not fit, or belongs to another pipeline.
+        PipelineStateError: A table that the pipeline has written does not exist, or was replaced.
     """
     known = ledger.tables(database)
     found: dict[str, int] = {}
@@ -101,7 +101,7 @@ def prepare_tables(
 
 
 def find_table(database: Database, form: TableForm) -> int | None:
-    """Returns the object id of an ordinary or partitioned table; None if there is none of this name."""
+    """Returns the object id of an ordinary or partitioned table; None if it does not exist."""
     row = database.execute(
         "SELECT c.oid::bigint, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %s AND c.relname = %s",
@@ -118,7 +118,7 @@ def find_table(database: Database, form: TableForm) -> int | None:
 
 
 def table_oids(database: Database, forms: Sequence[TableForm]) -> dict[str, int]:
-    """Returns the object ids of those tables that are there, by full name."""
+    """Returns the object ids of the tables that exist, by full name."""
     rows = database.execute(
         "SELECT n.nspname || '.' || c.relname, c.oid::bigint FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -130,7 +130,7 @@ def table_oids(database: Database, forms: Sequence[TableForm]) -> dict[str, int]
 
 
 def create_statements(form: TableForm) -> list[sql.Composed]:
-    """Returns the statements that make a table."""
+    """Returns the statements that create a table."""
     parts = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in form.columns]
     if form.key:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(names(form.key)))
@@ -147,7 +147,7 @@ def check_form(database: Database, form: TableForm, oid: int, output: OutputTabl
     """Compares a table with what its view needs.
 
     Raises:
-        PipelineConfigError: names each difference, and the statement that helps.
+        PipelineConfigError: They differ; the error names each difference, and a statement that repairs it.
     """
     there = {name: (kind, is_required) for name, kind, is_required in database.execute(_COLUMNS, (oid,))}
     differences, helps = [], []

@@ -1,8 +1,8 @@
 """Ends connections to a server that hangs.
 
-The machine of a process that is stopped, or that waits for a disk without end, goes on acknowledging what it
-is sent, so no time-out of TCP ever comes, and the server's own ``statement_timeout`` hangs with it. But such
-a server answers no new connection either, and one that is only slow does.
+If a process is stopped, or waits for a disk forever, its machine still acknowledges what it is sent. No TCP
+time-out therefore occurs, and the server's own ``statement_timeout`` hangs with it. But such a server does
+not answer a new connection either, while a server that is only slow does.
 """
 
 import logging
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Watches one connection at a time, on a thread of its own.
+    """Watches one connection at a time, in a separate thread.
 
     Args:
-        patience: How long an answer may take before the server is asked for a sign of life.
-        is_alive: Asks the server of a connection; blocks, not without end.
-        is_over: True when the run is to stop: then it is asked at once.
+        patience: How long an answer may take before the server is checked.
+        is_alive: Checks the server of a connection; blocks for a limited time.
+        is_over: Returns True when the run is to stop; the server is then checked immediately.
         clock: The time.
     """
 
@@ -49,7 +49,7 @@ class Watchdog:
 
     @contextmanager
     def watching(self, database: Database) -> Iterator[None]:
-        """Ends the connection within the block if its server hangs; who waits for an answer gets an error."""
+        """Ends the connection within the block if its server hangs; a waiting caller then gets an error."""
         if self._end is None:
             self._end = threading.Event()
             threading.Thread(
@@ -62,7 +62,7 @@ class Watchdog:
             self._watched = None
 
     def close(self) -> None:
-        """Lets the thread end; the next block has another one."""
+        """Ends the thread; the next block starts another one."""
         end, self._end = self._end, None
         if end is not None:
             end.set()
@@ -90,6 +90,6 @@ class Watchdog:
 
 
 def _shut(database: Database) -> None:
-    """Lets libpq find the end of its connection; the connection itself is another thread's."""
+    """Makes libpq see the end of its connection, because the connection itself is used by another thread."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(database.fileno())) as connection:
         connection.shutdown(socket.SHUT_RDWR)
