@@ -34,7 +34,7 @@ class KeyOwner:
 
     @property
     def entry(self) -> bytes:
-        """Returns the value of the key's owner entry."""
+        """The value of the key's owner entry."""
         return self.partition.to_bytes(_OWNER_BYTES, "big")
 
 

@@ -76,7 +76,7 @@ class RunMonitor:
 
     @property
     def silent_seconds(self) -> float:
-        """Returns the seconds since the last step of the run."""
+        """The seconds since the last step of the run."""
         return self._clock.monotonic() - self._turned_at
 
     def not_ready(self) -> str | None:

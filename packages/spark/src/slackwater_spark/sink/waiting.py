@@ -38,7 +38,7 @@ class Waiting:
 
     @property
     def is_over(self) -> bool:
-        """Returns True when the run is to stop."""
+        """Whether the run is to stop."""
         return self._stop.is_set()
 
     def pause(self, seconds: float, step: str) -> None:
@@ -78,7 +78,7 @@ class Attempts:
 
     @property
     def are_over(self) -> bool:
-        """Returns True when the patience is exhausted."""
+        """Whether the patience is exhausted."""
         return self._clock.monotonic() >= self._end
 
     def pause(self, reason: str) -> None:

@@ -75,7 +75,7 @@ class _Reader:
 
     @property
     def _planner(self) -> "Planner":
-        """Returns the planner, which is created on first use."""
+        """The planner, which is created on first use."""
         if self._connected is None:
             from slackwater_spark.source.planner import Planner
 

@@ -211,7 +211,7 @@ class _Group:
 
     @cached_property
     def _candidates(self) -> list[int]:
-        """Returns the LSNs of the markers that can be reached, ascending."""
+        """The LSNs of the markers that can be reached, ascending."""
         within: Iterable[list[int]] = (h.lsns(self._reached, self._available) for _, h in self._parts)
         return sorted({self._available}.union(*within))
 

@@ -136,7 +136,7 @@ class Segments:
 
     @property
     def stops(self) -> frozenset[int]:
-        """Returns the LSNs of cuts at which every group must stop.
+        """The LSNs of cuts at which every group must stop.
 
         They are followed by late rows of a snapshot whose LSN they contain. In one batch, the rows of both
         would be treated as late rows.
