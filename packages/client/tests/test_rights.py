@@ -18,6 +18,7 @@ from slackwater_client import (
     TopicOutput,
     TransactionalConsumer,
 )
+from slackwater_client import kafka as kafka_client
 from slackwater_devstack import KafkaBroker, plain_users
 from slackwater_protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
 from slackwater_protocol.keys import progress_topic
@@ -25,6 +26,12 @@ from slackwater_protocol.keys import progress_topic
 pytestmark = pytest.mark.integration
 
 USER, PASSWORD = "reader", "secret-of-the-reader"
+OPTIONS = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": USER,
+    "sasl.password": PASSWORD,
+}
 SECONDS = 60.0
 CLOCK = SystemClock()
 TOPIC = progress_topic("p")
@@ -59,13 +66,7 @@ def grant(
 
 
 def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBroker) -> None:
-    options = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": USER,
-        "sasl.password": PASSWORD,
-    }
-    kafka = KafkaSettings(broker.bootstrap_for("users"), options)
+    kafka = KafkaSettings(broker.bootstrap_for("users"), OPTIONS)
 
     def answer() -> str:
         try:
@@ -91,9 +92,19 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
 
     await_answer(TOPIC, "no Describe right")
     grant(broker, AclOperation.DESCRIBE)
-    await_answer("Topic authorization failed", "Read and Describe on the topic")
+    await_answer("Topic authorization failed", "Read on the topic")
     grant(broker, AclOperation.READ)
     await_answer("views []")  # who reads without a group needs no right on one
     await_answer("Group authorization failed", "Read on its group", of=answer_of_a_member)
     grant(broker, AclOperation.READ, ResourceType.GROUP, "g")
     await_answer("lanes [0]", of=answer_of_a_member)
+
+
+def test_a_topic_that_may_not_be_seen_is_named_and_not_waited_for(broker: KafkaBroker) -> None:
+    kafka = KafkaSettings(broker.bootstrap_for("users"), OPTIONS)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("hidden", 1, 1)])["hidden"].result(SECONDS)
+    reader = kafka_client.KafkaBroker(kafka, "g", 1 << 20).reader()
+    said = r"looking up topic hidden failed: .*; grant the client's user Read on the topic"
+    with closing(reader), pytest.raises(ClientUnavailableError, match=said):
+        reader.begin({("hidden", 0): 0})

@@ -232,7 +232,15 @@ def test_reading_the_cut_log_survives_transient_errors(
     assert consumer.errors == []
 
 
-@pytest.mark.parametrize("name", sorted({*PERMANENT} - {*ABSENT, *LOST}))
+def test_a_reader_does_not_mind_that_a_group_is_refused_which_it_does_not_join(
+    monkeypatch: pytest.MonkeyPatch, cut: Cut
+) -> None:
+    log, consumer = flaky_log(monkeypatch, 3, cut, "NO_ERROR", "GROUP_AUTHORIZATION_FAILED")
+    assert [p.log_offset for p in log.tail(-1)] == [0, 1, 2]
+    assert consumer.errors == []
+
+
+@pytest.mark.parametrize("name", sorted({*PERMANENT} - {*ABSENT, *LOST, "GROUP_AUTHORIZATION_FAILED"}))
 @pytest.mark.parametrize("succeeding", [0, 1])
 def test_reading_the_cut_log_fails_at_once_for_other_errors(
     monkeypatch: pytest.MonkeyPatch, cut: Cut, name: str, succeeding: int

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater_cdc.columns import ParsedRows
+from slackwater_markers.kafka_retry import GROUP_REFUSED
 from slackwater_protocol import SystemClock
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
@@ -263,6 +264,8 @@ def _hand_over_errors(messages: Sequence[Message], sink: RecordSink) -> None:
     failures = []
     for message in messages:
         error = message.error()
+        if error is not None and error.code() == GROUP_REFUSED:
+            continue
         if error is not None and error.code() != _AT_END:
             failures.append(_failure(message, error))
         else:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from slackwater_command.errors import CommandUnavailableError, unreachable
-from slackwater_markers.kafka_retry import KafkaRetry, watermark_offsets
+from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, watermark_offsets
 from slackwater_protocol import KafkaSettings
 
 _log = logging.getLogger(__name__)
@@ -177,6 +177,6 @@ def _records(messages: list[Message], retry: KafkaRetry) -> list[Message]:
             records.append(message)
         elif retry.is_transient(error):
             retry.note(error)
-        else:
+        elif error.code() != GROUP_REFUSED:
             raise _unreadable(message.topic() or "?", error.str())
     return records

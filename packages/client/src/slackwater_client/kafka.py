@@ -24,8 +24,10 @@ from slackwater_client.errors import (
 )
 from slackwater_client.kafka_writer import KafkaWriter
 from slackwater_client.transaction import Place
+from slackwater_markers.kafka_advice import NeededRights
 from slackwater_markers.kafka_retry import (
     ABSENT_CODES,
+    GROUP_REFUSED,
     KafkaRetry,
     create_topics,
     is_transient,
@@ -44,15 +46,12 @@ _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have n
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 _AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-_ADVICE = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the client's user Read and Describe on the topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the client's user Read on its group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the client's user Create on the topic, or create it",
-    **dict.fromkeys(
-        ABSENT_CODES,
-        "check the name; a topic also appears to be missing if the client's user has no Describe right on it",
-    ),
-}
+_NEEDED = NeededRights(user="the client's user", on_topics="Read on the topic")
+_CREATION_ADVICE = "grant the client's user Create on the topic, or create it"
+_ABSENCE_ADVICE = (
+    "check the name; a topic also appears to be missing if the client's user has no Describe right on it"
+)
+_OTHER_ADVICE = "check that the brokers are up and reachable, and check the address, the rights and the group"
 _NOT_A_MEMBER = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -163,10 +162,14 @@ class KafkaReader:
         self._positions: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()
         self._absent: KafkaRetry | None = None
+        self._visible: set[str] = set()
+        """Topics that the user may see, as far as they were looked up."""
 
     def begin(self, starts: Mapping[Place, int]) -> None:
         """See the protocol."""
         if starts:
+            for topic in sorted({topic for topic, _ in starts} - self._visible):
+                self._look_up(topic)
             self._positions.update(starts)
             self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
 
@@ -212,6 +215,22 @@ class KafkaReader:
         """See the protocol."""
         self._consumer.close()
 
+    def _look_up(self, topic: str) -> None:
+        """Raises if the user may not see a topic: librdkafka reads nothing of it, and reports no error."""
+
+        def ask(seconds: float) -> KafkaError | None:
+            error: KafkaError | None = self._consumer.list_topics(topic, timeout=seconds).topics[topic].error
+            return error
+
+        what = f"looking up topic {topic}"
+        try:
+            error = KafkaRetry(what, _SECONDS).call(ask)
+        except KafkaException as failed:
+            raise _unavailable(what, failed) from failed
+        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise ClientUnavailableError(f"{what} failed: {error.str()}", _hint(error))
+        self._visible.add(topic)
+
     def _portions(self, place: Place, messages: list[Message]) -> list[Portion]:
         records: list[Record] = []
         position = self._positions[place]
@@ -254,8 +273,8 @@ class KafkaReader:
         """Notes errors of connections; ignores records of partitions that are no longer read."""
         for message in messages:
             error = message.error()
-            if error is None or message.topic() or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                continue  # librdkafka looks for the coordinator, which a reader does not need
+            if error is None or message.topic() or error.code() == GROUP_REFUSED:
+                continue
             _note(error)
 
 
@@ -385,9 +404,7 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
             found = kafka_error(error)
             if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 problem = f"creation of topic {topic} failed: {found.str()}"
-                raise ClientUnavailableError(
-                    problem, _ADVICE[KafkaError.CLUSTER_AUTHORIZATION_FAILED]
-                ) from error
+                raise ClientUnavailableError(problem, _CREATION_ADVICE) from error
             raise
 
     def count_new(seconds: float) -> int:
@@ -430,6 +447,7 @@ def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
 
 def _hint(error: KafkaError | None) -> str:
     """Returns what the user can do about an error."""
-    if error is not None and error.code() in _ADVICE:
-        return _ADVICE[error.code()]
-    return "check that the brokers are up and reachable, and check the address, the rights and the group"
+    if error is not None and error.code() in ABSENT_CODES:
+        return _ABSENCE_ADVICE
+    advice = None if error is None else _NEEDED.advice(error)
+    return advice or _OTHER_ADVICE

@@ -12,24 +12,11 @@ from slackwater_client.errors import (
     ProducerFencedError,
     TransactionLostError,
 )
+from slackwater_markers.kafka_advice import NeededRights
 from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
 from slackwater_protocol import KafkaSettings
 
-_ADVICE = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the producer's user Write and Describe on its topics",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "grant the producer's user Write and Describe on the transactional id {id!r}"
-    ),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the producer's user Read on the consumer's group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the producer's user IdempotentWrite on the cluster",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "lower transaction_timeout in the settings, or raise the broker's transaction.max.timeout.ms"
-    ),
-}
-_UNFIT = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or write smaller records",
-    KafkaError.INVALID_RECORD: "see the broker's log for the rule that the record violates",
-}
+_UNFIT = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD)
 _ABSENT = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -53,8 +40,15 @@ def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
             "transaction_timeout; to write from this process again, create a new producer"
         )
         return ProducerFencedError(f"producer {transactional_id} can no longer write: {problem}", hint)
+    needed = NeededRights(
+        user="the producer's user",
+        on_topics="Write on its topics",
+        on_group="Read on the consumer's group",
+        on_id=f"Write on the transactional id {transactional_id!r}",
+    )
+    advice = needed.advice(error)
     if code in _UNFIT:
-        return ClientConfigError(problem, _UNFIT[code])
+        return ClientConfigError(problem, advice or "")
     if code in _ABSENT:
         return ClientStateError(
             problem, "create the topic (make_table creates the topic of a table), or correct the name"
@@ -64,10 +58,8 @@ def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
         return TransactionLostError(
             f"the transaction that was read was handed to another member of the group: {problem}", hint
         )
-    hint = _ADVICE.get(
-        code, "nothing of the transaction is visible; try again when the brokers can be reached"
-    )
-    return ClientUnavailableError(problem, hint.replace("{id!r}", repr(transactional_id)))
+    hint = advice or "nothing of the transaction is visible; try again when the brokers can be reached"
+    return ClientUnavailableError(problem, hint)
 
 
 class KafkaWriter(KafkaTransactions):

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from slackwater_cdc.records.record import Record
 from slackwater_client.transaction import Place
+from slackwater_protocol.keys import units_topic
 
 KeyOf = Callable[[Record], bytes | str | None]
 """Returns the key of the unit that a record belongs to; None: no member receives the record."""
@@ -76,7 +77,7 @@ class ByUnit:
 
     def ownership(self, group: str, log: str) -> tuple[str, int | None]:
         """See the protocol. It is an empty topic, ``<group>.units``."""
-        return f"{group}.units", self.lanes
+        return units_topic(group), self.lanes
 
     def lane_of(self, record: Record) -> int | None:
         """See the protocol."""

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from slackwater_markers.errors import CompactedTopicUnavailableError
 from slackwater_markers.kafka_retry import (
     ABSENT_CODES,
+    GROUP_REFUSED,
     KafkaRetry,
     create_topics,
     kafka_error,
@@ -216,7 +217,7 @@ class CompactedTopic(Generic[Entry]):
                     position = max(position, offset)
                 elif retry.is_transient(error):
                     retry.note(error)
-                else:
+                elif error.code() != GROUP_REFUSED:
                     raise CompactedTopicUnavailableError(self._topic, "read", error.str())
         self._position = position
         for key, message in newest.items():
@@ -251,9 +252,17 @@ class CompactedTopic(Generic[Entry]):
             return watermark_offsets(self._reader(), TopicPartition(self._topic, 0), seconds)
         except KafkaException as error:
             known = kafka_error(error)
-            if known is not None and known.code() in ABSENT_CODES:
-                return 0, 0
-            raise
+            if known is None or known.code() not in ABSENT_CODES:
+                raise
+            self._check_visible(seconds)
+            return 0, 0
+
+    def _check_visible(self, seconds: float) -> None:
+        """Raises if the topic only seems to be absent, because the user may not see it."""
+        found = self._reader().list_topics(self._topic, seconds).topics.get(self._topic)
+        error = None if found is None else found.error
+        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise KafkaException(error)
 
     def _asked(self, operation: str, request: Callable[[float], T]) -> T:
         with self._guarded(operation):

@@ -29,6 +29,7 @@ from slackwater_markers.cut_log import (
 from slackwater_markers.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
 from slackwater_markers.kafka_retry import (
     ABSENT_CODES,
+    GROUP_REFUSED,
     KafkaRetry,
     create_topics,
     kafka_error,
@@ -313,6 +314,8 @@ class KafkaCutLog:
         """Raises an error that the consumer, which goes on by itself, will not get over."""
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
             raise CutLogTruncatedError(self._topic, position, self._bounds()[0])
+        if error.code() == GROUP_REFUSED:
+            return
         if not retry.is_transient(error):
             raise CutLogUnavailableError("read", self._topic, str(error))
         retry.note(error)

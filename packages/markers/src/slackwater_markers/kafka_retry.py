@@ -69,6 +69,10 @@ ABSENT_CODES = (
 )
 """There is no such topic or partition, as far as the broker, or librdkafka, knows."""
 
+GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""No failure of a reader that joins no group: librdkafka looks for the coordinator of every consumer's group,
+but reads without one."""
+
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _QUIET_SECONDS = 1.0

@@ -12,6 +12,7 @@ from typing import Final
 
 import psycopg
 
+from slackwater_markers.kafka_advice import NeededRights
 from slackwater_protocol import ExplainedError
 
 LOST_CONNECTION: Final = (
@@ -22,6 +23,16 @@ LOST_CONNECTION: Final = (
 )
 """Errors that mean that the database cannot be reached or has ended the connection; a new connection may
 succeed. psycopg does not classify time-outs that end a connection as operational errors."""
+
+READING: Final = NeededRights(
+    user="the service's user", on_topics="Read on the topic", on_group="Read on the consumer's group"
+)
+WRITING: Final = NeededRights(
+    user="the service's user",
+    on_topics="Write on the topic",
+    on_group="Read on the consumer's group",
+    on_id="Write on its transactional id",
+)
 
 
 class MessagingError(ExplainedError):

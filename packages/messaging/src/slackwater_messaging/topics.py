@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import KafkaRetry, create_topics, is_transient, kafka_error
-from slackwater_messaging.errors import MessagingStateError, MessagingUnavailableError
+from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, create_topics, is_transient, kafka_error
+from slackwater_messaging.errors import READING, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
 from slackwater_protocol import Clock, KafkaSettings, SystemClock, epoch_ms
 
@@ -30,6 +30,7 @@ _AT_ONCE: Final = 1_000
 _WAIT_SECONDS: Final = 0.1
 _FIRST_LOOK_BACK: Final = 16
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
+_NO_FAILURES: Final = (_END, GROUP_REFUSED)
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
 
 T = TypeVar("T")
@@ -127,7 +128,7 @@ class TopicReader:
                 if error is None and offset < left.get(place, 0):
                     deadline = self._clock.monotonic() + self._patience
                     yield record
-                elif error is not None and error.code() != _END and not is_transient(error):
+                elif error is not None and error.code() not in _NO_FAILURES and not is_transient(error):
                     raise _unavailable("reading", error)
                 reached = offset + 1 if error is None else offset if error.code() == _END else 0
                 if reached >= left.get(place, reached + 1):
@@ -201,7 +202,7 @@ def _place(record: Record) -> Place:
 
 
 def _unavailable(what: str, error: KafkaError) -> MessagingUnavailableError:
-    hint = "check that the brokers are up and reachable, and that the user has the necessary rights"
+    hint = READING.advice(error) or "check that the brokers are up and reachable"
     return MessagingUnavailableError(f"{what} failed: {error.str()} ({error.name()})", hint)
 
 

@@ -19,9 +19,9 @@ from slackwater_messaging.sending import (
     find_prepared,
     resolve,
 )
-from slackwater_messaging.sending.indoubt import outcome_topic
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.prepared import _explain
+from slackwater_protocol.keys import outcome_topic
 from slackwater_testing.messaging.sending.world import World
 from slackwater_testing.probes import At, Death
 

@@ -83,6 +83,16 @@ def readers_topic(pipeline: str) -> str:
     return f"{pipeline}.slackwater.readers"
 
 
+def units_topic(group: str) -> str:
+    """Kafka topic whose partitions are the lanes of a consumer group that shares its work by unit; empty."""
+    return f"{group}.units"
+
+
+def outcome_topic(sender: str) -> str:
+    """Kafka topic with the outcomes of a sender's prepared transactions; compacted, one partition."""
+    return f"{sender}.slackwater.outcomes"
+
+
 def lake_ledger(pipeline: str) -> str:
     """The table of a lake that lists which snapshots of a pipeline's tables belong to one commit."""
     return f"{LEDGER_SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"

@@ -2,11 +2,10 @@
 
 Kafka derives Describe from Read and Write, DescribeConfigs from AlterConfigs, and the rights of idempotent
 producers from Write, so these are not listed in addition. Topics that a role creates if they do not exist
-need Create. A single reader joins no group, but its client asks for the coordinator of one, which needs
-Describe.
+need Create. Readers that join no group need no right on one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,9 +16,11 @@ from slackwater_protocol.keys import (
     commit_topic,
     cut_log_topic,
     notification_topic,
+    outcome_topic,
     progress_topic,
     readers_topic,
     transaction_topic,
+    units_topic,
 )
 
 
@@ -37,8 +38,6 @@ class Operation(StrEnum):
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"
-    DELETE = "Delete"
-    DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
     ALTER_CONFIGS = "AlterConfigs"
 
@@ -66,20 +65,12 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
         tables: Those that it follows; None: all, also later ones.
     """
     cuts = cut_log_topic(topics.source)
-    read = {topics.transactions, topics.notifications, cuts, *topics.routed.values()}
-    found = list(_topics(cuts, Operation.CREATE, Operation.WRITE))
-    if tables is None:
-        prefix = f"{topics.source}."
-        found.append(Right(Resource.TOPIC, prefix, Operation.READ, is_prefix=True))
-        read = {name for name in read if not name.startswith(prefix)}
-    else:
-        read.update(map(topics.data, tables))
-    groups = _asked(f"slackwater-sidecar-{topics.source}", f"{cuts}.readers")
-    return _sorted(found, groups, *(_topics(name, Operation.READ) for name in read))
+    made = _topics(cuts, Operation.CREATE, Operation.WRITE)
+    return _sorted(made, _read_of(topics, tables, topics.notifications))
 
 
 def pipeline_rights(
-    name: str, inputs: SourceTopics, tables: Iterable[str], outputs: Mapping[str, str]
+    name: str, inputs: SourceTopics, tables: Iterable[str], outputs: Mapping[str, str], *, is_latest: bool
 ) -> list[Right]:
     """Returns the rights of the runs of a pipeline.
 
@@ -88,50 +79,75 @@ def pipeline_rights(
         inputs: The topics of its source.
         tables: Those that it reads.
         outputs: By the name of each output in Kafka the source that it is a table of, else an empty text.
+        is_latest: Whether these outputs are compacted, and keep replaced documents for longer while a reader
+            has a lease.
     """
     read = [cut_log_topic(inputs.source), *map(inputs.data, tables)]
     found = [_topics(topic, Operation.READ) for topic in read]
-    logs = (cut_log_topic(inputs.source), PIPELINES_TOPIC, LEASES_TOPIC)
-    found.append(_asked("slackwater-source", *(f"{topic}.readers" for topic in logs)))
-    found += [
-        _topics(topic, Operation.CREATE, Operation.READ, Operation.WRITE)
-        for topic in (PIPELINES_TOPIC, LEASES_TOPIC)
-    ]
+    found.append(_topics(PIPELINES_TOPIC, Operation.CREATE, Operation.READ, Operation.WRITE))
+    found.append(_topics(LEASES_TOPIC, Operation.READ, Operation.WRITE))
+    if not outputs:
+        return _sorted(*found)
     sources = {source for source in outputs.values() if source}
     written = [each for output in outputs for each in (output, commit_topic(output))]
     written += [
         each for source in sources for each in (transaction_topic(source), notification_topic(source))
     ]
-    if outputs:
-        written.append(progress_topic(name))
-        found.append(_own_id(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE))
-        found.append(_asked(f"slackwater-{name}"))
-    for topic in written:
-        configs = Operation.ALTER_CONFIGS if topic in outputs else Operation.DESCRIBE_CONFIGS
-        found.append(_topics(topic, Operation.CREATE, Operation.READ, Operation.WRITE, configs))
+    progress, configs = progress_topic(name), Operation.DESCRIBE_CONFIGS
+    found += [
+        _topics(topic, Operation.CREATE, Operation.READ, Operation.WRITE) for topic in (*written, progress)
+    ]
+    found += [_topics(output, Operation.ALTER_CONFIGS if is_latest else configs) for output in outputs]
+    found.append(_topics(progress, configs))
+    found.append(_own_id(Resource.TRANSACTIONAL_ID, f"slackwater-{name}", Operation.WRITE))
     return _sorted(*found)
 
 
-def reader_rights(topics: Iterable[str], group: str | None, pipeline: str | None = None) -> list[Right]:
-    """Returns the rights of a service that reads outputs, with or without a consumer group.
+def consumer_rights(topics: Iterable[str], group: str, *, is_by_unit: bool = False) -> list[Right]:
+    """Returns the rights of a member of a consumer group.
 
     Args:
-        topics: The outputs; their commit records are read, too.
-        group: The consumer group; None: views are read without one, at a commit.
-        pipeline: The pipeline, without a revision, if its readers are switched between revisions, or if
-            its views are read at a commit.
+        topics: What is read: with whole transactions also the topic of their commit records or cuts.
+        group: The consumer group.
+        is_by_unit: Whether its members share the work by unit.
     """
-    found = [_topics(name, Operation.READ) for topic in topics for name in (topic, commit_topic(topic))]
-    if group is not None:
-        found.append(_own_id(Resource.GROUP, group, Operation.READ))
-    else:
+    found = [_topics(topic, Operation.READ) for topic in topics]
+    if is_by_unit:
+        found.append(_topics(units_topic(group), Operation.CREATE, Operation.READ))
+    return _sorted(*found, _own_id(Resource.GROUP, group, Operation.READ))
+
+
+def reader_rights(
+    topics: Iterable[str],
+    commits: Iterable[str],
+    pipelines: Iterable[str],
+    *,
+    reads_earlier: bool = False,
+    takes_leases: bool = False,
+) -> list[Right]:
+    """Returns the rights of a service that reads views as of a commit.
+
+    Args:
+        topics: The topics of the views.
+        commits: The topics of their commit records.
+        pipelines: The pipelines, with their revisions.
+        reads_earlier: Whether it reads views of compacted topics at other commits than the newest one, which
+            is also needed to read several pipelines together.
+        takes_leases: Whether it takes leases.
+    """
+    topics = list(topics)
+    found = [_topics(topic, Operation.READ) for topic in (*topics, *commits)]
+    found += [_topics(progress_topic(each), Operation.READ) for each in pipelines]
+    if reads_earlier:
         found += [_topics(topic, Operation.DESCRIBE_CONFIGS) for topic in topics]
-    if pipeline is not None:
-        found += [
-            _topics(progress_topic(pipeline), Operation.READ),
-            _topics(readers_topic(pipeline), Operation.READ),
-        ]
+    if takes_leases:
+        found.append(_topics(LEASES_TOPIC, Operation.CREATE, Operation.READ, Operation.WRITE))
     return _sorted(*found)
+
+
+def switched_rights(pipeline: str) -> list[Right]:
+    """Returns the rights of whoever looks which revision of a pipeline is to be read."""
+    return _topics(readers_topic(pipeline), Operation.READ)
 
 
 def producer_rights(source: str, group: str | None = None) -> list[Right]:
@@ -152,32 +168,87 @@ def producer_rights(source: str, group: str | None = None) -> list[Right]:
     return _sorted(*found)
 
 
-def viewer_rights(sources: Sequence[str]) -> list[Right]:
-    """Returns the rights of the control plane, and of operators who only look (status, delay, doctor).
+class SendingWay(StrEnum):
+    """The ways to send messages with a database transaction, which differ in the rights that they need."""
+
+    POLLING = "polling"
+    CAPTURE = "capture"
+    CHAINED = "chained"
+    SAVED = "saved"
+    PROVEN = "proven"
+    PREPARED = "prepared"
+
+
+def sender_rights(
+    way: SendingWay, topics: Iterable[str], name: str, captured: Iterable[str] = ()
+) -> list[Right]:
+    """Returns the rights of a service that sends messages, or of its relay.
 
     Args:
-        sources: Those that are looked at.
+        way: How it sends them.
+        topics: Where they go.
+        name: The name of the sender; a relay that polls has none.
+        captured: With capture: the topics of the outbox and of the cuts of its source.
     """
-    found = [_topics(name, Operation.READ) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]
-    logs = [PIPELINES_TOPIC, LEASES_TOPIC, *map(cut_log_topic, sources)]
-    found.append(_asked("slackwater-cli", *(f"{topic}.readers" for topic in logs)))
-    found += [[Right(Resource.TOPIC, f"{source}.", Operation.READ, is_prefix=True)] for source in sources]
+    topics = list(topics)
+    found = [_topics(topic, Operation.WRITE) for topic in topics]
+    if way is not SendingWay.POLLING:
+        found.append(_own_id(Resource.TRANSACTIONAL_ID, name, Operation.WRITE))
+    if way is SendingWay.CAPTURE:
+        found.append(consumer_rights(captured, name))
+    if way in (SendingWay.SAVED, SendingWay.PROVEN):
+        found.append(audit_rights(topics))
+    if way is SendingWay.PREPARED:
+        outcomes = outcome_topic(name)
+        found += [_topics(outcomes, Operation.CREATE, Operation.WRITE), audit_rights([outcomes])]
     return _sorted(*found)
 
 
-def operator_rights(sources: Sequence[str]) -> list[Right]:
-    """Returns the rights of an operator who also decides about sources, leases and removed pipelines."""
-    found = [_topics(name, Operation.WRITE) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]
-    found += [_topics(cut_log_topic(source), Operation.WRITE) for source in sources]
-    return _sorted(viewer_rights(sources), *found)
+def audit_rights(topics: Iterable[str]) -> list[Right]:
+    """Returns the rights of whoever reads topics of messages without a group, as an audit does."""
+    return _sorted(*(_topics(topic, Operation.READ) for topic in topics))
+
+
+def processor_rights(
+    topics: Iterable[str], outputs: Iterable[str], group: str, transactional_id: str
+) -> list[Right]:
+    """Returns the rights of a service that makes messages of messages within Kafka."""
+    found = [_topics(output, Operation.WRITE) for output in outputs]
+    own = _own_id(Resource.TRANSACTIONAL_ID, transactional_id, Operation.WRITE)
+    return _sorted(consumer_rights(topics, group), own, *found)
+
+
+def viewer_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
+    """Returns the rights of the control plane, and of people who only look (status, delay, doctor).
+
+    Args:
+        topics: Of the source that is looked at.
+        tables: Those that its sidecar follows; None: all.
+    """
+    found = [_topics(name, Operation.READ) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]
+    return _sorted(*found, _read_of(topics, tables))
+
+
+def operator_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Right]:
+    """Returns the rights of an operator who also decides about a source, leases and removed pipelines."""
+    logs = (PIPELINES_TOPIC, LEASES_TOPIC, cut_log_topic(topics.source))
+    return _sorted(viewer_rights(topics, tables), *(_topics(name, Operation.WRITE) for name in logs))
+
+
+def _read_of(topics: SourceTopics, tables: Iterable[str] | None, *more: str) -> list[Right]:
+    """Returns the rights to read a source: its tables, its transactions, its cuts and more of its topics."""
+    read = {cut_log_topic(topics.source), topics.transactions, *more}
+    if tables is not None:
+        read.update(map(topics.data, tables))
+        return [right for name in read for right in _topics(name, Operation.READ)]
+    prefix = f"{topics.source}."
+    read.update(topics.routed.values())
+    found = [right for name in read if not name.startswith(prefix) for right in _topics(name, Operation.READ)]
+    return [Right(Resource.TOPIC, prefix, Operation.READ, is_prefix=True), *found]
 
 
 def _topics(name: str, *operations: Operation) -> list[Right]:
     return [Right(Resource.TOPIC, name, each) for each in operations]
-
-
-def _asked(*groups: str) -> list[Right]:
-    return [Right(Resource.GROUP, name, Operation.DESCRIBE) for name in groups]
 
 
 def _own_id(resource: Resource, name: str, operation: Operation) -> list[Right]:

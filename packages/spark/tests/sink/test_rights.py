@@ -26,7 +26,7 @@ Topics = Any  # the reader of conftest.py
 QUERY = "0f5c2f6e-query"
 USER, PASSWORD = "writer", "secret-of-the-writer"
 SECONDS = 60.0
-T, G, X, C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID, ResourceType.BROKER
+T, X = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +107,9 @@ def settings(broker: KafkaBroker, rights: Rights) -> KafkaSinkSettings:
             AclOperation.CREATE,
             AclOperation.WRITE,
             AclOperation.READ,
-            AclOperation.DESCRIBE,
             AclOperation.DESCRIBE_CONFIGS,
         )
-    rights.grant(X, found.transactional_id, AclOperation.WRITE, AclOperation.DESCRIBE)
-    rights.grant(G, found.transactional_id, AclOperation.READ)
+    rights.grant(X, found.transactional_id, AclOperation.WRITE)
     return found
 
 
@@ -133,7 +131,6 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
         "commits": (T, settings.outputs[0].commits),
         "progress": (T, settings.progress_topic),
         "transactional id": (X, settings.transactional_id),
-        "group": (G, settings.transactional_id),
     }
 
 
@@ -147,7 +144,6 @@ def resources(settings: KafkaSinkSettings) -> dict[str, tuple[ResourceType, str]
         pytest.param("progress", AclOperation.WRITE, marks=pytest.mark.full),
         pytest.param("progress", AclOperation.READ, marks=pytest.mark.full),
         ("transactional id", AclOperation.WRITE),
-        ("group", AclOperation.READ),
     ],
 )
 def test_a_right_that_is_taken_away_is_named_with_its_user_and_the_next_run_goes_on(

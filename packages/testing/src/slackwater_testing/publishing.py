@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import document_payloads
+from slackwater_engine.payloads import document_payloads, pack_change
 from slackwater_markers import KafkaPipelineLog
 from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import BatchHeader, Servers
+from slackwater_protocol import SNAPSHOT_XID, BatchHeader, Servers
 from slackwater_spark.pipeline import RunSettings, load_pipeline
 from slackwater_spark.pipeline.sinks import make_sink
 from slackwater_spark.sink import Sink
@@ -29,8 +29,10 @@ class PublishingPipeline:
     sink: Sink
     lsn: int = 0
     """Of the newest commit."""
+    is_source: bool = False
+    """Whether its output is a source: documents are changes, all of new keys."""
 
-    def publish(self, rows: Mapping[int, int | None]) -> int:
+    def publish(self, rows: Mapping[int, int | str | None], *, is_snapshot: bool = False) -> int:
         """Publishes values by id, None for a document that is gone; returns the commit LSN."""
         batch_id, before = self.lsn // 100, self.lsn
         self.lsn += 100
@@ -41,20 +43,23 @@ class PublishingPipeline:
             to_lsn=self.lsn,
             commit_ts_ms=self.lsn,
             event_count=len(rows),
-            transactions=((self.lsn, self.lsn, self.lsn),),
+            transactions=((SNAPSHOT_XID if is_snapshot else self.lsn, self.lsn, self.lsn),),
         )
         documents = [
-            (self.lsn, _json({"id": key}), None if value is None else _json({"id": key, "value": value}))
-            for key, value in rows.items()
+            (self.lsn, _json({"id": key}), self._document(key, value)) for key, value in rows.items()
         ]
         payloads = {0: tuple(document_payloads(documents))}
         self.sink.write("q", DocumentBatch(batch_id, header, payloads, f"state {batch_id}"))
         return self.lsn
 
+    def _document(self, key: int, value: int | str | None) -> bytes | None:
+        document = None if value is None else _json({"id": key, "value": value})
+        return pack_change(None, document) if self.is_source else document
+
 
 @contextmanager
 def publishing_pipeline(
-    folder: Path, *, view: str, output: str, servers: Servers
+    folder: Path, *, view: str, output: str, servers: Servers, emit: str = "transactions"
 ) -> Iterator[PublishingPipeline]:
     """Makes the folder of a pipeline, which is named like it, and opens its output.
 
@@ -63,17 +68,20 @@ def publishing_pipeline(
         view: The name of its view.
         output: What pipeline.toml says of the output, in TOML.
         servers: Where it publishes.
+        emit: Which states: ``transactions`` or ``latest``.
     """
     (folder / "views").mkdir(parents=True)
-    head = f'name = "{folder.name}"\nsource = "{SOURCE}"\nemit = "transactions"\n'
+    head = f'name = "{folder.name}"\nsource = "{SOURCE}"\nemit = "{emit}"\n'
     (folder / "pipeline.toml").write_text(f"{head}[outputs.{view}]\n{output}\n")
     (folder / "schema.sql").write_text(_SCHEMA)
     (folder / "views" / f"{view}.sql").write_text(_VIEW)
     settings = RunSettings(servers=servers, checkpoint=str(folder))
-    sink = make_sink(load_pipeline(folder), settings)
+    definition = load_pipeline(folder)
+    sink = make_sink(definition, settings)
     sink.open()
     try:
-        yield PublishingPipeline(folder, sink)
+        is_source = any(each.is_source for each in definition.outputs)
+        yield PublishingPipeline(folder, sink, is_source=is_source)
     finally:
         sink.close()
 

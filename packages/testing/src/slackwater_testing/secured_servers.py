@@ -4,13 +4,15 @@ Everything goes over TLS, with certificates that are made for the occasion.
 """
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Self, cast
 
 import redis
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
@@ -24,6 +26,7 @@ from slackwater_devstack import (
     scram_users,
     token_users,
 )
+from slackwater_protocol.rights import Right
 from slackwater_testing.certificates import Certificate, certificate
 from slackwater_testing.identity_provider import IdentityProvider
 from slackwater_testing.tls_end import TlsEnd
@@ -132,6 +135,32 @@ class SecuredServers:
             | {"ssl.ca.location": str(self.authority.path)}
         )
 
+    def grant(self, user: str, rights: Iterable[Right]) -> None:
+        """Lets a user do this and nothing else in Kafka; returns when the brokers obey."""
+        own = AclBindingFilter(
+            ResourceType.ANY,
+            None,  # type: ignore[arg-type]  # any
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            None,  # type: ignore[arg-type]
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        given = [_binding(user, right) for right in rights]
+        admin = self.admin  # which ends its requests when it is gone
+        for gone in admin.delete_acls([own]).values():
+            gone.result(_SECONDS)
+        for made in (admin.create_acls(given) if given else {}).values():
+            made.result(_SECONDS)
+        while set(admin.describe_acls(own).result(_SECONDS)) != set(given):
+            pass
+
+    def limit_in_redis(self, user: str, rules: Sequence[str]) -> None:
+        """Lets a user do what rules of Redis say, and nothing else."""
+        with closing(redis.Redis(port=self.redis.port)) as client:
+            word = self._users[user]
+            cast("Any", client).execute_command("ACL", "SETUSER", user, "reset", "on", f">{word}", *rules)
+
     def _login(self, user: str, way: str) -> dict[str, str]:
         password = self._users[user]
         if way == "scram":
@@ -164,7 +193,17 @@ class SecuredServers:
         )
         for answer in made.values():
             answer.result(_SECONDS)
-        with closing(redis.Redis(port=self.redis.port)) as client:
-            for name, word in self._users.items():
-                rules = ("reset", "on", f">{word}", "allkeys", "allchannels", "+@all")
-                cast("Any", client).execute_command("ACL", "SETUSER", name, *rules)
+        for name in self._users:
+            self.limit_in_redis(name, ("allkeys", "allchannels", "+@all"))
+
+
+def _binding(user: str, right: Right) -> AclBinding:
+    return AclBinding(
+        ResourceType[right.resource.name],
+        right.name,
+        ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        AclOperation[right.operation.name],
+        AclPermissionType.ALLOW,
+    )

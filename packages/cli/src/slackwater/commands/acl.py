@@ -1,22 +1,31 @@
 """``slackwater acl``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import click
 import orjson
 
 from slackwater_command.conversion import sources_of
+from slackwater_command.errors import CommandConfigError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.settings import Settings
+from slackwater_protocol import SourceTopics
+from slackwater_protocol.keys import commit_topic, cut_log_topic
 from slackwater_protocol.rights import (
     Right,
+    SendingWay,
     acl_commands,
+    audit_rights,
+    consumer_rights,
     operator_rights,
+    processor_rights,
     producer_rights,
     reader_rights,
+    sender_rights,
     sidecar_rights,
     strimzi_user,
+    switched_rights,
     viewer_rights,
 )
 from slackwater_sidecar.command import sidecar_settings
@@ -72,12 +81,7 @@ def sidecar(ctx: click.Context, user: str, form: str) -> None:
     Example:
       slackwater acl sidecar --source inv --user sidecar-inv
     """
-    settings = start_command(ctx)
-    found: list[Right] = []
-    for source in sources_of(settings):
-        own = sidecar_settings(_with_brokers(settings), source)
-        found += sidecar_rights(own.source_topics, own.tables)
-    _print(settings, user, found, form)
+    _print_of_sources(start_command(ctx), user, sidecar_rights, form)
 
 
 @acl.command()
@@ -101,23 +105,168 @@ def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
 
 @acl.command()
 @_printed
-@click.option("--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="An output; repeat.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="An output; repeat.")
+@click.option(
+    "--commits",
+    multiple=True,
+    metavar="TOPIC",
+    help="Topic of commit records; repeat.  [default: that of the first output, the only one that is read]",
+)
+@click.option("--source", metavar="NAME", help="Debezium's own topics of this connector are read.")
+@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Of --source; repeat.")
 @click.option("--group", metavar="NAME", help="Consumer group of a service; without, views are read.")
-@click.option("--pipeline", "name", metavar="NAME", help="The pipeline, without revision.")
+@click.option("--by-unit", is_flag=True, help="The members of the group share the work by unit (ByUnit).")
+@click.option(
+    "--pipeline", "pipelines", multiple=True, metavar="NAME", help="Whose views are read, with its revision."
+)
+@click.option(
+    "--earlier", is_flag=True, help="Views of compacted topics are read at other commits than the newest."
+)
+@click.option("--lease", is_flag=True, help="Leases are taken; with compacted topics also give --earlier.")
+@click.option("--switched", metavar="NAME", help="Switches between revisions of this pipeline are followed.")
 @click.pass_context
-def reader(
-    ctx: click.Context, topics: tuple[str, ...], group: str | None, name: str | None, user: str, form: str
+def reader(  # noqa: PLR0913 - click hands over each option by its name
+    ctx: click.Context,
+    topics: tuple[str, ...],
+    commits: tuple[str, ...],
+    source: str | None,
+    tables: tuple[str, ...],
+    group: str | None,
+    by_unit: bool,
+    pipelines: tuple[str, ...],
+    earlier: bool,
+    lease: bool,
+    switched: str | None,
+    user: str,
+    form: str,
 ) -> None:
-    """Print what a service needs that reads outputs.
+    """Print what a service needs that reads outputs, or whole transactions of a connector's own topics.
 
-    With --pipeline also what reading views at a commit and following switches between revisions needs.
+    Members of a consumer group need --group. A service that follows switches between revisions needs the
+    topics and the topics of commit records of all revisions, and --switched. A service that reads views as of
+    a commit needs --pipeline. To read several pipelines together, it reads earlier commits: --earlier.
 
     \b
     Examples:
       slackwater acl reader --topic orders_with_lines --group mailer --user mailer
+      slackwater acl reader --topic billing.public.invoice --commits billing.commits --group b --user b
+      slackwater acl reader --source inv --table inventory.orders --group audit --user audit
       slackwater acl reader --topic orders_with_lines --pipeline orders --user reports
     """
-    _print(start_command(ctx), user, reader_rights(topics, group, name), form)
+    settings = start_command(ctx)
+    _check_reader(topics, source, tables, group, pipelines)
+    logs = commits or tuple(map(commit_topic, topics[:1]))
+    if source is not None:
+        inputs = _topics_of(settings, source)
+        topics, logs = (*topics, *map(inputs.data, tables)), (*logs, cut_log_topic(source))
+    if group is not None:
+        found = consumer_rights((*topics, *logs), group, is_by_unit=by_unit)
+    else:
+        found = reader_rights(topics, logs, pipelines, reads_earlier=earlier, takes_leases=lease)
+    if switched is not None:
+        found += switched_rights(switched)
+    _print(settings, user, found, form)
+
+
+def _check_reader(
+    topics: Sequence[str], source: str | None, tables: Sequence[str], group: str | None, names: Sequence[str]
+) -> None:
+    if not topics and not tables:
+        raise CommandConfigError("nothing that is read was given", "give --topic, or --source and --table")
+    if (source is None) != (not tables):
+        raise CommandConfigError("only one of --source and --table was given", "give both, or none of them")
+    if group is None and not names:
+        hint = "give --group for members of a consumer group, or --pipeline for readers of its views"
+        raise CommandConfigError("neither --group nor --pipeline was given", hint)
+
+
+@acl.command()
+@_printed
+@click.argument("way", type=click.Choice([each.value for each in SendingWay]))
+@click.option(
+    "--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="A destination; repeat."
+)
+@click.option("--name", metavar="NAME", help="Of the sender or relay; all but polling relays have one.")
+@click.option("--source", metavar="NAME", help="With capture: the connector's topic.prefix.")
+@click.option("--table", metavar="SCHEMA.TABLE", help="With capture: the outbox.")
+@click.pass_context
+def sender(  # noqa: PLR0913 - click hands over each option by its name
+    ctx: click.Context,
+    way: str,
+    topics: tuple[str, ...],
+    name: str | None,
+    source: str | None,
+    table: str | None,
+    user: str,
+    form: str,
+) -> None:
+    """Print what a service needs that sends messages with its database transactions, or its relay.
+
+    \b
+      polling   the relay of an outbox (PollingRelay)          capture   a CaptureRelay
+      chained   a ChainedSender                                saved     a SavedSender
+      proven    a ProvenSender; its listener is a receiver     prepared  a PreparedSender
+
+    With polling and capture only the relay talks to Kafka, the service does not. `slackwater indoubt resolve`
+    needs the rights of the sender whose transactions it resolves.
+
+    \b
+    Examples:
+      slackwater acl sender saved --topic paid --name shop-1 --user shop
+      slackwater acl sender capture --topic paid --name shop-relay --source inv --table public.outbox --user r
+    """
+    settings = start_command(ctx)
+    used = SendingWay(way)
+    if name is None and used is not SendingWay.POLLING:
+        raise CommandConfigError("no --name was given", "give the name of the sender or relay")
+    captured: list[str] = []
+    if used is SendingWay.CAPTURE:
+        if source is None or table is None:
+            raise CommandConfigError("the captured outbox was not given", "give --source and --table")
+        captured = [_topics_of(settings, source).data(table), cut_log_topic(source)]
+    _print(settings, user, sender_rights(used, topics, name or "", captured), form)
+
+
+@acl.command()
+@_printed
+@click.option(
+    "--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="What is read; repeat."
+)
+@click.option("--group", metavar="NAME", help="Consumer group; without, the topics are audited.")
+@click.option("--output", "outputs", multiple=True, metavar="TOPIC", help="What a processor writes; repeat.")
+@click.option("--id", "own_id", metavar="ID", help="The transactional id of a processor.")
+@click.pass_context
+def receiver(
+    ctx: click.Context,
+    topics: tuple[str, ...],
+    group: str | None,
+    outputs: tuple[str, ...],
+    own_id: str | None,
+    user: str,
+    form: str,
+) -> None:
+    """Print what a service needs that receives messages: receivers, listeners, processors, audits.
+
+    A processor that writes messages within Kafka (TransactionalProcessor) also needs --output and --id.
+    `slackwater messaging audit` joins no group: leave out --group.
+
+    \b
+    Examples:
+      slackwater acl receiver --topic paid --group bookkeeping --user bookkeeping
+      slackwater acl receiver --topic paid --group enrich --output enriched --id enrich-1 --user enrich
+      slackwater acl receiver --topic paid --user audit
+    """
+    settings = start_command(ctx)
+    if bool(outputs) != (own_id is not None) or (outputs and group is None):
+        hint = "a processor needs --group, --output and --id; others need neither --output nor --id"
+        raise CommandConfigError("the options of a processor are not complete", hint)
+    if group is None:
+        found = audit_rights(topics)
+    elif own_id is None:
+        found = consumer_rights(topics, group)
+    else:
+        found = processor_rights(topics, outputs, group, own_id)
+    _print(settings, user, found, form)
 
 
 @acl.command()
@@ -146,8 +295,7 @@ def viewer(ctx: click.Context, user: str, form: str) -> None:
     Example:
       slackwater acl viewer --source inv --user control-plane
     """
-    settings = start_command(ctx)
-    _print(settings, user, viewer_rights(sources_of(settings)), form)
+    _print_of_sources(start_command(ctx), user, viewer_rights, form)
 
 
 @acl.command()
@@ -161,8 +309,11 @@ def operator(ctx: click.Context, user: str, form: str) -> None:
     Example:
       slackwater acl operator --source inv --user ada
     """
-    settings = start_command(ctx)
-    _print(settings, user, operator_rights(sources_of(settings)), form)
+    _print_of_sources(start_command(ctx), user, operator_rights, form)
+
+
+def _topics_of(settings: Settings, source: str) -> SourceTopics:
+    return sidecar_settings(_with_brokers(settings), source).source_topics
 
 
 def _with_brokers(settings: Settings) -> Settings:
@@ -170,6 +321,19 @@ def _with_brokers(settings: Settings) -> Settings:
     if settings.kafka.bootstrap is not None:
         return settings
     return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap": _BROKERS})})
+
+
+def _print_of_sources(
+    settings: Settings,
+    user: str,
+    rights_of: Callable[[SourceTopics, Iterable[str] | None], list[Right]],
+    form: str,
+) -> None:
+    found: set[Right] = set()
+    for source in sources_of(settings):
+        own = sidecar_settings(_with_brokers(settings), source)
+        found.update(rights_of(own.source_topics, own.tables))
+    _print(settings, user, sorted(found), form)
 
 
 def _print(settings: Settings, user: str, rights: Sequence[Right], form: str) -> None:

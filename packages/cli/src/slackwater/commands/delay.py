@@ -49,9 +49,10 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
 
 def delay_lines(delays: Delays) -> list[str]:
     """Writes who is late, and what every view waits for."""
-    if not delays.views:
-        return ["no pipeline has registered yet; `slackwater run` registers its pipeline"]
     lines = list(_culprit_lines(delays))
+    if not delays.views:
+        known = lines if delays.culprits else []
+        return [*known, "no pipeline has registered yet; `slackwater run` registers its pipeline"]
     rows = [("view", "delay", "of which")]
     for view in delays.views:
         hops = " + ".join(_hop(hop) for hop in view.hops)
@@ -76,7 +77,8 @@ def _culprit_lines(delays: Delays) -> Iterator[str]:
         yield "no view is late"
     for culprit in delays.culprits:
         yield culprit.evidence
-        yield f"  delays  {', '.join(culprit.views)}"
+        if culprit.views:
+            yield f"  delays  {', '.join(culprit.views)}"
         yield f"  try     {culprit.advice}"
     yield ""
 

@@ -11,7 +11,7 @@ from slackwater.topics import open_consumer
 from slackwater_cdc import UndecodableRecordError
 from slackwater_cdc.envelope import End, decode_full_row, decode_transaction
 from slackwater_command.errors import unreachable
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient
+from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, is_transient
 from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
 
 REQUEST_SECONDS = 5.0
@@ -150,7 +150,7 @@ class KafkaProbe:
                         left.discard(partition)
                 elif error.code() == _AT_END:
                     left.discard(partition)
-                elif not is_transient(error):
+                elif error.code() != GROUP_REFUSED and not is_transient(error):
                     raise unreachable("Kafka", f"reading {partition[0]}/{partition[1]}", error.str())
         return found
 

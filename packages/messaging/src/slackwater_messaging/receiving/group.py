@@ -8,7 +8,12 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka import Message as KafkaMessage
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.errors import (
+    READING,
+    MessagingConfigError,
+    MessagingStateError,
+    MessagingUnavailableError,
+)
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_protocol import KafkaSettings
@@ -224,7 +229,8 @@ class GroupMember:
             )
         if not is_transient(error):
             problem = f"group {self._group}: reading failed: {error.str()}"
-            raise MessagingUnavailableError(problem, "check the address, and the rights of the client's user")
+            hint = READING.advice(error) or "check the address, and the rights of the client's user"
+            raise MessagingUnavailableError(problem, hint)
         logger.warning("group %s: Kafka: %s; retrying", self._group, error.str())
 
 

@@ -11,7 +11,13 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
 from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
-from slackwater_messaging.errors import MessagingError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.errors import (
+    WRITING,
+    MessagingConfigError,
+    MessagingError,
+    MessagingStateError,
+    MessagingUnavailableError,
+)
 from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.patience import Patience
@@ -124,10 +130,11 @@ class TransactionalProcessor:
             The number of processed messages; also 0 if an attempt has to be repeated.
 
         Raises:
+            MessagingConfigError: Kafka rejects an output, or a right is missing.
             MessagingStateError: Another process uses the transactional id, or the next record is no longer in
                 Kafka.
             MessagingUnavailableError: Kafka was unavailable for too long.
-            KafkaException: Kafka rejects a request, for example because a right is missing.
+            KafkaException: Kafka rejects another request.
         """
         try:
             transactions = (
@@ -210,6 +217,8 @@ class _Transactions(KafkaTransactions):
         if is_fenced(found):
             problem = f"{what} failed: another process uses the same transactional id: {found.str()}"
             return MessagingStateError(problem, "give each process its own transactional id")
+        if advice := WRITING.advice(found):
+            return MessagingConfigError(f"{what} failed: {found.str()}", advice)
         if is_transient(found) or found.txn_requires_abort():
             return _PassingError(f"{what} failed: {found.str()}")
         problem = f"{what} failed: {found.str()}"

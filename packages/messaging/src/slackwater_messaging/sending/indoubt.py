@@ -20,6 +20,7 @@ from slackwater_messaging.sending.step import SenderSettings
 from slackwater_messaging.sending.transaction import autocommit, autocommit_async, check_name
 from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import KafkaSettings
+from slackwater_protocol.keys import outcome_topic
 
 _ANSWER: Final = timedelta(seconds=30)
 _PREFIX: Final = "slackwater"
@@ -50,11 +51,6 @@ class PreparedTransaction:
     database: str
     is_here: bool
     """Whether it belongs to the connection's database, which is required for a decision."""
-
-
-def outcome_topic(sender: str) -> str:
-    """Returns the topic with the outcomes of a sender's transactions: compacted, with one partition."""
-    return f"{sender}.slackwater.outcomes"
 
 
 def outcome_record(sender: str, gid: str) -> Message:

@@ -9,9 +9,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Record
 
-from slackwater_markers.kafka_retry import is_transient
+from slackwater_markers.kafka_retry import ABSENT_CODES, is_transient
 from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
 from slackwater_messaging.errors import (
+    WRITING,
     MessagingConfigError,
     MessagingError,
     MessagingStateError,
@@ -23,22 +24,6 @@ from slackwater_messaging.sending.outbox import SavedMessage
 from slackwater_messaging.sending.step import SenderSettings
 from slackwater_protocol import KafkaSettings
 
-_ADVICE = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the service's user Write and Describe on the topic",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "grant the service's user Write and Describe on the sender's transactional id"
-    ),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the service's user Read on the consumer's group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the service's user IdempotentWrite on the cluster",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
-        "lower transaction_timeout in the settings, or raise the broker's transaction.max.timeout.ms"
-    ),
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise the topic's max.message.bytes, or write smaller messages",
-    KafkaError.INVALID_RECORD: "see the broker's log for the rule; compacted topics, for example, need keys",
-    KafkaError.TOPIC_EXCEPTION: "use a valid name for the topic",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic, or correct its name",
-    KafkaError._UNKNOWN_TOPIC: "create the topic, or correct its name",  # noqa: SLF001 - it has no other name
-}
 _QUEUE_SECONDS = 0.05
 _UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"
 """A missing topic counts as a rejection of its messages, and not as a broker that does not answer."""
@@ -58,8 +43,9 @@ def failure(what: str, error: KafkaError) -> MessagingError:
             "transaction_timeout"
         )
         return MessagingStateError(problem, hint)
-    if error.code() in _ADVICE:
-        return MessagingConfigError(problem, _ADVICE[error.code()])
+    absent = "create the topic, or correct its name" if error.code() in ABSENT_CODES else None
+    if advice := absent or WRITING.advice(error):
+        return MessagingConfigError(problem, advice)
     return MessagingUnavailableError(problem, "check that the brokers are up and reachable")
 
 

@@ -85,7 +85,7 @@ class DeliveryListener(Closing):
         with explained("reading the destination topics"):
             first = self._consumer.poll(timeout.total_seconds())
             records = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
-        ids = [found for record in records if (found := self._id_of(record)) is not None]
+            ids = [found for record in records if (found := self._id_of(record)) is not None]
         removed = 0
         if ids:
             removed = self._remove(ids)

@@ -27,7 +27,6 @@ from slackwater_messaging.sending.indoubt import (
     gid_of,
     is_committed,
     outcome_record,
-    outcome_topic,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import AsyncDatabase, Database
@@ -42,6 +41,7 @@ from slackwater_messaging.sending.transaction import (
 )
 from slackwater_messaging.topics import ensure_compacted_topic
 from slackwater_protocol import KafkaSettings
+from slackwater_protocol.keys import outcome_topic
 
 _PREPARED = "PREPARE TRANSACTION"
 

@@ -17,7 +17,7 @@ from slackwater_markers.kafka_retry import kafka_error
 from slackwater_protocol import KafkaSettings, SourceTopics
 from slackwater_protocol.rights import Operation, Resource, Right, pipeline_rights
 from slackwater_spark.pipeline.definition import PipelineDefinition
-from slackwater_spark.sink import SinkKind
+from slackwater_spark.sink import Emit, SinkKind
 
 _LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
 _REFUSED: Final = frozenset(
@@ -41,7 +41,8 @@ def rights_of(definition: PipelineDefinition) -> list[Right]:
         if each.kind is SinkKind.KAFKA
     }
     inputs = SourceTopics(definition.source, definition.topics)
-    return pipeline_rights(definition.name, inputs, definition.tables, outputs)
+    is_latest = definition.emit is Emit.LATEST
+    return pipeline_rights(definition.name, inputs, definition.tables, outputs, is_latest=is_latest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,6 @@ def ask_for_rights(kafka: KafkaSettings, rights: Iterable[Right], patience: time
         by_name[right.resource].setdefault(right.name, []).append(right)
     topics = _Topics(admin, by_name[Resource.TOPIC], patience)
     missing = topics.missing()
-    missing += _of_groups(admin, by_name[Resource.GROUP], patience)
     for name, wanted in by_name[Resource.TRANSACTIONAL_ID].items():
         if not _may_write_as(kafka, name, patience):
             missing += wanted
@@ -157,13 +157,6 @@ class _Topics:
                 refused = {getattr(key, "name", key) for key, answer in answers.items() if _refuses(answer)}
                 found += [right for right in rights if right.name in refused]
         return found
-
-
-def _of_groups(admin: AdminClient, wanted: Mapping[str, list[Right]], patience: timedelta) -> list[Right]:
-    if not wanted:
-        return []
-    answers = admin.describe_consumer_groups(list(wanted), request_timeout=patience.total_seconds())
-    return [right for name, answer in answers.items() if _refuses(answer) for right in wanted[name]]
 
 
 def _may_write_as(kafka: KafkaSettings, transactional_id: str, patience: timedelta) -> bool:

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater_markers.kafka_advice import NeededRights
 from slackwater_markers.kafka_retry import ABSENT_CODES, KafkaRetry, kafka_error
 from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
@@ -15,57 +16,40 @@ T = TypeVar("T")
 _LONGEST_REQUEST_SECONDS = 10.0
 """The maximum duration of one request, because a run can be stopped between two requests."""
 
-_AGAIN = "then start the pipeline again"
 _ADVICE: Mapping[int, str] = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
-        "grant <user> Write, Read, Describe and DescribeConfigs on <topics>, and Create if they do not "
-        f"exist, {_AGAIN}"
-    ),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        f"grant <user> Write and Describe on the transactional id '<id>', {_AGAIN}"
-    ),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: (f"grant <user> Read on the group '<id>', {_AGAIN}"),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
-        f"grant <user> Create and IdempotentWrite on the cluster, {_AGAIN}"
-    ),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "raise the broker's transaction.max.timeout.ms to 15 minutes, or make batches smaller "
-        f"(run.max_events_per_batch), {_AGAIN}"
+        "(run.max_events_per_batch)"
     ),
     KafkaError.MSG_SIZE_TOO_LARGE: (
         "raise max.message.bytes of the topic (and message.max.bytes in the pipeline's Kafka options, if it "
-        f"is set there), {_AGAIN}"
-    ),
-    KafkaError.INVALID_RECORD: (
-        "the broker's log names the rule; for example, a compacted topic accepts no records without a key. "
-        f"Change the topic, {_AGAIN}"
+        "is set there)"
     ),
     KafkaError.POLICY_VIOLATION: (
         "a policy of the broker forbids it (create.topic.policy.class.name): create the topics by hand as "
-        f"the policy requires, {_AGAIN}"
+        "the policy requires"
     ),
-    KafkaError.INVALID_REPLICATION_FACTOR: (
-        f"set kafka.replication_factor to at most the number of brokers, {_AGAIN}"
-    ),
-    KafkaError.TOPIC_EXCEPTION: f"Kafka does not accept the topic's name: change it, {_AGAIN}",
-    KafkaError.INVALID_CONFIG: f"correct the topic's configuration, {_AGAIN}",
+    KafkaError.INVALID_REPLICATION_FACTOR: "set kafka.replication_factor to at most the number of brokers",
+    KafkaError.INVALID_CONFIG: "correct the topic's configuration",
     KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions: upgrade it",
-    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: (f"set another compression.type in kafka.options, {_AGAIN}"),
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "set another compression.type in kafka.options",
 }
+"""What helps a pipeline more than, or beside, the advice for every client."""
 
 
 def refusal(settings: KafkaSinkSettings, what: str, error: KafkaError) -> OutputRefusedError | None:
     """Returns the error to raise if Kafka would answer the same again; None if the next answer may differ."""
-    advice = _ADVICE.get(error.code())
+    topics = ", ".join((*settings.written_topics, settings.progress_topic))
+    needed = NeededRights(
+        user=_user(settings),
+        on_topics=f"Write, Read and DescribeConfigs on {topics}, and Create if they do not exist",
+        on_id=f"Write on the transactional id {settings.transactional_id!r}",
+    )
+    advice = _ADVICE.get(error.code()) or needed.advice(error)
     if advice is None:
         return None
-    for placeholder, text in (
-        ("<user>", _user(settings)),
-        ("<topics>", ", ".join((*settings.written_topics, settings.progress_topic))),
-        ("<id>", settings.transactional_id),
-    ):
-        advice = advice.replace(placeholder, text)
-    return OutputRefusedError(settings.pipeline, what, f"{error.str()} ({error.name()})", advice)
+    reason = f"{error.str()} ({error.name()})"
+    return OutputRefusedError(settings.pipeline, what, reason, f"{advice}, then start the pipeline again")
 
 
 def _user(settings: KafkaSinkSettings) -> str:

@@ -5,9 +5,11 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from slackwater_markers.kafka_retry import GROUP_REFUSED
 from slackwater_protocol import (
     CommitRecord,
     ProgressRecord,
+    SystemClock,
     decode_commit_record,
     decode_progress_record,
 )
@@ -121,15 +123,19 @@ def _search(consumer: Consumer, topic: str, seconds: float, *, may_be_absent: bo
 
 def _next(consumer: Consumer, seconds: float) -> Message | None:
     """Returns the next record; None at the end of a partition."""
-    message = consumer.poll(seconds)
-    if message is None:
-        raise TimeoutError
-    error = message.error()
-    if error is None:
-        return message
-    if error.code() == _END_OF_PARTITION:
-        return None
-    raise KafkaException(error)
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    while True:
+        message = consumer.poll(max(0.0, deadline - clock.monotonic()))
+        if message is None:
+            raise TimeoutError
+        error = message.error()
+        if error is None:
+            return message
+        if error.code() == _END_OF_PARTITION:
+            return None
+        if error.code() != GROUP_REFUSED:
+            raise KafkaException(error)
 
 
 def _last_value_from(consumer: Consumer, start: TopicPartition, seconds: float) -> bytes | None:
