@@ -256,8 +256,12 @@ def test_indexes_without_a_place_are_left_to_spark(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_without_a_broker_still_says_all_that_it_knows(
-    folder: Path, runs: list[tuple[PipelineDefinition, RunSettings]], capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    runs: list[tuple[PipelineDefinition, RunSettings]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
     flags = ["--bootstrap", "127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1", "--checkpoint", "c"]
     assert main.run(["run", str(folder), *flags, "--dry-run"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -265,7 +269,8 @@ def test_a_dry_run_without_a_broker_still_says_all_that_it_knows(
         lines[0]
         == f"ok       checkpoint: {Path.cwd() / 'c'} is new: the run starts at the beginning of the topics"
     )
-    assert lines[1].startswith("warning  redis: ")
+    assert lines[1] == "problem  java: there is none in JAVA_HOME or on PATH"
+    assert lines[3].startswith("warning  redis: ")
     assert any(line.startswith("problem  brokers: 127.0.0.1:1 did not answer within 5 s: ") for line in lines)
-    assert lines[-1] == "1 problem"
+    assert lines[-1] == "2 problems"
     assert runs == []

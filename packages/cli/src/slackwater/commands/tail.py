@@ -59,6 +59,8 @@ def tail(ctx: click.Context, view: str, from_beginning: bool, commits: int | Non
             settings=reading,
         ) as consumer,
     ):
+        if not from_beginning:
+            click.echo(f"{view}: waiting for the next commit", err=True)
         while not stop.event.is_set() and shown != commits:
             transaction = consumer.poll(_LOOK)
             if transaction is None:

@@ -40,6 +40,7 @@ from slackwater_spark.pipeline.rights import ask_for_rights, rights_of
 from slackwater_spark.pipeline.runner import missing_table, tables_without_topic
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink
+from slackwater_spark.pipeline.spark_home import find_java
 from slackwater_spark.sink.waiting import Waiting
 
 ANSWER: Final = timedelta(seconds=5)
@@ -64,6 +65,10 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
         query_id = identity.query_id if identity else None
         found.append(_checkpoint(checkpoint, identity, definition, settings))
     yield from found
+    if find_java() is None:
+        yield Finding(
+            "java", Verdict.PROBLEM, "there is none in JAVA_HOME or on PATH", "install Java 17 or newer"
+        )
     if settings.copy_state_of is not None:
         yield from _copied_state(checkpoint, definition, settings, settings.copy_state_of)
     yield from _redis(settings.servers.redis, definition.source)

@@ -99,7 +99,7 @@ def archive_place(archives: Path) -> ArchivePlace | None:
 
     The place depends on everything that Java compares, so an archive that no longer matches is not tried.
     """
-    java = _java()
+    java = find_java()
     if java is None:
         return None
     jars = sorted((Path(pyspark.__file__).parent / "jars").iterdir())
@@ -130,8 +130,8 @@ def archived_home(archives: Path) -> SparkHome | None:
     return SparkHome(place.home, ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"))
 
 
-def _java() -> Path | None:
-    """Returns the Java that Spark's scripts start."""
+def find_java() -> Path | None:
+    """Returns the Java that Spark's scripts start; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     return Path(found).resolve() if found and Path(found).is_file() else None
