@@ -93,7 +93,8 @@ def test_a_healthy_run_prints_nothing_but_its_own_lines(
             for name in ("pipeline", "sidecar"):
                 program = product.programs[name]
                 assert program.pid is not None
-                os.kill(program.pid, signal.SIGTERM)
+                assert os.getpgid(program.pid) == program.pid
+                os.killpg(program.pid, signal.SIGTERM)  # as `timeout`, a shell or a supervisor does
                 assert program.wait(SECONDS) == 0, name
                 assert strange(name, product.log(name).splitlines()) == []
     spark = next(tmp_path.glob("product/**/spark.log")).read_text()

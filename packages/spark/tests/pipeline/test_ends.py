@@ -105,11 +105,13 @@ class Run:
         self.definition = replace(load_pipeline(ORDERS_PIPELINE), buckets=None)
         self.context, self.sink, self.stop = Context(), Sink(), threading.Event()
         self.loop: Callable[[], None] = lambda: None
+        self.topics: set[str] = set()
+        self.steps: list[str] = []
         self.pipelines = InMemoryPipelineLog()
         monkeypatch.setattr(progress_module, "KafkaPipelineLog", lambda *_, **__: self.pipelines)
         monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
-        monkeypatch.setattr(runner, "existing_topics", lambda *_: set())
+        monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
 
     def new(self) -> PipelineRun:
@@ -119,7 +121,7 @@ class Run:
             self.settings,
             sink,
             on_progress=lambda _: None,
-            on_step=lambda _: None,
+            on_step=self.steps.append,
             stop=self.stop,
             clock=SystemClock(),
         )
@@ -200,6 +202,14 @@ def test_a_definition_that_says_other_buckets_is_refused(run: Run) -> None:
     run.definition = replace(run.definition, buckets=64)
     with pytest.raises(PipelineStateError, match="buckets was 12, is 64"):
         run.go()
+
+
+def test_a_run_says_that_no_sidecar_has_published_a_cut(run: Run) -> None:
+    run.go()
+    assert run.steps[-1] == "waiting for the first cut; `slackwater sidecar --source inv` publishes it"
+    run.topics.add("inv.slackwater.cuts")
+    run.go()
+    assert run.steps[-1] == "waiting for a cut with something new"
 
 
 def test_a_table_without_a_topic_is_told_before_it_is_waited_for(

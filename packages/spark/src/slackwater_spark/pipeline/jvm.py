@@ -107,6 +107,8 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
 
     class Jvm(subprocess.Popen[bytes]):
         def __init__(self, *arguments: Any, **options: Any) -> None:
+            # A signal to our process group is for us alone: we end Java when we are done with it.
+            options["start_new_session"] = True
             super().__init__(*arguments, **options)
             launched.append(self)
 

@@ -15,6 +15,7 @@ from slackwater_engine.settings import Scope, default_buckets
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.manifest import history
 from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.errors import (
     PipelineConfigError,
     PipelineStateError,
@@ -145,6 +146,7 @@ class PipelineRun:
         address = revision_checkpoint(settings.checkpoint, definition.revision)
         self._checkpoint = Checkpoint(address, settings.spark_conf)
         self._definition = definition
+        self._wait_for_cuts = "waiting for a cut with something new"
 
     def check(self) -> None:
         """Refuses what can be refused before anything is written or fenced."""
@@ -222,7 +224,12 @@ class PipelineRun:
     def _check_tables(self) -> None:
         """Refuses tables without a topic, or logs a warning if they are to count as empty."""
         known = existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT)
-        topics = SourceTopics(self._definition.source, self._definition.topics)
+        source = self._definition.source
+        if cut_log_topic(source) not in known:
+            self._wait_for_cuts = (
+                f"waiting for the first cut; `slackwater sidecar --source {source}` publishes it"
+            )
+        topics = SourceTopics(source, self._definition.topics)
         missing = dict(tables_without_topic(self._definition.tables, topics, known))
         for table, others in missing.items():
             text, hint = missing_table(topics.data(table), others)
@@ -249,7 +256,7 @@ class PipelineRun:
             leases = self._connect_leases()
             ending.callback(leases.close)
             leases.begin()
-            self.on_step("waiting for a cut with something new")
+            self.on_step(self._wait_for_cuts)
             jobs = BatchJobs(context, program, options.parallelism)
             ending.callback(jobs.close)
             ending.enter_context(_cancelled_by(self._stop, jobs))
