@@ -51,9 +51,9 @@ unit: setup
 integration: archive
 	$(PYTEST) -n 3 --dist worksteal -m "(integration or spark or system) and not chaos and $(DEFAULT)"
 
-## make system       the whole product, with processes killed while it runs
+## make system       the whole product, with processes killed while it runs, in two processes
 system: archive
-	$(PYTEST) -m "chaos and $(DEFAULT)"
+	$(PYTEST) -n 2 --dist loadfile -m "chaos and $(DEFAULT)"
 
 ## make full         make test, then the tests that it leaves out for being long
 full: test
@@ -66,7 +66,7 @@ SCENARIOS ?= packages/devstack/tests/test_stack_integration.py packages/markers/
     packages/devstack/tests/test_routes_integration.py
 containers: archive
 	@why="$$($(BIN)/python -m slackwater_devstack.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
-	$(PYTEST) --stack containers -m "containers or ((integration or spark or system) and $(DEFAULT))" tests/containers $(SCENARIOS); fi
+	$(PYTEST) --stack containers -m "containers or ((integration or spark or system) and not slow)" tests/containers $(SCENARIOS); fi
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
 soak: archive

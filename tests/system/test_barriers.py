@@ -176,6 +176,7 @@ def rows_of_right(snapshot: ViewSnapshot) -> set[int]:
     return {json.loads(document)["rows"] for document in snapshot.documents["right"]}
 
 
+@pytest.mark.full  # leases in the default lane: packages/cli/tests/test_read_integration.py
 def test_a_lease_shows_one_state_again_and_again_while_weaker_levels_go_on(pair: Pair) -> None:
     """What each level allows and the next one forbids, over the join of two views of two pipelines.
 

@@ -16,7 +16,7 @@ from slackwater_testing.messaging.sending.crash import (
 from slackwater_testing.messaging.sending.ways import SOURCE
 from slackwater_testing.programs import Product
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.full]  # in one process: packages/messaging/tests
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,7 @@ def stack(dev_stack: Callable[..., DevStack], tmp_path_factory: pytest.TempPathF
 POINTS = tuple(crash_points(captured=True))
 
 
-@pytest.mark.parametrize(
-    "point", [*(pytest.param(each, marks=pytest.mark.full) for each in POINTS[:-1]), POINTS[-1]], ids=str
-)
+@pytest.mark.parametrize("point", POINTS, ids=str)
 def test_a_death_of_the_relay_costs_nothing(stack: DevStack, point: CrashPoint) -> None:
     order = new_order(point.way, stack.postgres.dsn(), stack.kafka.bootstrap)
     report = crash_and_recover(point, order)

@@ -21,7 +21,7 @@ from slackwater_testing.otlp import Collector, ReceivedSpan
 from slackwater_testing.programs import Product
 from slackwater_testing.workloads.workload import repository_pipeline
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.full]
 
 TABLES = ("inventory.orders", "inventory.order_lines")
 SECONDS = 600.0

@@ -344,7 +344,8 @@ def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_o
     assert_view(inventory, output)
 
 
-@pytest.mark.parametrize("store", ["object_store", pytest.param("hdfs", marks=pytest.mark.full)])
+@pytest.mark.full  # with more machines, in the default lane: tests/system/test_journey.py
+@pytest.mark.parametrize("store", ["object_store", "hdfs"])
 def test_a_pipeline_goes_on_when_nothing_is_left_of_its_driver_s_machine(
     inventory: Inventory,
     output: Output,

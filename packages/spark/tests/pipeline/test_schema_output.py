@@ -43,7 +43,11 @@ def as_json(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("form", "keys"), [("avro", "avro"), pytest.param("json-schema", "json-schema", marks=pytest.mark.slow)]
+    ("form", "keys"),
+    [
+        pytest.param("avro", "avro", marks=pytest.mark.full),
+        pytest.param("json-schema", "json-schema", marks=pytest.mark.slow),
+    ],
 )
 def test_readers_with_a_registry_see_the_documents_that_others_see(
     inventory: Inventory,
