@@ -2,7 +2,7 @@
 
 How the tests of the promises were seen to fail. Prefix consistency (G1) and parallelism (G6): when
 ``Feed`` takes each partition's end one record before or after the cut's. Exactly once (G3): when
-``BatchChanges`` takes rows of any transaction. Derivable markers (G5): when ``Feed`` asks only Redis.
+``BatchChanges`` takes rows of any transaction. Disposable Redis (G5): when ``Feed`` asks only Redis.
 """
 
 from collections.abc import Callable, Iterator
