@@ -73,12 +73,22 @@ def test_a_reader_of_views_has_only_what_it_does(lines: Lines) -> None:
     assert lines.of(*views, "--lease") == read | leases
 
 
+def test_an_operator_who_switches_may_write_which_revision_is_read(lines: Lines) -> None:
+    operator = ("operator", "--source", "inv")
+    switches = ("--switches", "p", "--pipeline", "p", "--pipeline", "p.v2", "--topic", "a")
+    readers = {f"{each} topic p.slackwater.readers" for each in ("Create", "Read", "Write")}
+    progress = {"Read topic p.slackwater.progress", "Read topic p.v2.slackwater.progress"}
+    more = {"DescribeConfigs topic a", "Read topic a.commits", "Write transactional-id p.slackwater.readers"}
+    assert lines.of(*operator, *switches) == lines.of(*operator) | readers | progress | more
+
+
 @pytest.mark.parametrize(
     ("role", "said"),
     [
         (("reader", "--group", "g"), "nothing that is read was given"),
         (("reader", "--topic", "a"), "neither --group nor --pipeline was given"),
         (("reader", "--topic", "a", "--table", "s.t", "--group", "g"), "only one of --source and --table"),
+        (("operator", "--source", "inv", "--switches", "p"), "of switches are not complete"),
         (("sender", "saved", "--topic", "a"), "no --name was given"),
         (("sender", "capture", "--topic", "a", "--name", "n"), "the captured outbox was not given"),
         (

@@ -150,6 +150,22 @@ def switched_rights(pipeline: str) -> list[Right]:
     return _topics(readers_topic(pipeline), Operation.READ)
 
 
+def switching_rights(pipeline: str, revisions: Iterable[str], topics: Iterable[str]) -> list[Right]:
+    """Returns the rights of whoever switches the readers of topics between revisions of a pipeline.
+
+    Args:
+        pipeline: Its name without a revision.
+        revisions: Its names with the revisions.
+        topics: The topics of the views in all of these revisions.
+    """
+    topics, readers = list(topics), readers_topic(pipeline)
+    found = [_topics(readers, Operation.CREATE, Operation.READ, Operation.WRITE)]
+    found += [_topics(progress_topic(each), Operation.READ) for each in revisions]
+    found += [_topics(commit_topic(each), Operation.READ) for each in topics]
+    found += [_topics(each, Operation.DESCRIBE_CONFIGS) for each in topics]
+    return _sorted(*found, _own_id(Resource.TRANSACTIONAL_ID, readers, Operation.WRITE))
+
+
 def producer_rights(source: str, group: str | None = None) -> list[Right]:
     """Returns the rights of a service that writes its own transactions (``TransactionalProducer``).
 

@@ -95,7 +95,7 @@ OUTPUT_OF_KIND = {
 
 
 def published_revisions(
-    kind: str, servers: Servers, folder: Path, opened: ExitStack
+    kind: str, servers: Servers, folder: Path, opened: ExitStack, emit: str = "transactions"
 ) -> tuple[str, PublishingPipeline, PublishingPipeline]:
     """Makes two revisions of a pipeline with one view, which are registered; returns the name and both.
 
@@ -104,6 +104,7 @@ def published_revisions(
         servers: Where they publish.
         folder: Where their folders are made.
         opened: Closes them.
+        emit: Which states they publish.
     """
     base, found = f"p{uuid.uuid4().hex[:10]}", list[PublishingPipeline]()
     log = opened.enter_context(closing(KafkaPipelineLog(servers.kafka.bootstrap)))
@@ -111,7 +112,7 @@ def published_revisions(
     for number, name in enumerate((base, f"{base}.v2"), 1):
         place = name.replace(".", "_")
         output = OUTPUT_OF_KIND[kind].format(name=place)
-        made = publishing_pipeline(folder / name, view="one", output=output, servers=servers)
+        made = publishing_pipeline(folder / name, view="one", output=output, servers=servers, emit=emit)
         found.append(opened.enter_context(made))
         view = replace(REGISTRATION.views[0], name="one", output=f"{place}.one", kind=kind, format="")
         log.register(replace(REGISTRATION, pipeline=name, base_name=base, revision=number, views=(view,)))

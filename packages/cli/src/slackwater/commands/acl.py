@@ -26,6 +26,7 @@ from slackwater_protocol.rights import (
     sidecar_rights,
     strimzi_user,
     switched_rights,
+    switching_rights,
     viewer_rights,
 )
 from slackwater_sidecar.command import sidecar_settings
@@ -301,15 +302,34 @@ def viewer(ctx: click.Context, user: str, form: str) -> None:
 @acl.command()
 @_printed
 @_SOURCE
+@click.option("--switches", metavar="NAME", help="Readers of this pipeline are switched between revisions.")
+@click.option(
+    "--pipeline", "revisions", multiple=True, metavar="NAME", help="A revision of --switches; repeat."
+)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="An output of a revision; repeat.")
 @click.pass_context
-def operator(ctx: click.Context, user: str, form: str) -> None:
+def operator(
+    ctx: click.Context,
+    switches: str | None,
+    revisions: tuple[str, ...],
+    topics: tuple[str, ...],
+    user: str,
+    form: str,
+) -> None:
     """Print what an operator needs: to look, and to decide about sources, leases and pipelines.
 
+    With --switches also what `slackwater revise switch` needs where the outputs are topics.
+
     \b
-    Example:
+    Examples:
       slackwater acl operator --source inv --user ada
+      slackwater acl operator --source inv --switches shop --pipeline shop --pipeline shop.v2 \\
+          --topic order_details --topic order_details.v2 --user ada
     """
-    _print_of_sources(start_command(ctx), user, operator_rights, form)
+    if (switches is not None) != bool(revisions and topics):
+        raise CommandConfigError("the options of switches are not complete", "give all of them, or none")
+    found = [] if switches is None else switching_rights(switches, revisions, topics)
+    _print_of_sources(start_command(ctx), user, operator_rights, form, found)
 
 
 def _topics_of(settings: Settings, source: str) -> SourceTopics:
@@ -328,8 +348,9 @@ def _print_of_sources(
     user: str,
     rights_of: Callable[[SourceTopics, Iterable[str] | None], list[Right]],
     form: str,
+    more: Iterable[Right] = (),
 ) -> None:
-    found: set[Right] = set()
+    found = set(more)
     for source in sources_of(settings):
         own = sidecar_settings(_with_brokers(settings), source)
         found.update(rights_of(own.source_topics, own.tables))
