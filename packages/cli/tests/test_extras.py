@@ -12,13 +12,13 @@ SERVERS = ["--bootstrap", "127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1"]
 
 
 class Absence:
-    """Finds everything but one package."""
+    """Finds everything but some packages."""
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    def __init__(self, *packages: str) -> None:
+        self._packages = packages
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == self._package:
+        if name in self._packages:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -53,6 +53,19 @@ def test_a_missing_extra_is_named(
     assert run(arguments) == 2
 
     assert extra in capsys.readouterr().err
+
+
+def test_the_extra_of_the_demo_is_named_also_if_smaller_ones_are_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = ("slackwater_certify", "slackwater_testing")
+    for name in [*sys.modules]:
+        if name.startswith(("slackwater.commands.", "slackwater.demo", *missing)):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Absence(*missing), *sys.meta_path])
+    assert run(["demo", "--help"]) == 0
+    assert run(["demo"]) == 2
+    assert "slackwater[demo]" in capsys.readouterr().err
 
 
 def requirements() -> dict[str, list[str]]:

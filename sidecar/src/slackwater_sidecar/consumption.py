@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater_cdc.columns import ParsedRows
-from slackwater_markers.kafka_retry import GROUP_REFUSED
+from slackwater_markers.kafka_retry import GROUP_REFUSED, reason_of
 from slackwater_protocol import SystemClock
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
@@ -251,12 +251,6 @@ def consumer_config(settings: SidecarSettings, partitions: int) -> dict[str, str
         "queued.max.messages.kbytes": queue_kib,
         **settings.servers.kafka.options,
     }
-
-
-def reason_of(error: KafkaException) -> str:
-    """Returns what Kafka says, without the decoration."""
-    found = error.args[0] if error.args else error
-    return found.str() if isinstance(found, KafkaError) else str(error)
 
 
 def _hand_over_errors(messages: Sequence[Message], sink: RecordSink) -> None:

@@ -16,7 +16,7 @@ from slackwater_command.errors import (
     CommandUnavailableError,
     unreachable,
 )
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient, watermark_offsets
+from slackwater_markers.kafka_retry import KafkaRetry, is_transient, reason_of, watermark_offsets
 from slackwater_protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
 from slackwater_protocol.commit_lookup import PlacedCommit
 from slackwater_protocol.keys import commit_topic, progress_topic
@@ -51,7 +51,7 @@ class CommitLog:
             self.topic = self._commit_topic()
         except KafkaException as error:
             self._consumer.close()
-            raise unreachable("Kafka", f"where are the commits of {pipeline}", str(error)) from error
+            raise unreachable("Kafka", f"where are the commits of {pipeline}", reason_of(error)) from error
         except BaseException:
             self._consumer.close()
             raise
@@ -121,7 +121,7 @@ def written_topics(kafka: KafkaSettings, pipeline: str) -> list[str]:
     try:
         return [*sorted(_topics(consumer, pipeline)), progress_topic(pipeline)]
     except KafkaException as error:
-        raise unreachable("Kafka", f"which topics {pipeline} writes", str(error)) from error
+        raise unreachable("Kafka", f"which topics {pipeline} writes", reason_of(error)) from error
     finally:
         consumer.close()
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent
 
 from slackwater.topics import open_consumer
 from slackwater_command.errors import unreachable
-from slackwater_markers.kafka_retry import KafkaRetry
+from slackwater_markers.kafka_retry import KafkaRetry, reason_of
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import HEADER_PIPELINE, progress_topic
 
@@ -60,7 +60,7 @@ def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[
             if (first := _first_record(consumer, *place, behind[place])) is not None
         ]
     except KafkaException as error:
-        raise unreachable("Kafka", "which transactions are open", str(error)) from error
+        raise unreachable("Kafka", "which transactions are open", reason_of(error)) from error
     finally:
         consumer.close()
 

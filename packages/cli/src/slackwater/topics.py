@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from slackwater_command.errors import CommandUnavailableError, unreachable
-from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, watermark_offsets
+from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, reason_of, watermark_offsets
 from slackwater_protocol import KafkaSettings
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def read_to_end(
                 if place.offset >= ends[place.topic, place.partition]:
                     del ends[place.topic, place.partition]
     except KafkaException as error:
-        raise _unreadable(", ".join(topics), str(error)) from error
+        raise _unreadable(", ".join(topics), reason_of(error)) from error
     finally:
         consumer.close()
 
@@ -86,7 +86,9 @@ def known_topics(kafka: KafkaSettings) -> frozenset[str]:
         retry = KafkaRetry("listing the topics", REQUEST_SECONDS)
         return frozenset(retry.call(lambda seconds: consumer.list_topics(timeout=seconds).topics))
     except KafkaException as error:
-        raise unreachable(f"Kafka at {kafka.bootstrap}", "which topics are there?", str(error)) from error
+        raise unreachable(
+            f"Kafka at {kafka.bootstrap}", "which topics are there?", reason_of(error)
+        ) from error
     finally:
         consumer.close()
 

@@ -15,6 +15,7 @@ from slackwater_markers.kafka_retry import (
     KafkaRetry,
     create_topics,
     kafka_error,
+    reason_of,
     watermark_offsets,
 )
 
@@ -124,7 +125,7 @@ class CompactedTopic(Generic[Entry]):
             producer.produce(self._topic, value, key, partition=0, on_delivery=self._note_sent)
             producer.poll(0)
         except (KafkaException, BufferError) as error:
-            self._note_loss(_reason(error))
+            self._note_loss(reason_of(error))
 
     def close(self) -> None:
         """Gives records that wait two seconds to be written, then frees connections."""
@@ -273,10 +274,5 @@ class CompactedTopic(Generic[Entry]):
         try:
             yield
         except (KafkaException, BufferError) as error:
-            reason = f"Kafka at {self._config['bootstrap.servers']}: {_reason(error)}"
+            reason = f"Kafka at {self._config['bootstrap.servers']}: {reason_of(error)}"
             raise CompactedTopicUnavailableError(self._topic, operation, reason) from error
-
-
-def _reason(error: Exception) -> str:
-    known = kafka_error(error)
-    return str(error) if known is None else known.str()

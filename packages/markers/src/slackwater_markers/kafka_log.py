@@ -33,6 +33,7 @@ from slackwater_markers.kafka_retry import (
     KafkaRetry,
     create_topics,
     kafka_error,
+    reason_of,
     watermark_offsets,
 )
 from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
@@ -334,7 +335,7 @@ class KafkaCutLog:
         try:
             yield
         except (KafkaException, BufferError) as error:
-            reason = f"Kafka at {self._config['bootstrap.servers']}: {_reason(error)}"
+            reason = f"Kafka at {self._config['bootstrap.servers']}: {reason_of(error)}"
             raise CutLogUnavailableError(operation, self._topic, reason) from error
 
 
@@ -349,8 +350,3 @@ def _is_anything(_: bytes) -> bool:
 def _code(error: KafkaException) -> int | None:
     found = kafka_error(error)
     return None if found is None else found.code()
-
-
-def _reason(error: Exception) -> str:
-    known = kafka_error(error)
-    return str(error) if known is None else known.str()

@@ -96,6 +96,12 @@ def kafka_error(error: BaseException) -> KafkaError | None:
     return first if isinstance(first, KafkaError) else None
 
 
+def reason_of(error: BaseException) -> str:
+    """Returns Kafka's own words in an error of its client, and the text of any other error."""
+    found = kafka_error(error)
+    return str(error) if found is None else found.str()
+
+
 def create_topics(admin: "AdminClient", topics: "Sequence[NewTopic]", seconds: float) -> None:
     """Makes topics; one that exists is left as it is, so that the request can be repeated.
 

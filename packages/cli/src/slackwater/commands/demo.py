@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater_certify import Certificate
 from slackwater_command.invocation import Invocation, start_command
 from slackwater_command.output import Output
 from slackwater_command.stopping import terminate_as_interrupt
@@ -15,6 +14,7 @@ from slackwater_protocol import SystemClock
 
 if TYPE_CHECKING:  # an extra brings what it needs
     from slackwater.demo.run import Demo, DemoSettings
+    from slackwater_certify import Certificate
 
 
 @click.command()
@@ -123,7 +123,7 @@ def find_pipeline() -> Path:
     return next((place for place in places if (place / "pipeline.toml").is_file()), places[0])
 
 
-def _print_examples(certificate: Certificate, output: Output) -> None:
+def _print_examples(certificate: "Certificate", output: Output) -> None:
     for kind, texts in certificate.examples.items():
         output.line(f"{kind}, for example:")
         for text in texts:

@@ -11,7 +11,7 @@ from slackwater.topics import open_consumer
 from slackwater_cdc import UndecodableRecordError
 from slackwater_cdc.envelope import End, decode_full_row, decode_transaction
 from slackwater_command.errors import unreachable
-from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, is_transient
+from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, is_transient, reason_of
 from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
 
 REQUEST_SECONDS = 5.0
@@ -159,9 +159,7 @@ def _asked(what: str, question: Callable[[], T]) -> T:
     try:
         return KafkaRetry(what, REQUEST_SECONDS).call(lambda _: question())
     except KafkaException as error:
-        first = error.args[0]
-        reason = first.str() if isinstance(first, KafkaError) else str(error)
-        raise unreachable("Kafka", what, reason) from error
+        raise unreachable("Kafka", what, reason_of(error)) from error
 
 
 def _end(message: Message) -> EndFacts | None:

@@ -20,6 +20,7 @@ from slackwater_markers import (
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
+from slackwater_markers.kafka_retry import reason_of
 from slackwater_protocol import (
     RedisSettings,
     SlackwaterError,
@@ -76,7 +77,9 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     try:
         known = admin.list_topics(timeout=ANSWER.total_seconds())
     except KafkaException as error:
-        text = f"{settings.servers.kafka.bootstrap} did not answer within {ANSWER.seconds} s: {_words(error)}"
+        text = (
+            f"{settings.servers.kafka.bootstrap} did not answer within {ANSWER.seconds} s: {reason_of(error)}"
+        )
         yield Finding(
             "brokers", Verdict.PROBLEM, text, "check the address, the security settings and the network"
         )
@@ -246,11 +249,7 @@ def _found(subject: str) -> Iterator[list[Finding]]:
     try:
         yield found
     except KafkaException as error:
-        found.append(Finding(subject, Verdict.PROBLEM, _words(error)))
+        found.append(Finding(subject, Verdict.PROBLEM, reason_of(error)))
     except (SlackwaterError, OSError) as error:
         hint = getattr(error, "hint", "")
         found.append(Finding(subject, Verdict.PROBLEM, getattr(error, "problem", "") or str(error), hint))
-
-
-def _words(error: KafkaException) -> str:
-    return str(error.args[0].str())

@@ -63,16 +63,14 @@ def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
     """
     from confluent_kafka.admin import AdminClient
 
-    from slackwater_markers.kafka_retry import KafkaRetry, kafka_error
+    from slackwater_markers.kafka_retry import KafkaRetry, reason_of
 
     admin = AdminClient({**kafka.client_config})
     retry = KafkaRetry("listing the topics", timeout.total_seconds())
     try:
         return retry.call(lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics))
     except KafkaException as error:
-        known = kafka_error(error)
-        reason = str(error) if known is None else known.str()
-        problem = f"the topics of Kafka at {kafka.bootstrap} could not be listed: {reason}"
+        problem = f"the topics of Kafka at {kafka.bootstrap} could not be listed: {reason_of(error)}"
         raise PipelineUnavailableError(problem, "start the pipeline again when the broker is back") from error
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater_markers.kafka_advice import NeededRights
-from slackwater_markers.kafka_retry import ABSENT_CODES, KafkaRetry, kafka_error
+from slackwater_markers.kafka_retry import ABSENT_CODES, KafkaRetry, kafka_error, reason_of
 from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.waiting import tried
@@ -100,5 +100,4 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
     try:
         return retry.call(ask_once)
     except KafkaException as error:
-        found = kafka_error(error)
-        raise unavailable(settings, what, str(error) if found is None else found.str()) from error
+        raise unavailable(settings, what, reason_of(error)) from error
