@@ -6,7 +6,8 @@ the pipeline is started elsewhere, from the archive, with nothing but the object
 The certifier judges every document against the committed states of the database. A Prometheus has scraped it
 all, and is asked every query of the dashboards. Only the judges are of this repository's environment.
 
-How it was seen to fail: without the control plane, whose metrics the dashboard of the fleet asks for.
+How it was seen to fail: without the control plane, whose metrics the dashboard of the fleet asks for; with
+wheels whose runs begin a batch before the one that the output's progress names, and publish it again.
 """
 
 import json

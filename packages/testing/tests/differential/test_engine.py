@@ -7,7 +7,7 @@ from slackwater_testing.differential.case import NOT_QUERIES
 from slackwater_testing.seeds import Plan, first_failure, run
 
 SEEDS = 300
-DEFAULT_SEEDS = 100
+DEFAULT_SEEDS = 60
 PORTION = 10
 """Seeds of one test: small, so that all cores have work, and a slow machine ends each in time."""
 PORTIONS = [

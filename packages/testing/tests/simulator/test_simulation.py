@@ -32,7 +32,7 @@ def test_the_seeds_of_the_default_lane_contain_every_feature() -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_rule_that_is_taken_out_is_noticed(name: str) -> None:
-    plan = Plan(Simulator(), 0, SOON, FAULTS[name].only, fault=name)
+    plan = Plan(Simulator(), FAULTS[name].first_seed, SOON, FAULTS[name].only, fault=name)
 
     failed = first_failure(plan)
 

@@ -34,9 +34,14 @@ Replacement = Callable[..., Any]
 
 
 def _fault(
-    rule: str, owner: Any, attribute: str, wrong: Callable[[Any], Any], only: tuple[str, ...]
+    rule: str,
+    owner: Any,
+    attribute: str,
+    wrong: Callable[[Any], Any],
+    only: tuple[str, ...],
+    first_seed: int = 0,
 ) -> PlantedFault:
-    return PlantedFault(rule, replaced(owner, attribute, wrong), only)
+    return PlantedFault(rule, replaced(owner, attribute, wrong), only, first_seed)
 
 
 def _counts_summed(right: Replacement) -> Replacement:
@@ -180,14 +185,18 @@ FAULTS: Mapping[str, PlantedFault] = {
         "_renumbered_is_complete",
         _lower_end_believed,
         ("renumbered",),
+        first_seed=110,
     ),
-    "ends-not-awaited": _fault("end offsets are not waited for", Fences, "is_read_past", _always, _CRASHES),
+    "ends-not-awaited": _fault(
+        "end offsets are not waited for", Fences, "is_read_past", _always, _CRASHES, first_seed=70
+    ),
     "overtaken-in-part": _fault(
         "a transaction counts as overtaken with one partition left out",
         Completeness,
         "_is_overtaken",
         _one_partition_left_out,
         ("renumbered",),
+        first_seed=130,
     ),
     "any-order-is-original": _fault(
         "any run is taken for the original numbering",
@@ -212,6 +221,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "answer",
         _overtaken_in_one,
         ("dropped", "stalls"),
+        first_seed=220,
     ),
     "skips-not-named": _fault(
         "cuts do not name what an operator skipped", Cuts, "add_skipped", _nothing, ("lost",)
@@ -266,6 +276,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "stops",
         _no_stops,
         ("blocking", "snapshot", "reader-crashes"),
+        first_seed=180,
     ),
     "equal-changes-are-one": _fault(
         "repeated rows are compared without the LSN of the change",
@@ -322,6 +333,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "error_of",
         edited("if failure.is_lost and key in known:", "if False:"),
         ("retention", "stalls"),
+        first_seed=180,
     ),
     "gap-in-batch": _fault(
         "a reader takes what is left of a batch",
@@ -336,6 +348,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "__init__",
         edited("= may_start_anywhere", "= True"),
         ("retention", "stalls", "reader-crashes"),
+        first_seed=170,
     ),
     "any-schema": _fault(
         "values are read with the first schema that is known",
