@@ -7,7 +7,8 @@ from datetime import timedelta
 from enum import StrEnum
 from types import TracebackType
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Record
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
 from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
@@ -168,7 +169,7 @@ class TransactionalProcessor:
         self._probe(ProcessorStep.BEGUN)
         for received in batch:
             for message in process(received):
-                transactions.produce(message.topic, message.key, message.value, list(message.headers), None)
+                transactions.send(message)
         self._probe(ProcessorStep.PRODUCED)
         ends = [TopicPartition(*place, end) for place, end in ends_of(batch).items()]
         transactions.send_offsets(ends, self._member.metadata())
@@ -210,6 +211,21 @@ class _PassingError(MessagingError):
 class _Transactions(KafkaTransactions):
     """Transactions whose failures say whether another one may succeed."""
 
+    _undelivered: KafkaError | None = None
+    """Why an output of the open transaction was not delivered: Kafka's error of the commit may not say it."""
+
+    def begin(self) -> None:
+        """Starts a transaction, without a round trip."""
+        self._undelivered = None
+        super().begin()
+
+    def send(self, message: Message) -> None:
+        """Queues an output."""
+        self.produce(message.topic, message.key, message.value, list(message.headers), self._report)
+
+    def _report(self, error: KafkaError | None, _: Record) -> None:
+        self._undelivered = self._undelivered or error
+
     def _meaning(self, what: str, error: KafkaException) -> MessagingError:
         found = kafka_error(error)
         if found is None:
@@ -217,8 +233,9 @@ class _Transactions(KafkaTransactions):
         if is_fenced(found):
             problem = f"{what} failed: another process uses the same transactional id: {found.str()}"
             return MessagingStateError(problem, "give each process its own transactional id")
-        if advice := WRITING.advice(found):
-            return MessagingConfigError(f"{what} failed: {found.str()}", advice)
+        for each in (found, self._undelivered):
+            if each is not None and (advice := WRITING.advice(each)):
+                return MessagingConfigError(f"{what} failed: {each.str()}", advice)
         if is_transient(found) or found.txn_requires_abort():
             return _PassingError(f"{what} failed: {found.str()}")
         problem = f"{what} failed: {found.str()}"
