@@ -5,15 +5,14 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_markers import kafka_transactions
 from slackwater_markers.kafka_transactions import KafkaTransactions
 from slackwater_protocol import KafkaSettings, SlackwaterError
-
-pytestmark = pytest.mark.integration
 
 SECONDS = 60
 
@@ -37,15 +36,19 @@ def topic(admin: AdminClient) -> str:
     return name
 
 
-@pytest.fixture
-def transactions(bootstrap: str, topic: str) -> Transactions:
-    """Those of a producer with a transaction that has reached Kafka, and would stay open for ten minutes."""
-    opened = Transactions(
-        KafkaSettings(bootstrap),
-        topic,
+def transactions_of(kafka: KafkaSettings, transactional_id: str) -> Transactions:
+    return Transactions(
+        kafka,
+        transactional_id,
         transaction_timeout=timedelta(minutes=10),
         request_timeout=timedelta(seconds=SECONDS),
     )
+
+
+@pytest.fixture
+def transactions(bootstrap: str, topic: str) -> Transactions:
+    """Those of a producer with a transaction that has reached Kafka, and would stay open for ten minutes."""
+    opened = transactions_of(KafkaSettings(bootstrap), topic)
     opened.open()
     opened.begin()
     opened.produce(topic, None, b"value", [], None)
@@ -66,6 +69,7 @@ def committed_end(admin: AdminClient, place: TopicPartition) -> int:
     return int(found[place].result(SECONDS).offset)
 
 
+@pytest.mark.integration
 def test_readers_do_not_wait_for_the_transaction_of_a_discarded_producer(
     transactions: Transactions, admin: AdminClient, topic: str
 ) -> None:
@@ -75,9 +79,35 @@ def test_readers_do_not_wait_for_the_transaction_of_a_discarded_producer(
     await_end(admin, topic)
 
 
+@pytest.mark.integration
 def test_a_producer_that_has_committed_is_discarded_in_silence(
     transactions: Transactions, admin: AdminClient, topic: str
 ) -> None:
     transactions.commit()
     transactions.discard()
     await_end(admin, topic)
+
+
+class Failing:
+    """A producer that remembers what it was asked for, and fails."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def purge(self) -> None:
+        self._fail("purge")
+
+    def abort_transaction(self, timeout: float) -> None:
+        assert timeout < SECONDS
+        self._fail("abort")
+
+    def _fail(self, what: str) -> None:
+        self.asked.append(what)
+        raise KafkaException(KafkaError(KafkaError._STATE))  # noqa: SLF001 - librdkafka's name
+
+
+def test_a_producer_is_aborted_before_it_is_discarded_whatever_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = Failing()
+    monkeypatch.setattr(kafka_transactions, "Producer", lambda *_, **__: producer)
+    transactions_of(KafkaSettings("localhost:9092"), "t").discard()
+    assert producer.asked == ["purge", "abort"]
