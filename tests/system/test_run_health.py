@@ -96,7 +96,7 @@ def test_a_run_is_ready_when_it_has_caught_up_and_unhealthy_while_its_loop_is_bl
         filler.fill(50)
         try:
             pipeline.start(folder=tmp_path, environment=environment)
-            run.wait_until(lambda: "waiting for a cut" in pipeline.output())
+            run.wait_until(lambda: "waiting for the first cut" in pipeline.output())
             run.wait_until(lambda: run.page("/healthz")[0] == 200)
             status, body = run.page("/readyz")
             assert (status, json.loads(body)["why_not"].keys()) == (503, {"orders"})

@@ -64,8 +64,8 @@ def unavailable(
     return PipelineUnavailableError(
         f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} "
         f"did not complete {what}{tried(attempts)}: {detail}",
-        "check that this address is right and that the brokers are running. Nothing is lost or partly "
-        "visible: start the pipeline again then",
+        "check that this address is right and that the brokers are running, then start the pipeline again. "
+        "Nothing is lost or partly visible",
     )
 
 
