@@ -47,9 +47,9 @@ DEFAULT := not full and not slow and not containers
 unit: setup
 	$(PYTEST) --hypothesis-profile ci -n auto --dist worksteal -m "not (integration or spark or system or chaos) and $(DEFAULT)"
 
-## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark, in three processes
+## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark, in four processes
 integration: archive
-	$(PYTEST) -n 3 --dist worksteal -m "(integration or spark or system) and not chaos and $(DEFAULT)"
+	$(PYTEST) -n 4 --dist worksteal -m "(integration or spark or system) and not chaos and $(DEFAULT)"
 
 ## make system       the whole product, with processes killed while it runs, in two processes
 system: archive
