@@ -79,11 +79,12 @@ from slackwater_sidecar.testing import SyntheticSource
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_spark.pipeline.leases import LeaseHolder
 from slackwater_spark.pipeline.rights import rights_of as rights_of_pipeline
+from slackwater_testing.errors import WorkRefusedError
 from slackwater_testing.generator import TopicFiller
 from slackwater_testing.programs import Program, slackwater_command
 from slackwater_testing.publishing import SOURCE, published_revisions, publishing_pipeline
 from slackwater_testing.secured_servers import SecuredServers
-from slackwater_testing.trials import LackingError, Trial, World, check_output, superfluous
+from slackwater_testing.trials import Trial, World, check_output, superfluous
 from slackwater_testing.workloads.orders import OrdersWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
@@ -118,7 +119,7 @@ def read(
 ) -> None:
     with TransactionalConsumer(kafka, inputs, group=group, share=share) as consumer:
         if consumer.poll(timedelta(seconds=seconds)) is None:
-            raise LackingError("nothing was read")
+            raise WorkRefusedError("nothing was read")
 
 
 def write(kafka: KafkaSettings, source: str) -> None:
@@ -152,7 +153,7 @@ def command(world: World, *arguments: str) -> str:
     said = written.getvalue().decode()
     check_output(complained.getvalue())
     if code != 0:
-        raise LackingError(f"{' '.join(arguments)}: {said}{complained.getvalue()}")
+        raise WorkRefusedError(f"{' '.join(arguments)}: {said}{complained.getvalue()}")
     return said
 
 
@@ -348,7 +349,7 @@ def producer_of_a_group(world: World) -> Trial:
             written.make_table(TABLE)
             found = consumer.poll(timedelta(seconds=world.patience))
             if found is None:
-                raise LackingError("nothing was read")
+                raise WorkRefusedError("nothing was read")
             with written.transaction(found.commit, consumer=consumer) as transaction:
                 transaction.insert(TABLE, {"id": 1}, {"total": 120})
         with TransactionalProducer(world.kafka, own):
@@ -442,11 +443,11 @@ def viewer(world: World) -> Trial:
     def work() -> None:
         shown = json.loads(command(world, "topology", "--source", source, "--json"))
         if not shown["sources"][0]["cut"] or not shown["pipelines"]:
-            raise LackingError("no cut is shown, or no pipeline")
+            raise WorkRefusedError("no cut is shown, or no pipeline")
         for asked in ("status", "doctor"):
             command(world, asked, "--source", source)
         if LOOKED_AT not in command(world, "lease", "list"):
-            raise LackingError("no lease is shown")
+            raise WorkRefusedError("no lease is shown")
 
     return Trial(viewer_rights(SourceTopics(source), None), work)
 

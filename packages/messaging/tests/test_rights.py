@@ -42,10 +42,11 @@ from slackwater_protocol.rights import (
     processor_rights,
     sender_rights,
 )
+from slackwater_testing.errors import WorkRefusedError
 from slackwater_testing.messaging.sending.world import World as Shop
 from slackwater_testing.probes import At, Death
 from slackwater_testing.secured_servers import SecuredServers
-from slackwater_testing.trials import LackingError, Trial, World, superfluous
+from slackwater_testing.trials import Trial, World, superfluous
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +80,7 @@ class Business(Shop):
         deadline = clock.monotonic() + self._patience
         while not is_done():
             if clock.monotonic() > deadline:
-                raise LackingError("nothing happens")
+                raise WorkRefusedError("nothing happens")
 
     def sell(self, sender: ChainedSender | SavedSender | PreparedSender, number: int) -> None:
         with sender.transaction(self.connection) as sending:
@@ -94,7 +95,7 @@ def polling(shop: Business) -> Trial:
         settings = RelaySettings(request_timeout=timedelta(seconds=10))
         with PollingRelay(shop.dsn, shop.own, shop.outbox, settings=settings) as relay:
             if relay.run_once() != 1:
-                raise LackingError(relay.refused)
+                raise WorkRefusedError(relay.refused)
 
     return Trial(sender_rights(SendingWay.POLLING, [shop.topic], ""), work)
 
@@ -134,7 +135,7 @@ def saved(shop: Business, kind: type[SavedSender] = SavedSender, way: SendingWay
             sender.recover(shop.connection)
             shop.sell(sender, 2)
             if not sender.is_settled:
-                raise LackingError("the message was not sent")
+                raise WorkRefusedError("the message was not sent")
 
     return Trial(sender_rights(way, [shop.topic], shop.name), work)
 
@@ -204,7 +205,7 @@ def audit(shop: Business) -> Trial:
             window=window,
         )
         if not report.is_clean:
-            raise LackingError(report)
+            raise WorkRefusedError(report)
 
     return Trial(audit_rights([shop.topic]), work)
 

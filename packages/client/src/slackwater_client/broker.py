@@ -209,7 +209,11 @@ class Writer(Protocol):
         ...
 
     def discard(self) -> None:
-        """Closes the connections. An open transaction ends at the next :meth:`open`, or by its time-out."""
+        """Closes the connections.
+
+        An open transaction is aborted if Kafka answers at once; otherwise it ends at the next :meth:`open`,
+        or by its time-out.
+        """
         ...
 
 

@@ -29,9 +29,11 @@ from slackwater_markers.kafka_retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
     KafkaRetry,
+    check_visible,
     create_topics,
     is_transient,
     kafka_error,
+    reason_of,
     watermark_offsets,
 )
 from slackwater_protocol import KafkaSettings
@@ -217,18 +219,11 @@ class KafkaReader:
 
     def _look_up(self, topic: str) -> None:
         """Raises if the user may not see a topic: librdkafka reads nothing of it, and reports no error."""
-
-        def ask(seconds: float) -> KafkaError | None:
-            error: KafkaError | None = self._consumer.list_topics(topic, timeout=seconds).topics[topic].error
-            return error
-
         what = f"looking up topic {topic}"
         try:
-            error = KafkaRetry(what, _SECONDS).call(ask)
-        except KafkaException as failed:
-            raise _unavailable(what, failed) from failed
-        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise ClientUnavailableError(f"{what} failed: {error.str()}", _hint(error))
+            KafkaRetry(what, _SECONDS).call(partial(check_visible, self._consumer, topic))
+        except KafkaException as error:
+            raise _unavailable(what, error) from error
         self._visible.add(topic)
 
     def _portions(self, place: Place, messages: list[Message]) -> list[Portion]:
@@ -440,9 +435,7 @@ def _note(error: KafkaError) -> None:
 
 
 def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
-    found = kafka_error(error)
-    reason = str(error) if found is None else found.str()
-    return ClientUnavailableError(f"{what} failed: {reason}", _hint(found))
+    return ClientUnavailableError(f"{what} failed: {reason_of(error)}", _hint(kafka_error(error)))
 
 
 def _hint(error: KafkaError | None) -> str:

@@ -13,6 +13,7 @@ from slackwater_markers.kafka_retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
     KafkaRetry,
+    check_visible,
     create_topics,
     kafka_error,
     reason_of,
@@ -255,15 +256,8 @@ class CompactedTopic(Generic[Entry]):
             known = kafka_error(error)
             if known is None or known.code() not in ABSENT_CODES:
                 raise
-            self._check_visible(seconds)
+            check_visible(self._reader(), self._topic, seconds)
             return 0, 0
-
-    def _check_visible(self, seconds: float) -> None:
-        """Raises if the topic only seems to be absent, because the user may not see it."""
-        found = self._reader().list_topics(self._topic, seconds).topics.get(self._topic)
-        error = None if found is None else found.error
-        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise KafkaException(error)
 
     def _asked(self, operation: str, request: Callable[[float], T]) -> T:
         with self._guarded(operation):

@@ -102,6 +102,20 @@ def reason_of(error: BaseException) -> str:
     return str(error) if found is None else found.str()
 
 
+def check_visible(client: Consumer, topic: str, seconds: float) -> None:
+    """Returns if the user may see a topic, or if there is none.
+
+    Only this request reports a missing right. To others, the topic seems to be absent or empty.
+
+    Raises:
+        KafkaException: The user may not see the topic, or Kafka does not answer.
+    """
+    found = client.list_topics(topic, seconds).topics.get(topic)
+    error = None if found is None else found.error
+    if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise KafkaException(error)
+
+
 def create_topics(admin: "AdminClient", topics: "Sequence[NewTopic]", seconds: float) -> None:
     """Makes topics; one that exists is left as it is, so that the request can be repeated.
 

@@ -5,7 +5,8 @@
     TestingError
     ├── RunFailedError              a run, or something that it needs, gave no result
     │   └── ProgramEndedError       a program of the product ended while it was needed
-    └── NothingToDisturbError       a fault found nothing that it could be done to
+    ├── NothingToDisturbError       a fault found nothing that it could be done to
+    └── WorkRefusedError            a role could not do its work with the rights that it had
 """
 
 from pathlib import Path
@@ -60,3 +61,7 @@ class NothingToDisturbError(TestingError):
 
     def __str__(self) -> str:
         return f"there was no {self.wanted} to disturb for {self.seconds:.0f} s"
+
+
+class WorkRefusedError(TestingError):
+    """A role could not do its work with the rights that it had, or complained about one."""

@@ -15,7 +15,7 @@ from slackwater_messaging import MessagingError
 from slackwater_protocol import KafkaSettings, SystemClock
 from slackwater_protocol.rights import Right
 from slackwater_spark.errors import PipelineError
-from slackwater_testing.errors import ProgramEndedError
+from slackwater_testing.errors import ProgramEndedError, WorkRefusedError
 from slackwater_testing.programs import Program, slackwater_command
 from slackwater_testing.secured_servers import SecuredServers
 
@@ -27,14 +27,10 @@ _IMPATIENCE = 60.0
 _REFUSALS = ("authorization failed", "not authorized", "not allowed", "authorizationexception")
 
 
-class LackingError(Exception):
-    """A role could not do its work, or complained."""
-
-
 _FAILURES = (
     ClientError,
     KafkaException,
-    LackingError,
+    WorkRefusedError,
     MarkersError,
     MessagingError,
     PipelineError,
@@ -98,7 +94,7 @@ class World:
         """Waits until a program has done its work.
 
         Raises:
-            LackingError: It complains, or takes too long.
+            WorkRefusedError: It complains, or takes too long.
             ProgramEndedError: It ends before.
         """
         deadline = SystemClock().monotonic() + self.patience
@@ -106,7 +102,7 @@ class World:
             check_output(program.output())
             program.check()
             if SystemClock().monotonic() > deadline:
-                raise LackingError(program.last_words())
+                raise WorkRefusedError(program.last_words())
         check_output(program.output())
 
 
@@ -114,11 +110,11 @@ def check_output(output: str) -> None:
     """Does nothing if nothing says that something is not allowed.
 
     Raises:
-        LackingError: A line does.
+        WorkRefusedError: A line does.
     """
     for line in output.splitlines():
         if any(each in line.lower() for each in _REFUSALS):
-            raise LackingError(line)
+            raise WorkRefusedError(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ class Trial:
 
     rights: Sequence[Right]
     work: Callable[[], object]
-    """Raises one of the errors of the product, or :class:`LackingError`, if it cannot be done."""
+    """Raises one of the errors of the product, or :class:`WorkRefusedError`, if it cannot be done."""
     is_tried: Callable[[Right], bool] = lambda _: True
     """Which lines are left out; the others were tried elsewhere."""
 
@@ -144,7 +140,7 @@ def superfluous(make: Callable[[float], Trial], servers: SecuredServers, user: s
         user: Who.
 
     Raises:
-        LackingError: The work cannot be done with all of them; or another error of the product.
+        WorkRefusedError: The work cannot be done with all of them; or another error of the product.
     """
 
     def work(without: int | None) -> None:

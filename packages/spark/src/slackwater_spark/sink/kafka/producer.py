@@ -76,7 +76,10 @@ class OutputProducer(Protocol):
         ...
 
     def discard(self) -> None:
-        """Releases the producer; an open transaction is left to the next ``open()``. Never raises."""
+        """Releases the producer; never raises.
+
+        An open transaction is aborted if Kafka answers at once; otherwise it is left to the next ``open()``.
+        """
         ...
 
 
