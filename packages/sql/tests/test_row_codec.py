@@ -135,6 +135,27 @@ def test_value_left_out_by_toast_is_taken_from_the_previous_row(column: str, pla
     assert CODEC.merge(row, previous) == CODEC.decode(_raw())
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("name", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
+        ("blob", UNAVAILABLE),
+        ("tags", [UNAVAILABLE, "x"]),
+    ],
+)
+def test_placeholder_of_another_type_is_a_value(column: str, value: Any) -> None:
+    row = CODEC.decode(_raw(**{column: value}))
+
+    assert CODEC.unavailable(row) == ()
+    assert CODEC.merge(row, CODEC.decode(_raw())) == row
+
+
+def test_columns_whose_values_are_omitted_have_names() -> None:
+    row = CODEC.decode(_raw(name=UNAVAILABLE, tags=[UNAVAILABLE]))
+
+    assert CODEC.unavailable(row) == ("name", "tags")
+
+
 def test_column_that_is_not_declared_is_a_programming_error() -> None:
     with pytest.raises(ValueError, match="no column nothing"):
         RowCodec(TABLE, ["nothing"])

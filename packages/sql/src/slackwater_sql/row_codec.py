@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import FLOAT_KINDS, TIME_KINDS, ColumnType, TypeKind
+from slackwater_sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError
 
 WireRow = tuple[Any, ...]
@@ -21,10 +21,6 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 """The placeholder that Debezium writes for an unchanged value that the database left out of its log."""
 
 _UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-UNAVAILABLE_NUMBERS: Final = tuple(UNAVAILABLE.encode())
-"""The same in an array of integers: the placeholder's bytes."""
-
-_UNAVAILABLE_VALUES: Final = (UNAVAILABLE, _UNAVAILABLE_BASE64, [UNAVAILABLE], list(UNAVAILABLE_NUMBERS))
 _SHOWN_CHARACTERS = 80
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>.*)`\Z")
 _PATH = re.compile(r"at `\$\.(?P<name>.*?)(\[[0-9.]*\])*`\Z", re.DOTALL)
@@ -47,6 +43,22 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 """The Gregorian calendar repeats after so many years."""
+
+
+def placeholders_of(column_type: ColumnType) -> tuple[Any, ...]:
+    """Returns the wire values that a record contains in place of a value of this type that it omits.
+
+    A change omits a value that is stored out of line (TOAST) and that it does not change.
+    """
+    if not column_type.may_be_unavailable:
+        return ()
+    if column_type.kind is TypeKind.BYTEA:
+        return (_UNAVAILABLE_BASE64,)
+    if column_type.element is None:
+        return (UNAVAILABLE,)
+    if column_type.element.kind in INTEGER_KINDS | TIME_KINDS:
+        return (list(UNAVAILABLE.encode()),)
+    return ([UNAVAILABLE],)
 
 
 class RowCodec:
@@ -75,7 +87,11 @@ class RowCodec:
             for position, column in enumerate(self.columns)
             if (column.type.element or column.type).kind in FLOAT_KINDS
         )
-        self._may_be_unavailable = tuple(i for i, c in enumerate(self.columns) if c.type.may_be_unavailable)
+        self._placeholders = tuple(
+            (position, placeholders)
+            for position, column in enumerate(self.columns)
+            if (placeholders := placeholders_of(column.type))
+        )
 
     def decode(self, raw: bytes | memoryview) -> WireRow:
         """Returns the columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
@@ -105,15 +121,20 @@ class RowCodec:
         return list(zip(*self._unpack_many(header + b"".join(packed)), strict=True))
 
     def has_unavailable(self, row: WireRow) -> bool:
-        """Whether the record omits a value because the update did not change it."""
-        return any(row[position] in _UNAVAILABLE_VALUES for position in self._may_be_unavailable)
+        """Whether the record omits a value because the change left it as it was."""
+        return any(row[position] in placeholders for position, placeholders in self._placeholders)
+
+    def unavailable(self, row: WireRow) -> tuple[str, ...]:
+        """Returns the names of the columns whose values the record omits."""
+        return tuple(self.columns[n].name for n, placeholders in self._placeholders if row[n] in placeholders)
 
     def merge(self, row: WireRow, previous: WireRow) -> WireRow:
         """Returns the row with its omitted values taken from the previous version of the row."""
-        return tuple(
-            old if position in self._may_be_unavailable and new in _UNAVAILABLE_VALUES else new
-            for position, (new, old) in enumerate(zip(row, previous, strict=True))
-        )
+        merged = list(row)
+        for position, placeholders in self._placeholders:
+            if row[position] in placeholders:
+                merged[position] = previous[position]
+        return tuple(merged)
 
     def _with_real_floats(self, row: WireRow) -> WireRow:
         """Reads not-a-number and infinities, which come as strings since JSON has no such numbers."""

@@ -7,7 +7,6 @@ decoded one by one into the same form, so only one place creates events. A TRUNC
 all buckets.
 """
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -21,10 +20,9 @@ from slackwater_engine.errors import FULL_HINT, PackingError
 from slackwater_engine.pack.specification import PackingInput
 from slackwater_engine.payloads import Events
 from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import FLOAT_KINDS, TypeKind
-from slackwater_sql.row_codec import UNAVAILABLE, UNAVAILABLE_NUMBERS, RowCodec, WireRow, row_struct
+from slackwater_sql.column_type import FLOAT_KINDS
+from slackwater_sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
 
-_UNAVAILABLE_BASE64: Final = b64encode(UNAVAILABLE.encode()).decode()
 _NULL: Final = b"null"
 
 RowChange = tuple[int, int, WireRow | None, WireRow | None]
@@ -299,12 +297,9 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
 
 def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
     """Returns the placeholders for values that an update omits (TOAST)."""
-    kinds = {column.type.kind for column in columns if column.type.may_be_unavailable}
-    found: list[Any] = [UNAVAILABLE] if kinds else []
-    if TypeKind.BYTEA in kinds:
-        found.append(_UNAVAILABLE_BASE64)
-    if TypeKind.ARRAY in kinds:
-        found += [[UNAVAILABLE], list(UNAVAILABLE_NUMBERS)]
+    found: list[Any] = []
+    for column in columns:
+        found += [each for each in placeholders_of(column.type) if each not in found]
     return tuple(found)
 
 
