@@ -29,7 +29,11 @@ def consumer(bootstrap: str) -> Consumer:
 
 
 def records(reader: Consumer, topic: str, partition: int, first: int, last: int) -> Iterator[Any]:
-    """Yields the records at ``first`` … ``last``; offsets of markers are never delivered."""
+    """Yields the records at ``first`` … ``last``; offsets of markers are never delivered.
+
+    A partition also ends where a transaction begins whose marker has not arrived yet. Such an end is at or
+    below ``last``: wait. Only an end above it means that the rest was removed by compaction.
+    """
     reader.assign([TopicPartition(topic, partition, first)])
     while True:
         message = reader.poll(60)
@@ -38,8 +42,9 @@ def records(reader: Consumer, topic: str, partition: int, first: int, last: int)
         error = message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
-                return
-            if not error.retriable():
+                if (message.offset() or 0) > last:
+                    return
+            elif not error.retriable():
                 raise RuntimeError(error.str())
         elif (message.offset() or 0) > last:
             return

@@ -9,7 +9,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -42,7 +42,7 @@ from slackwater_protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater_protocol.keys import progress_topic
+from slackwater_protocol.keys import commit_topic, progress_topic
 
 NOTHING = timedelta(0)
 Open = Callable[..., TopicOutput]
@@ -94,6 +94,33 @@ def test_views_are_read_as_of_every_commit_that_was_published(world: World, open
         snapshot = read_views([output], at=at(lsn))
         assert snapshot.position == at(lsn)
         assert rows(pipeline, snapshot) == pipeline.states[lsn - lsn % 100]
+
+
+class BehindReader(MemoryReader):
+    """Sees the end of commit topics before the marker of the newest transaction has arrived there."""
+
+    def bounds(self, place: Place) -> tuple[int, int]:
+        low, end = super().bounds(place)
+        return low, end - 2 if place[0].endswith(commit_topic("")) else end
+
+
+class BehindBroker(MemoryBroker):
+    def reader(self) -> MemoryReader:
+        return BehindReader(self)
+
+
+def test_commit_records_are_waited_for_if_their_marker_arrives_after_that_of_the_progress() -> None:
+    broker = BehindBroker()
+    world = World(broker, MemoryTopics(broker), ExitStack())
+    pipeline = ViewWriter(world, "one")
+    for value in (10, 20, 30):
+        pipeline.publish(("one", 1, value))
+    with closing(TopicOutput(broker, pipeline.name)) as output:
+        for lsn in pipeline.states:
+            assert rows(pipeline, read_views([output], at=at(lsn))) == pipeline.states[lsn]
+        states = output.states([pipeline.views["one"]])
+    assert states is not None
+    assert states.ends == [at(lsn) for lsn in (100, 200, 300)]
 
 
 def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:

@@ -54,10 +54,13 @@ def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = Non
                 consumer.incremental_unassign([TopicPartition(topic, partition)])
 
 
-def follow_topics(brokers: Brokers, topics: Sequence[str], is_over: Callable[[], bool]) -> Iterator[Message]:
+def follow_topics(
+    brokers: Brokers, topics: Sequence[str], is_over: Callable[[], bool], least_ends: Callable[[], Ends]
+) -> Iterator[Message]:
     """Yields every committed record from the beginning as it becomes visible, to the end when it is over.
 
-    Waits for topics that do not exist yet.
+    Waits for topics that do not exist yet. Goes on until it has reached ``least_ends``, which the records
+    that were read determine.
 
     Raises:
         CertifyUnavailableError: a topic is missing until the end or cannot be read.
@@ -74,6 +77,9 @@ def follow_topics(brokers: Brokers, topics: Sequence[str], is_over: Callable[[],
                 idle = 0
                 yield message
             _drop_reached(consumer, ends)
+            if not ends:
+                ends = least_ends()
+                _drop_reached(consumer, ends)
 
 
 def current_ends(brokers: Brokers, topics: Sequence[str]) -> Ends:

@@ -8,7 +8,7 @@ from confluent_kafka import Message
 
 from slackwater_certify.errors import unreadable
 from slackwater_certify.history import UNREADABLE
-from slackwater_certify.kafka import current_ends, follow_topics, place_of, read_topics
+from slackwater_certify.kafka import Ends, current_ends, follow_topics, place_of, read_topics
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.schemas import RecordDecoder
 from slackwater_certify.specification import Connections, Format, OutputSpecification
@@ -40,7 +40,7 @@ def read_topic(output: OutputSpecification, connections: Connections) -> OutputR
     if output.commits:
         found = read_topics(brokers, [output.commits])
         commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
-    ends = current_ends(brokers, [output.name])
+    ends = _ends_of(output.name, commits, current_ends(brokers, [output.name]))
     messages = read_topics(brokers, [output.name], ends)
     decode = connections.decoder()
     return OutputRecords((decode_output(m, output, _timestamp(m), decode) for m in messages), commits)
@@ -65,7 +65,7 @@ def follow_topic(
     outputs: list[Output] = []
     commits: list[Commit] = []
     brokers = connections.brokers("to read the output")
-    for message in follow_topics(brokers, topics, is_over):
+    for message in follow_topics(brokers, topics, is_over, lambda: _ends_of(output.name, commits)):
         if message.topic() == output.name:
             outputs.append(decode_output(message, output, now_ms(), decode))
         else:
@@ -117,6 +117,19 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
     return Commit(
         record.timeline, record.commit_lsn, record.previous_lsn, record.commit_ts, visible_ms, ranges
     )
+
+
+def _ends_of(topic: str, commits: Iterable[Commit], ends: Ends | None = None) -> Ends:
+    """Returns the ends of a topic's partitions, or where its commit records say that documents are.
+
+    These are committed, but a partition ends below them while the marker of their transaction is on its way.
+    """
+    found = dict(ends or {})
+    for commit in commits:
+        for each in commit.ranges:
+            place = (topic, each.partition)
+            found[place] = max(found.get(place, 0), each.last + 1)
+    return found
 
 
 def _image(event: Any) -> tuple[Any, str | None]:

@@ -395,6 +395,9 @@ class ViewWriter:
             commit_ts_ms=lsn,
             offsets=ranges,
         )
+        for topic in self.views.values():
+            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
+        commit_ends = {topic: offsets[-1] + 1 for (topic, _), offsets in self.topics.written().items()}
         start = (0,) * self.partitions
         progress = ProgressRecord(
             pipeline=self.name,
@@ -407,10 +410,8 @@ class ViewWriter:
                 topic: TopicState("", start, tuple(found), self.lag_ms, self.raised_ms)
                 for topic, found in ends.items()
             }
-            | {commit_topic(topic): TopicState("", (0,), (0,)) for topic in ends},
+            | {topic: TopicState("", (0,), (end,)) for topic, end in commit_ends.items()},
         )
-        for topic in self.views.values():
-            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
         self.topics.write(
             (progress_topic(self.name), 0), encode_progress_record(progress), self.name.encode()
         )

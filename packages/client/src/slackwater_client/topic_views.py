@@ -181,7 +181,7 @@ class TopicOutput:
             return None
         kept_since = self._kept_since(progress, views)
         with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
-            low, end = log.bounds()
+            low, end = _commit_bounds(log, progress)
             found = log.entries(max(low, end - _RECENT_COMMITS), end)
             recent = [placed for placed in found if placed.position <= seen.position]
             has_every_commit = any(placed.record.xid is not None for placed in recent)
@@ -245,7 +245,7 @@ class TopicOutput:
             return newest
         kept_since = self._kept_since(progress, views)
         with closing(commit_log(self._broker, commit_topic(views[0]), self._clock)) as log:
-            low, end = log.bounds()
+            low, end = _commit_bounds(log, progress)
             first = first_reached(low, end, _record_from(log), has_reached_lsn(at))
             if first is None:
                 return newest
@@ -298,15 +298,15 @@ class TopicOutput:
             if new == position:
                 return position
             begins, ends = ends, ends_of(progress.topics, folded)
-            if self._fold(folded, begins, ends) == self._published(next(iter(folded)), folded, position, new):
+            if self._fold(folded, begins, ends) == self._published(progress, folded, position, new):
                 return new
 
     def _published(
-        self, view: str, views: Iterable[str], after: CommitPosition, until: CommitPosition
+        self, progress: ProgressRecord, views: Iterable[str], after: CommitPosition, until: CommitPosition
     ) -> int:
-        log = commit_log(self._broker, commit_topic(view), self._clock)
+        log = commit_log(self._broker, commit_topic(next(iter(views))), self._clock)
         try:
-            low, end = log.bounds()
+            low, end = _commit_bounds(log, progress)
             first = first_reached(low, end, _record_from(log), has_reached_lsn(after))
             found = log.entries(low if first is None else first.offset, end)
             return counts_of((p for p in found if after < p.position <= until), views)
@@ -350,6 +350,16 @@ def _visible(progress: ProgressRecord) -> VisibleCommit | None:
     if progress.batch_id < 0:
         return None
     return VisibleCommit(progress.source, CommitPosition(progress.timeline, progress.commit_lsn))
+
+
+def _commit_bounds(log: Log[PlacedCommit], progress: ProgressRecord) -> tuple[int, int]:
+    """Returns the bounds of a commit topic, which includes the records of a visible batch.
+
+    The marker of the batch's transaction may arrive later there than in the progress topic.
+    """
+    low, end = log.bounds()
+    written = progress.topics.get(log.place[0])
+    return low, end if written is None else max(end, *written.end)
 
 
 def _begin_of(commit: PlacedCommit) -> CommitPosition:
