@@ -555,6 +555,36 @@ def test_until_it_is_known_what_readers_hold_nothing_is_dropped_also_by_the_next
     assert all(lake.can_read(version) for version in lake.versions())
 
 
+def test_a_clock_that_goes_back_takes_no_row_and_no_state_of_a_reader(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    clock = MovedClock()
+    sink = lake.sink(without_past(lake), clock=clock)
+    clock.ahead = timedelta(hours=3)
+    run(sink, *batches[:2])
+    assert sink.hold({at(1): LATER}) == {}
+    clock.ahead = timedelta(0)
+    sink.write(QUERY, batches[2])
+    clock.ahead = timedelta(hours=3) - timedelta(minutes=1)
+    sink.write(QUERY, batches[3])
+    assert [row["batch_id"] for row in lake.ledger()] == [0, 1, 2, 3]
+    assert all(lake.can_read(version) for version in lake.versions())
+
+
+def test_a_driver_whose_clock_is_behind_drops_no_row_that_it_has_not_replaced(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    clock = MovedClock()
+    clock.ahead = timedelta(days=1)
+    run(lake.sink(without_past(lake), clock=clock), batches[0])
+    sink = lake.sink(without_past(lake))
+    sink.open()
+    sink.hold({})
+    for batch in batches[1:4]:
+        sink.write(QUERY, batch)
+    assert [row["batch_id"] for row in lake.ledger()] == [0, 1, 2, 3]
+
+
 def test_what_is_young_stays(lake: Lake, batches: list[DocumentBatch]) -> None:
     run(lake.sink(), *batches)
     assert [row["batch_id"] for row in lake.ledger()] == list(range(12))

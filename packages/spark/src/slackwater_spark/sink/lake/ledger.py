@@ -7,6 +7,7 @@ same run, so a run that takes over the ledger prevents all earlier ones from add
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final
 
 import pyarrow as pa
@@ -167,8 +168,9 @@ class Ledger:
         return {PIPELINE: self._pipeline, RUN: self._run}
 
     def _replace(self, rows: list[LedgerRow], keep_since: datetime) -> list[LedgerRow]:
+        """Drops the oldest rows. Where a clock went back, it stops at the first row that is to be kept."""
         rows = sorted(rows, key=lambda row: row.progress.batch_id)
-        old = [row for row in rows if row.written_at < keep_since]
+        old = list(takewhile(lambda row: row.written_at < keep_since, rows))
         kept = [*old[-1:], *rows[len(old) :]]
         self._head = self._table.replace(_table_of(kept), self._properties)
         return kept

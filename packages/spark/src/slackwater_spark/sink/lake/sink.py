@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from slackwater_engine.documents import DocumentBatch
@@ -383,16 +384,21 @@ class LakeSink:
         self._ledger.add(row)
 
     def _expire(self) -> None:
-        """Removes what is older than the setting and not held for a reader; after a failure, more remains."""
+        """Removes what is older than the setting and not held for a reader; after a failure, more remains.
+
+        Tables judge by time: snapshots of rows that seem to have been replaced before it, because a clock
+        went back, are named.
+        """
         if self._held_since == _ALWAYS:
             return
         try:
             now = self._clock.now()
             before = self._keep_since()
             kept = self._ledger.drop_old(before, now)
+            needed = [row for row, later in pairwise(kept) if later.written_at < before]
             for table in self._tables:
-                names = {kept[0].snapshots[table.name], self._snapshots[table.name]}
-                table.expire(names, before, now, self._properties())
+                names = {row.snapshots[table.name] for row in (kept[0], *needed)}
+                table.expire(names | {self._snapshots[table.name]}, before, now, self._properties())
         except (LakeUnavailableError, LakeRefusedError, SnapshotConflictError, SnapshotGoneError) as error:
             self._is_settled = False
             _log.warning("%s: old snapshots could not be removed yet: %s", self.place, error)
