@@ -3,7 +3,6 @@
 import pytest
 
 from slackwater_cdc.connector import (
-    REASONS,
     faults_of,
     publication_name,
     reading_properties,
@@ -11,26 +10,39 @@ from slackwater_cdc.connector import (
     topic_properties,
 )
 
+ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
+TIME_MODES = ("connect", "adaptive_time_microseconds", "microseconds", "nanoseconds", "isostring")
+
 
 def test_what_is_recommended_has_no_fault() -> None:
     assert faults_of(reading_properties("inv")) == []
 
 
-@pytest.mark.parametrize("name", REASONS)
+NEEDED = (
+    "plugin.name",
+    "provide.transaction.metadata",
+    "decimal.handling.mode",
+    "skipped.operations",
+    "notification.enabled.channels",
+    "notification.sink.topic.name",
+    "heartbeat.interval.ms",
+    "publication.autocreate.mode",
+    "value.converter.replace.null.with.default",
+    "key.converter.replace.null.with.default",
+)
+"""What the connector or the converter does differently by default."""
+
+
+@pytest.mark.parametrize("name", reading_properties("inv"))
 def test_a_property_that_is_left_out_counts_as_its_default(name: str) -> None:
-    """Only where the connector's default is what is needed nothing is wrong."""
     properties = reading_properties("inv")
     del properties[name]
-    harmless = {"time.precision.mode", "binary.handling.mode"}
-    assert [fault[0] for fault in faults_of(properties)] == ([] if name in harmless else [name])
+    assert [fault.name for fault in faults_of(properties) if fault.name == name] == [name] * (name in NEEDED)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("time.precision.mode", "connect"),
-        ("binary.handling.mode", "hex"),
-        ("decimal.handling.mode", "double"),
         ("provide.transaction.metadata", "false"),
         ("notification.enabled.channels", "log"),
         ("heartbeat.interval.ms", "0"),
@@ -38,8 +50,73 @@ def test_a_property_that_is_left_out_counts_as_its_default(name: str) -> None:
     ],
 )
 def test_another_value_is_a_fault(name: str, value: str) -> None:
-    [(found, has, _)] = faults_of(reading_properties("inv") | {name: value})
-    assert (found, has) == (name, value)
+    [fault] = faults_of(reading_properties("inv") | {name: value})
+    assert (fault.name, fault.has, fault.is_silent) == (name, value, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("time.precision.mode", mode) for mode in TIME_MODES),
+        *(("binary.handling.mode", mode) for mode in ("hex", "base64", "base64-url-safe")),
+        *(("decimal.handling.mode", mode) for mode in ("double", "precise")),
+        ("unavailable.value.placeholder", "?"),
+        ("skipped.operations", "t"),
+        ("skipped.operations", "d,t"),
+        ("plugin.name", "decoderbufs"),
+        ("event.processing.failure.handling.mode", "warn"),
+        ("errors.tolerance", "all"),
+        ("offset.mismatch.strategy", "trust_slot"),
+        ("snapshot.select.statement.overrides", "shop.orders"),
+        ("snapshot.query.mode", "custom"),
+        ("converters", "isbn"),
+        ("post.processors", "reselector"),
+        ("transaction.metadata.factory", "com.example.Factory"),
+        ("column.mask.with.10.chars", "shop.orders.card"),
+        ("column.mask.hash.SHA-256.with.salt.x", "shop.orders.card"),
+        ("column.truncate.to.20.chars", "shop.orders.note"),
+        ("value.converter.replace.null.with.default", "true"),
+    ],
+)
+def test_what_changes_values_or_omits_rows_makes_views_wrong(name: str, value: str) -> None:
+    [fault] = faults_of(reading_properties("inv") | {name: value})
+    assert (fault.name, fault.has, fault.is_silent) == (name, value, True)
+    assert "new snapshot" in fault.hint
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "io.debezium.transforms.ExtractNewRecordState",
+        "io.debezium.transforms.TimezoneConverter",
+        "io.debezium.transforms.Filter",
+        "org.apache.kafka.connect.transforms.MaskField$Value",
+        "org.apache.kafka.connect.transforms.Cast$Value",
+        "org.apache.kafka.connect.transforms.SetSchemaMetadata$Value",
+        "com.example.Own",
+    ],
+)
+def test_a_transform_that_may_change_values_is_a_fault(kind: str) -> None:
+    """Even one that only copies the value: copies contain a DEFAULT instead of NULL."""
+    changed = {"transforms": "route, own", "transforms.route.type": ROUTER, "transforms.own.type": kind}
+    [fault] = faults_of(reading_properties("inv") | changed)
+    assert (fault.name, fault.has, fault.is_silent) == ("transforms.own.type", kind.partition("$")[0], True)
+
+
+def test_nulls_of_avro_are_kept_by_a_property_of_its_own() -> None:
+    avro = {"value.converter": "io.confluent.connect.avro.AvroConverter"}
+    [fault] = faults_of(reading_properties("inv") | avro)
+    assert (fault.name, fault.needs) == ("value.converter.ignore.default.for.nullables", "true")
+    assert faults_of(reading_properties("inv") | avro | {fault.name: "true"}) == []
+
+
+def test_the_converter_of_a_worker_is_not_relied_on() -> None:
+    """It cannot be seen, and a connector's property counts only beside a converter of its own."""
+    properties = reading_properties("inv")
+    del properties["value.converter"]
+    [fault] = faults_of(properties)
+    assert fault.name == "value.converter.replace.null.with.default"
+    assert "together with value.converter" in fault.needs
 
 
 @pytest.mark.parametrize(

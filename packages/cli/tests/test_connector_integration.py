@@ -19,10 +19,11 @@ pytestmark = pytest.mark.integration
 SECONDS = 120
 DDL = """
 CREATE SCHEMA shop;
-CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(10,2)) PARTITION BY RANGE (id);
+CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(10,2), note text DEFAULT 'none')
+    PARTITION BY RANGE (id);
 CREATE TABLE shop.orders_1 PARTITION OF shop.orders FOR VALUES FROM (0) TO (100);
 CREATE TABLE shop."Odd Lines" (id bigint PRIMARY KEY);
-INSERT INTO shop.orders VALUES (1, 10.5);
+INSERT INTO shop.orders VALUES (1, 10.5, NULL);
 """
 PASSWORD = "o'clock"
 
@@ -154,7 +155,11 @@ def test_the_connector_runs_and_is_checked(
     assert main.run(shop.command("apply", "--connect-url", url, "--partitions", "3")) == 0
     capsys.readouterr()
     topic = f"{shop.name}.shop.orders"
-    assert first_value(stack.kafka.bootstrap, topic)["after"] == {"id": 1, "total": "10.50"}
+    assert first_value(stack.kafka.bootstrap, topic)["after"] == {
+        "id": 1,
+        "total": "10.50",
+        "note": None,
+    }, "NULL is no DEFAULT"
     found = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}).list_topics(timeout=SECONDS).topics
     assert len(found[topic].partitions) == 3
     assert f"{shop.name}.shop.orders_1" not in found

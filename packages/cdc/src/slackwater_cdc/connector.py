@@ -1,33 +1,109 @@
-"""The properties of Debezium's PostgreSQL connector on which the reading of its topics depends."""
+"""The properties of Debezium's PostgreSQL connector on which the reading of its topics depends.
+
+JSON without schemas does not say in which form a value is: only the connector's configuration does. A
+property that gives values another form, or that omits rows, is therefore a fault.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from slackwater_protocol import SourceTopics
 
-REASONS: Mapping[str, str] = {
-    "provide.transaction.metadata": "BEGIN and END tell which change events belong to a transaction",
-    "decimal.handling.mode": "decimal numbers stay exact as text",
-    "time.precision.mode": "the declared types of dates and times expect this form",
-    "binary.handling.mode": "the declared type bytea expects this form",
-    "skipped.operations": "otherwise TRUNCATE is omitted, and views keep rows that the database has removed",
-    "notification.enabled.channels": "notifications tell when an initial snapshot is complete",
-    "notification.sink.topic.name": "the sidecar reads the notifications there",
-    "heartbeat.interval.ms": "a slot that does not advance keeps the database from removing its log",
-    "publication.autocreate.mode": "a publication created beforehand can have publish_via_partition_root",
-}
-"""Why a property has to have its value, by name."""
+_JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
+_OTHER_FORM: Final = "the declared types of columns expect this form"
+_LOSES_ROWS: Final = "otherwise rows are left out without a trace"
+_SNAPSHOT_HINT: Final = (
+    "change it, then take a new snapshot of the tables: what was written before keeps its form"
+)
 
-_DEFAULTS: Mapping[str, str] = {
-    "provide.transaction.metadata": "false",
-    "decimal.handling.mode": "precise",
-    "time.precision.mode": "adaptive",
-    "binary.handling.mode": "bytes",
-    "skipped.operations": "t",
-    "heartbeat.interval.ms": "0",
-    "publication.autocreate.mode": "all_tables",
+
+class Fault(NamedTuple):
+    """A property of a connector that keeps its topics from being read as they should be."""
+
+    name: str
+    has: str
+    """Its value."""
+    needs: str
+    """What it has to be."""
+    reason: str
+    is_silent: bool
+    """Whether views would be wrong although no record contradicts the declared tables."""
+
+    @property
+    def text(self) -> str:
+        """What is wrong, without the property's name."""
+        return f"{self.has}, but has to be {self.needs}: {self.reason}"
+
+    @property
+    def hint(self) -> str:
+        """What to do besides changing the property; empty if nothing."""
+        return _SNAPSHOT_HINT if self.is_silent else ""
+
+
+class _Rule(NamedTuple):
+    default: str
+    """What the connector does when the property is left out."""
+    needs: str
+    reason: str
+    is_silent: bool = True
+
+
+_NOTHING: Final = "nothing"
+_RULES: Final[Mapping[str, _Rule]] = {
+    "plugin.name": _Rule("decoderbufs", "pgoutput", _OTHER_FORM),
+    "provide.transaction.metadata": _Rule(
+        "false", "true", "BEGIN and END tell which change events belong to a transaction", is_silent=False
+    ),
+    "decimal.handling.mode": _Rule("precise", "string", "decimal numbers stay exact as text"),
+    "time.precision.mode": _Rule("adaptive", "adaptive", _OTHER_FORM),
+    "binary.handling.mode": _Rule("bytes", "bytes", _OTHER_FORM),
+    "unavailable.value.placeholder": _Rule(
+        "__debezium_unavailable_value",
+        "__debezium_unavailable_value",
+        "otherwise the placeholder of an unchanged large value is taken for a value",
+    ),
+    "skipped.operations": _Rule(
+        "t", "none", "otherwise TRUNCATE is omitted, and views keep rows that the database has removed"
+    ),
+    "event.processing.failure.handling.mode": _Rule("fail", "fail", _LOSES_ROWS),
+    "errors.tolerance": _Rule("none", "none", _LOSES_ROWS),
+    "snapshot.select.statement.overrides": _Rule(_NOTHING, _NOTHING, _LOSES_ROWS),
+    "snapshot.query.mode": _Rule("select_all", "select_all", _LOSES_ROWS),
+    "converters": _Rule(_NOTHING, _NOTHING, _OTHER_FORM),
+    "post.processors": _Rule(_NOTHING, _NOTHING, "they change values, for example to those of later commits"),
+    "transaction.metadata.factory": _Rule(
+        "io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory",
+        "io.debezium.pipeline.txmetadata.DefaultTransactionMetadataFactory",
+        "BEGIN and END are read in Debezium's own form",
+    ),
+    "notification.enabled.channels": _Rule(
+        _NOTHING, "sink", "notifications tell when an initial snapshot is complete", is_silent=False
+    ),
 }
-"""What the connector does when a property is left out."""
+_SKIPS: Final = frozenset({"trust_slot", "trust_greater_lsn"})
+"""Strategies for an offset that is not the slot's, which leave out what is between them."""
+
+_CHANGES_COLUMNS: Final = re.compile(r"column\.(mask|truncate)\.")
+_SAFE_TRANSFORMS: Final = frozenset(
+    {
+        "io.debezium.transforms.ByLogicalTableRouter",
+        "io.debezium.transforms.ToLogicalTopicRouter",
+        "io.debezium.transforms.partitions.PartitionRouting",
+        "io.debezium.transforms.tracing.ActivateTracingSpan",
+        "org.apache.kafka.connect.transforms.InsertHeader",
+        "org.apache.kafka.connect.transforms.RegexRouter",
+        "org.apache.kafka.connect.transforms.TimestampRouter",
+    }
+)
+"""Transforms that change neither values nor which records there are."""
+
+_KEEPS_NULL: Final[Mapping[str, tuple[str, str]]] = {
+    _JSON_CONVERTER: ("replace.null.with.default", "false"),
+    "io.confluent.connect.avro.AvroConverter": ("ignore.default.for.nullables", "true"),
+    "io.apicurio.registry.utils.converter.AvroConverter": ("ignore.default.for.nullables", "true"),
+}
+"""By converter: the property, and its value, with which NULL stays NULL in a column that has a DEFAULT."""
 
 
 def reading_properties(prefix: str, heartbeat_ms: int = 10_000) -> dict[str, str]:
@@ -55,6 +131,17 @@ def reading_properties(prefix: str, heartbeat_ms: int = 10_000) -> dict[str, str
         "heartbeat.interval.ms": str(heartbeat_ms),
         "notification.enabled.channels": "sink",
         "notification.sink.topic.name": SourceTopics(prefix).notifications,
+        **_converter_properties("key"),
+        **_converter_properties("value"),
+    }
+
+
+def _converter_properties(part: str) -> dict[str, str]:
+    name, value = _KEEPS_NULL[_JSON_CONVERTER]
+    return {
+        f"{part}.converter": _JSON_CONVERTER,
+        f"{part}.converter.schemas.enable": "false",
+        f"{part}.converter.{name}": value,
     }
 
 
@@ -78,25 +165,93 @@ def topic_properties(prefix: str, partitions: int, replication_factor: int) -> d
     }
 
 
-def faults_of(properties: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Returns what keeps a connector's topics from being read: property, the value it has, and what it needs.
+def faults_of(properties: Mapping[str, str]) -> list[Fault]:
+    """Returns what keeps a connector's topics from being read as they should be, in no particular order.
 
     Args:
         properties: The connector's, as Connect has them.
     """
-    needed = reading_properties(properties.get("topic.prefix", ""))
-    found = []
-    for name in REASONS:
-        has = properties.get(name, _DEFAULTS.get(name, "nothing"))
-        if name == "heartbeat.interval.ms":
-            if has == "0":
-                found.append((name, has, "more than 0"))
-        elif name == "publication.autocreate.mode":
-            if has != "disabled" and properties.get("publish.via.partition.root") != "true":
-                found.append((name, has, "disabled, or publish.via.partition.root=true as well"))
-        elif has != needed[name] and not (name == "notification.sink.topic.name" and has != "nothing"):
-            found.append((name, has, needed[name]))
-    return found
+    found = [
+        Fault(name, has, rule.needs, rule.reason, rule.is_silent)
+        for name, rule in _RULES.items()
+        if (has := properties.get(name) or rule.default) != rule.needs
+    ]
+    return [*found, *(fault for find in _FINDERS for fault in find(properties))]
+
+
+def _sink_topic(properties: Mapping[str, str]) -> Iterator[Fault]:
+    name = "notification.sink.topic.name"
+    if not properties.get(name):
+        needs = SourceTopics(properties.get("topic.prefix", "")).notifications
+        yield Fault(name, _NOTHING, needs, "the sidecar reads the notifications there", is_silent=False)
+
+
+def _heartbeats(properties: Mapping[str, str]) -> Iterator[Fault]:
+    name = "heartbeat.interval.ms"
+    if properties.get(name, "0") == "0":
+        reason = "a slot that does not advance keeps the database from removing its log"
+        yield Fault(name, "0", "more than 0", reason, is_silent=False)
+
+
+def _publication(properties: Mapping[str, str]) -> Iterator[Fault]:
+    name = "publication.autocreate.mode"
+    has = properties.get(name, "all_tables")
+    if has != "disabled" and properties.get("publish.via.partition.root") != "true":
+        needs = "disabled, or publish.via.partition.root=true as well"
+        reason = "a publication created beforehand can have publish_via_partition_root"
+        yield Fault(name, has, needs, reason, is_silent=False)
+
+
+def _skipped_commits(properties: Mapping[str, str]) -> Iterator[Fault]:
+    name = "offset.mismatch.strategy"
+    if (has := properties.get(name, "no_validation")) in _SKIPS:
+        yield Fault(name, has, "no_validation or trust_offset", _LOSES_ROWS, is_silent=True)
+
+
+def _changed_columns(properties: Mapping[str, str]) -> Iterator[Fault]:
+    for name, columns in properties.items():
+        if _CHANGES_COLUMNS.match(name):
+            reason = (
+                "views would contain other values than the database. Leave the column out "
+                "(column.exclude.list), or change its values in the view"
+            )
+            yield Fault(name, columns, "left out", reason, is_silent=True)
+
+
+def _transforms(properties: Mapping[str, str]) -> Iterator[Fault]:
+    for alias in filter(None, (part.strip() for part in properties.get("transforms", "").split(","))):
+        name = f"transforms.{alias}.type"
+        kind = properties.get(name, _NOTHING).removesuffix("$Key").removesuffix("$Value")
+        if kind not in _SAFE_TRANSFORMS:
+            reason = "it may change values or leave records out, and records are read as Debezium writes them"
+            yield Fault(
+                name, kind, "left out, or one that only changes topic or partition", reason, is_silent=True
+            )
+
+
+def _nulls(properties: Mapping[str, str]) -> Iterator[Fault]:
+    for part in ("key", "value"):
+        kind = properties.get(f"{part}.converter")
+        if kind is None and part == "key":
+            continue
+        name, needs = _KEEPS_NULL.get(kind or "", _KEEPS_NULL[_JSON_CONVERTER])
+        has = properties.get(f"{part}.converter.{name}", _NOTHING)
+        if kind is None:
+            needs += f" together with {part}.converter (a worker's own converter cannot be seen)"
+        if kind is None or has.lower() != needs:
+            reason = "otherwise NULL becomes the column's DEFAULT"
+            yield Fault(f"{part}.converter.{name}", has, needs, reason, is_silent=part == "value")
+
+
+_FINDERS: Final[tuple[Callable[[Mapping[str, str]], Iterator[Fault]], ...]] = (
+    _sink_topic,
+    _heartbeats,
+    _publication,
+    _skipped_commits,
+    _changed_columns,
+    _transforms,
+    _nulls,
+)
 
 
 def publication_name(prefix: str) -> str:

@@ -8,7 +8,6 @@ from psycopg import sql
 
 from slackwater.databases import Database
 from slackwater_cdc.connector import (
-    REASONS,
     faults_of,
     publication_name,
     reading_properties,
@@ -17,7 +16,6 @@ from slackwater_cdc.connector import (
 from slackwater_spark.pipeline.findings import Finding, Verdict
 
 HIDDEN = "********"
-_JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
 _LOGICAL = "logical"
 
 
@@ -55,10 +53,6 @@ class ConnectorPlan:
             "database.user": self.user,
             "database.password": password,
             "table.include.list": ",".join(re.escape(table) for table in self.tables),
-            "key.converter": _JSON_CONVERTER,
-            "key.converter.schemas.enable": "false",
-            "value.converter": _JSON_CONVERTER,
-            "value.converter.schemas.enable": "false",
             **topic_properties(self.source, self.partitions, self.replication_factor),
         }
 
@@ -210,8 +204,8 @@ def _publication_findings(plan: ConnectorPlan, facts: DatabaseFacts, apply: str)
 def property_findings(properties: dict[str, str]) -> Iterator[Finding]:
     """Yields what a connector's configuration has that keeps its topics from being read."""
     faults = faults_of(properties)
-    for name, has, needs in faults:
-        yield Finding(name, Verdict.PROBLEM, f"{has}, but has to be {needs}: {REASONS[name]}")
+    for fault in faults:
+        yield Finding(fault.name, Verdict.PROBLEM, fault.text, fault.hint)
     if not faults:
         yield Finding("connector", Verdict.OK, "all properties that Slackwater depends on are correct")
 
