@@ -99,6 +99,21 @@ def test_a_transaction_that_is_skipped_is_named_behind_the_barrier_before_it(sou
     assert [(cut.lsn, cut.skipped) for cut in found] == [(156, ()), (256, (2,))]
 
 
+def test_a_transaction_that_is_given_up_is_behind_the_barrier_before_it(source: FedSource) -> None:
+    commit(source, 1, 10_000)
+    source.row("a/0", row(2))
+    source.frontier.skip_to(356)
+    commit(source, 3, 11_000)
+
+    found = source.cuts()
+
+    assert [(cut.lsn, cut.skipped, cut.end_offsets["s.inv.a"][0]) for cut in found] == [
+        (156, (), 1),
+        (356, (2,), 3),
+    ]
+    assert found[-1].barrier_lsn == 156
+
+
 def test_who_goes_on_from_a_cut_knows_its_barrier_and_chooses_the_next(source: FedSource) -> None:
     commit(source, 1, 10_000)
     commit(source, 2, 11_000)

@@ -1,7 +1,7 @@
 """Other evidence than counts, markers ahead of the frontier, operators' decisions."""
 
 from slackwater_cdc import Frontier
-from slackwater_cdc.testing import begin_value
+from slackwater_cdc.testing import begin_value, incremental_value
 from slackwater_cdc.testing.fed_source import FedSource, end, row, snapshot_row, xids
 from slackwater_protocol import Evidence, Marker, SourceTopics
 
@@ -266,6 +266,46 @@ def test_a_transaction_without_end_is_given_up_with_the_one_behind_it() -> None:
     assert cut.end_offsets[A][0] == 3
 
 
+def test_nothing_is_given_up_for_a_row_without_a_key_that_came_again_behind_it() -> None:
+    source = FedSource().at_a_cut()
+    source.tell(begin_value(6, 601), end(6, a=1))
+    source.row("a/0", row(6, op="t"), keyless=True)
+    source.tell(begin_value(7, 701))
+    source.row("a/1", row(7))
+    source.row("a/1", row(6, op="t"), keyless=True, run="r2")
+    source.frontier.skip_to(656)
+    assert source.cuts() == [], "END of 7 is on its way, and its row stands before 6"
+
+    source.tell(end(7, a=1))
+    (cut,) = source.cuts()
+    assert (cut.lsn, cut.skipped) == (756, ())
+
+
+def test_no_cut_ends_between_a_transaction_that_is_given_up_and_the_one_behind_it() -> None:
+    source = FedSource()
+    source.tell(end(5, a=1))
+    source.row("a/0", row(5, 1), row(6, 1))
+    source.row("b/0", b"garbage", row(7, 1, table="b"))
+    source.row("a/0", row(7, 1))
+    source.tell(end(7, a=1, b=1))
+    source.frontier.skip_to(756)
+
+    (cut,) = source.cuts()
+
+    assert (cut.lsn, cut.skipped, cut.end_offsets[A][0]) == (556, (), 1), "7 cannot pass, so 6 is not behind"
+
+
+def test_rows_between_commits_do_not_end_a_cut_behind_a_transaction_that_is_given_up() -> None:
+    source = FedSource().at_a_cut()
+    source.row("a/0", row(6, 1), row(7, 1))
+    source.row("a/1", incremental_value("inv.a", {"id": 3}))
+    source.row("b/0", b"garbage", row(7, 1, table="b"))
+    source.tell(end(7, a=1, b=1))
+    source.frontier.skip_to(756)
+
+    assert source.cuts() == []
+
+
 def test_several_unreadable_transaction_records_are_passed_and_no_longer_named() -> None:
     source = FedSource().at_a_cut()
     source.tell(b"garbage", b"{}", b"[]", end(7, a=1), b"garbage")
@@ -287,6 +327,18 @@ def test_an_unreadable_transaction_record_is_passed_with_the_commit_behind_it() 
 
     source.frontier.skip_to(756)
     assert source.lsns() == [756]
+
+
+def test_no_cut_ends_behind_a_transaction_that_is_in_a_snapshot_before_the_snapshot() -> None:
+    source = FedSource()
+    source.tell(end(5, a=1), end(6, a=1, b=1))
+    source.row("a/0", row(5, 1))
+    source.row("a/1", snapshot_row(700), row(6, 1))
+    source.row("b/0", row(6, 1, table="b"))
+
+    (cut,) = source.cuts()
+
+    assert (cut.lsn, cut.end_offsets[B][0]) == (556, 0)
 
 
 # --- what an operator sees

@@ -322,6 +322,7 @@ class Frontier:
         if self._beginning is not None and not self._has_begun(self._beginning):
             return False
         if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
+            self._end_cut_below()
             self._take_off(head)  # written after the snapshot: in it
             return True
         if self._may_pass(head) or self._drop_unfinished_before(head):
@@ -382,13 +383,24 @@ class Frontier:
     def _drop_unfinished_before(self, transaction: Transaction) -> bool:
         """Gives up transactions without END before one that is at or below the LSN to skip to.
 
-        Order in a partition is commit order, so their ENDs would have come before that one's.
+        Order in a partition is commit order, so their ENDs would have come before that one's; but a row
+        without a key that comes again may stand behind rows of later commits. Only a cut with that one may
+        end behind the rows of those that are given up.
         """
-        if transaction.commit_lsn > self._skip_lsn:
+        if transaction.commit_lsn > self._skip_lsn or self._may_have_moved_back(transaction):
             return False
+        self._end_at_barrier(transaction)
+        self._end_cut_below()
         for xid in self._commits.drop_unfinished(transaction.partitions, transaction.commit_lsn):
             self._cuts.add_skipped(xid)
+            self._cuts.keep_whole_to(transaction.sequence or 0)
         return self._may_pass(transaction)
+
+    def _may_have_moved_back(self, transaction: Transaction) -> bool:
+        """Returns whether a transaction's first row in a partition may be one that was written again."""
+        if not transaction.is_keyless:
+            return False
+        return transaction.is_repeated or not self._fences.is_read_past(transaction, self._partitions)
 
     # --- moves
 
@@ -407,7 +419,11 @@ class Frontier:
         if end is None or not self._barriers.is_before(end.commit_ts_ms) or not cuts.may_end:
             return
         self._barriers.mark()
-        if cuts.lsn > cuts.cut_lsn:
+        self._end_cut_below()
+
+    def _end_cut_below(self) -> None:
+        """Ends a cut at the present frontier, if that is above the newest cut and one may end there."""
+        if self._cuts.lsn > self._cuts.cut_lsn and self._cuts.may_end:
             self._end_cut()
 
     def _take_off(self, transaction: Transaction) -> None:

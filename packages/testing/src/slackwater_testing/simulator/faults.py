@@ -131,6 +131,17 @@ def _repeats_not_named(right: Replacement) -> Replacement:
     return close
 
 
+def _given_up_first(right: object) -> Replacement:
+    def drop(self: Any, transaction: Any) -> bool:
+        if transaction.commit_lsn > self._skip_lsn:
+            return False
+        for xid in self._commits.drop_unfinished(transaction.partitions, transaction.commit_lsn):
+            self._cuts.add_skipped(xid)
+        return bool(self._may_pass(transaction))
+
+    return drop
+
+
 def _end_is_enough(right: object) -> Replacement:
     return lambda transaction: transaction.end is not None
 
@@ -259,7 +270,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "no cut ends at a barrier",
         Frontier,
         "_end_at_barrier",
-        edited("if cuts.lsn > cuts.cut_lsn", "if False"),
+        edited("self._end_cut_below()", "pass"),
         ("stalls",),
     ),
     "barriers-passed": _fault("batches pass barriers", Segments, "_add_barrier", _nothing, ("stalls",)),
@@ -400,6 +411,13 @@ FAULTS: Mapping[str, PlantedFault] = {
     ),
     "old-end-accepted": _fault(
         "a repeated END is taken for a new one", Commits, "_read_end", _old_end_accepted, ("crashes", "tail")
+    ),
+    "given-up-below": _fault(
+        "a cut ends between a transaction that is given up and the one behind it",
+        Frontier,
+        "_drop_unfinished_before",
+        _given_up_first,
+        ("lost", "skips"),
     ),
     "later-rows-passed": _fault(
         "end offsets of cuts are where reading is",

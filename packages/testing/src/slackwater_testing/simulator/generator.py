@@ -20,6 +20,8 @@ _LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_C
 _DEFAULT = 0.25
 _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
+_DECIDED = 0.6
+"""So often operators decide while something is lost, not only when all else is read."""
 _ALIKE = 0.95
 """So often topics have the same number of partitions when a reader needs that."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
@@ -76,6 +78,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "read records removed": (_F.RETENTION, 6),
     "unread records removed": (_F.RETENTION, 3),
     "registry away": (_F.AVRO, 3),
+    "operator skips what nobody has read": (_F.SKIPS, 2),
 }
 """Kind of incident: of which feature, and at most how many."""
 
@@ -108,7 +111,7 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
 
 
 def _lost(rng: random.Random, transactions: int) -> Loss:
-    return Loss(rng.randrange(transactions), rng.random(), rng.choice(("row", "row", "row", "end", "begin")))
+    return Loss(rng.randrange(transactions), rng.random(), rng.choice(("row", "row", "end", "end", "begin")))
 
 
 def _restore(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> Restore:
@@ -135,6 +138,8 @@ def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
             found -= others if rng.random() < 0.5 else {one}
     if _F.OFFSETS in found:
         found |= {_F.EXACTLY_ONCE}
+    if _F.LOST in found and _F.SKIPS in wanted and rng.random() < _DECIDED:
+        found |= {_F.SKIPS}
     return frozenset(found)
 
 

@@ -169,6 +169,16 @@ class Incidents:
             lsn = rng.choice(world.database.commits[: world.committed]).lsn
             world.skip_to(lsn, timeline=rng.choice((1, 1, 1, 7)))
 
+    def skip_ahead(self, incident: Incident, rng: random.Random) -> None:
+        """An operator decides about commits that sidecars then read at once, together with the decision."""
+        world = self._world
+        for _ in range(rng.randint(2, _TURNS_AHEAD)):
+            world.commit()
+            world.flow(_FLOW)
+            world.clock.seconds += rng.choice((0.0, _SECONDS_AHEAD, 1.0))
+        if world.committed:
+            world.skip_to(rng.choice(world.database.commits[: world.committed][-_TURNS_AHEAD:]).lsn)
+
     # --- Redis and Kafka
 
     def empty_redis(self, incident: Incident, rng: random.Random) -> None:
@@ -256,6 +266,7 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "registry away": Incidents.remove_registry,
     "reader killed": Incidents.kill_reader,
     "operator skips": Incidents.skip,
+    "operator skips what nobody has read": Incidents.skip_ahead,
     "read records removed": Incidents.remove_read,
     "unread records removed": Incidents.remove_unread,
 }
