@@ -127,9 +127,27 @@ def test_what_is_no_filter_is_refused(packed: bytes, problem: str) -> None:
 
 def test_a_newer_format_is_refused() -> None:
     packed = bytearray(GOLDEN.read_bytes())
-    packed[4] = 2
-    with pytest.raises(MessagingStateError, match="format 2, but 1 is expected"):
+    packed[4] = 3
+    with pytest.raises(MessagingStateError, match="format 3, but 2 is expected"):
         FilterChain.restore(WEEK, [bytes(packed)])
+
+
+def test_a_filter_of_another_partition_is_refused() -> None:
+    one, other = (FilterChain(WEEK, name) for name in (b"orders/0", b"orders/1"))
+    for chain in (one, other):
+        chain.add([digest_of(b"key")], 0)
+    mine, others = ([packed for _, _, packed in chain.take_changes()[0]] for chain in (one, other))
+    assert digest_of(b"key") in FilterChain.restore(WEEK, mine, b"orders/0")
+    with pytest.raises(MessagingStateError, match="belongs to another partition"):
+        FilterChain.restore(WEEK, others, b"orders/0")
+
+
+def test_a_filter_that_stands_where_another_one_should_is_refused() -> None:
+    chain = FilterChain(WEEK)
+    chain.add(digests("k", 101), 0)
+    first, _ = (packed for _, _, packed in chain.take_changes()[0])
+    with pytest.raises(MessagingStateError, match="it is there twice"):
+        FilterChain.restore(WEEK, [first, first])
 
 
 def test_a_filter_that_was_stored_by_an_earlier_version_can_be_read() -> None:

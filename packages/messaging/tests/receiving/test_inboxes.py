@@ -551,6 +551,18 @@ def test_a_damaged_filter_in_the_table_is_named(connect: Connect) -> None:
         inbox.load(connection, [PLACE])
 
 
+def test_filters_of_another_partition_are_named(connect: Connect) -> None:
+    connection, other = connect(), Place("orders", 1)
+    inbox = loaded(connection, Way.BLOOM, PLACE, other)
+    process(connection, inbox, message(0, "a"), message(0, "b", partition=1))
+    inbox.save(connection, [PLACE, other])
+    with connection.transaction():
+        connection.execute("UPDATE inbox_filters SET partition = -partition - 1")
+        connection.execute("UPDATE inbox_filters SET partition = partition + 2")
+    with pytest.raises(MessagingStateError, match="belongs to another partition"):
+        inbox.load(connection, [PLACE])
+
+
 def test_policies_may_change_between_two_runs(connect: Connect) -> None:
     connection = connect()
     process(connection, loaded(connection, Way.BLOOM), message(0, "a"))

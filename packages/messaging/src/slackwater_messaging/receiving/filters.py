@@ -18,7 +18,9 @@ from rbloom import Bloom
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
 
 _MAGIC = b"SWBF"
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_NAME = 1
+"""The version whose filters do not say to which chain they belong."""
 _HEADER = struct.Struct(">4sBqIQQd")
 """Magic, version, start of the window in ms, number in the window, keys added, capacity, error rate."""
 _CHECKSUM_BYTES = 16
@@ -100,10 +102,12 @@ class FilterChain:
 
     Args:
         policy: How much it remembers.
+        name: What it belongs to. Its stored filters can be restored under this name only.
     """
 
-    def __init__(self, policy: FilterPolicy) -> None:
+    def __init__(self, policy: FilterPolicy, name: bytes = b"") -> None:
         self._policy = policy
+        self._name = name
         self._filters: list[_Filter] = []
         """The oldest first."""
         self._forgotten: list[tuple[int, int]] = []
@@ -141,19 +145,22 @@ class FilterChain:
         gone, self._forgotten = self._forgotten, []
         for each in changed:
             each.is_changed = False
-        return [(each.window_ms, each.number, _pack(each)) for each in changed], gone
+        return [(each.window_ms, each.number, _pack(each, self._name)) for each in changed], gone
 
     @classmethod
-    def restore(cls, policy: FilterPolicy, packed: Sequence[bytes]) -> "FilterChain":
+    def restore(cls, policy: FilterPolicy, packed: Sequence[bytes], name: bytes = b"") -> "FilterChain":
         """Returns a chain with stored filters.
 
         Raises:
-            MessagingStateError: A filter is damaged, or has an unknown format.
+            MessagingStateError: A filter is damaged, has an unknown format, or belongs to another chain.
         """
-        chain = cls(policy)
+        chain = cls(policy, name)
         chain._filters = sorted(
-            (_unpack(each, policy) for each in packed), key=lambda found: (found.window_ms, found.number)
+            (_unpack(each, policy, name) for each in packed),
+            key=lambda found: (found.window_ms, found.number),
         )
+        if len({(each.window_ms, each.number) for each in chain._filters}) < len(packed):
+            raise MessagingStateError("a stored filter is damaged: it is there twice", _ADVICE)
         return chain
 
     def _at(self, time_ms: int) -> _Filter:
@@ -178,24 +185,29 @@ def _as_integer(digest: bytes) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def _pack(each: _Filter) -> bytes:
+def _pack(each: _Filter, name: bytes) -> bytes:
     numbers = each.window_ms, each.number, each.count, each.capacity, each.error_rate
     body = _HEADER.pack(_MAGIC, _VERSION, *numbers) + each.bloom.save_bytes()
-    return body + blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+    return body + _checksum(body, digest_of(name))
 
 
-def _unpack(packed: bytes, policy: FilterPolicy) -> _Filter:
+def _checksum(body: bytes, key: bytes) -> bytes:
+    return blake2b(body, digest_size=_CHECKSUM_BYTES, key=key).digest()
+
+
+def _unpack(packed: bytes, policy: FilterPolicy, name: bytes) -> _Filter:
     body, checksum = packed[:-_CHECKSUM_BYTES], packed[-_CHECKSUM_BYTES:]
     if len(body) < _HEADER.size or body[:4] != _MAGIC:
         raise MessagingStateError(
             "a stored filter is damaged: it lacks a complete header that begins with SWBF", _ADVICE
         )
     _, version, window_ms, number, count, capacity, error_rate = _HEADER.unpack_from(body)
-    if version != _VERSION:
+    if version not in (_VERSION, _WITHOUT_NAME):
         problem = f"a stored filter has format {version}, but {_VERSION} is expected"
         raise MessagingStateError(problem, "upgrade all members of the group together")
-    if blake2b(body, digest_size=_CHECKSUM_BYTES).digest() != checksum:
-        raise MessagingStateError("a stored filter is damaged: its checksum does not match", _ADVICE)
+    if checksum != _checksum(body, b"" if version == _WITHOUT_NAME else digest_of(name)):
+        problem = "a stored filter is damaged, or belongs to another partition: its checksum does not match"
+        raise MessagingStateError(problem, _ADVICE)
     found = _Filter(window_ms, number, policy)
     found.count, found.capacity, found.error_rate, found.is_changed = count, capacity, error_rate, False
     found.bloom = Bloom.load_bytes(body[_HEADER.size :], _as_integer)

@@ -45,10 +45,11 @@ class StoredFilters:
         """Reads a partition's chain; requires a transaction.
 
         Raises:
-            MessagingStateError: A filter is damaged.
+            MessagingStateError: A filter is damaged, or belongs to another partition.
         """
         packed = connection.execute(self._sql.load, place).fetchall()
-        return FilterChain.restore(self._policy, [row[0] for row in packed])
+        name = f"{place[0]}/{place[1]}".encode()
+        return FilterChain.restore(self._policy, [row[0] for row in packed], name)
 
     def store(self, connection: psycopg.Connection[Any], place: Place) -> None:
         """Writes the changes of a partition's chain; requires a transaction.
