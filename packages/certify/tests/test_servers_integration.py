@@ -184,6 +184,38 @@ def test_a_server_that_is_away_when_watching_begins_is_said(topics: Topics, post
         watch_output(specification, connections, lambda: False)
 
 
+def test_tables_that_the_pipeline_has_not_made_yet_are_waited_for(
+    topics: Topics, postgres: PostgresServer
+) -> None:
+    output = replace(topics.plain.output, kind=OutputKind.POSTGRES, name="later.view", ledger="p")
+    specification = replace(topics.plain, output=output)
+    connections = Connections(bootstrap=topics.bootstrap, output_dsn=postgres.dsn())
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        statements = iter(
+            [
+                "CREATE SCHEMA slackwater",
+                "CREATE TABLE slackwater.ledger (pipeline text, batch_id bigint, timeline bigint, "
+                "commit_lsn bigint)",
+                "INSERT INTO slackwater.ledger VALUES ('p', 0, 1, 10)",
+                "CREATE SCHEMA later",
+                "CREATE TABLE later.view (id bigint, total numeric, placed_at timestamptz, lines jsonb)",
+            ]
+        )
+
+        def next_statement() -> bool:
+            statement = next(statements, None)
+            if statement is not None:
+                connection.execute(statement.encode())
+            return statement is None
+
+        records = watch_output(specification, connections, next_statement)
+        assert [commit.lsn for commit in records.commits] == [10]
+        connection.execute("DROP TABLE later.view")
+        with pytest.raises(CertifyUnavailableError, match=r"later\.view"):
+            watch_output(specification, connections, lambda: True)
+        connection.execute("DROP SCHEMA slackwater CASCADE")
+
+
 LEDGER = """
 CREATE SCHEMA slackwater;
 CREATE TABLE slackwater.ledger (pipeline text, batch_id bigint, timeline bigint, commit_lsn bigint);

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the extra `lake` brings them; each is imported where a tabl
 _Row = Mapping[str, Any]
 _AWAY_SECONDS: Final = 0.5
 """Between two attempts to reach a server that is away."""
+_ABSENT: Final = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 _PAUSE: Final = threading.Event()
 """Never set."""
 _LEDGER: Final = "SELECT timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
@@ -62,7 +63,8 @@ def watch_table(
     """Reads the table again and again until it is over, and once more; blocks so long.
 
     Each snapshot is one transaction that changes nothing: what one reader sees of table and ledger at once.
-    A server that goes away after the first one is waited for until it is over.
+    A table or ledger that does not exist yet is waited for until it is over, and so is a server that goes
+    away after the first snapshot.
 
     Raises:
         CertifyUnavailableError: it cannot be read, or the ledger knows no batch of the pipeline.
@@ -221,8 +223,8 @@ def _watched_snapshots(
                     if was_over:
                         return
                     was_over = is_over()
-        except psycopg.OperationalError:
-            if not has_begun or was_over:
+        except (psycopg.OperationalError, *_ABSENT) as error:
+            if was_over or has_begun == isinstance(error, _ABSENT):
                 raise
             _PAUSE.wait(_AWAY_SECONDS)
 
