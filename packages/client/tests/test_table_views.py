@@ -10,15 +10,18 @@ from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 from slackwater_client import (
     ClientConfigError,
+    ClientStateError,
     ClientUnavailableError,
     NotVisibleError,
     PipelineOutput,
+    ReadLevel,
     StateNotKeptError,
     ViewSnapshot,
     lake_views,
@@ -266,6 +269,38 @@ def test_values_are_json_as_they_stand_in_rows(postgres_server: PostgresServer, 
         }
     ]
     assert [each["ratio"] for each in lake_views._rows(table, {})] == ["nan"]  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE slackwater.ledger SET commit_lsn = commit_lsn + 10 WHERE pipeline = '{0}'",
+        "UPDATE slackwater.ledger SET timeline = 2 WHERE pipeline = '{0}'",
+        "UPDATE slackwater.ledger SET source = 'other' WHERE pipeline = '{0}'",
+        "UPDATE slackwater.ledger SET progress = replace(progress, '{0}', 'p') WHERE pipeline = '{0}'",
+        "UPDATE slackwater.ledger SET progress = '{{}}' WHERE pipeline = '{0}'",
+        "UPDATE slackwater.ledger_tables SET name = 'pg_catalog.pg_authid' WHERE name = '{0}.one'",
+        "UPDATE slackwater.ledger_tables SET name = 'pg_catalog.pg_authid', oid = 'pg_authid'::regclass "
+        "WHERE name = '{0}.one'",
+        "UPDATE slackwater.ledger_tables SET view = 'one' WHERE name = '{0}.two'",
+        "CREATE TABLE {0}.three AS TABLE {0}.one; DROP TABLE {0}.one; ALTER TABLE {0}.three RENAME TO one",
+    ],
+)
+def test_a_ledger_that_contradicts_itself_is_refused(
+    postgres_server: PostgresServer, tmp_path: Path, statement: str
+) -> None:
+    pipeline = Pipeline("newest", postgres_server, tmp_path)
+    pipeline.publish({1: 1}, {1: 10})
+    pipeline.sink.close()
+    with psycopg.connect(postgres_server.dsn()) as database:
+        database.execute(statement.format(pipeline.name).encode())
+    try:
+        with closing(pipeline.open_output()) as output, pytest.raises(ClientStateError):
+            read_views([output], level=ReadLevel.UNCOMMITTED)
+    finally:
+        with psycopg.connect(postgres_server.dsn()) as database:
+            database.execute("DELETE FROM slackwater.ledger WHERE pipeline = %s", (pipeline.name,))
+            database.execute("DELETE FROM slackwater.ledger_tables WHERE pipeline = %s", (pipeline.name,))
 
 
 def test_a_pipeline_that_is_not_there_is_named(pipeline: Pipeline) -> None:

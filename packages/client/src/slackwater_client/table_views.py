@@ -8,16 +8,32 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import sql
 
-from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater_client.errors import (
+    ClientConfigError,
+    ClientStateError,
+    ClientUnavailableError,
+    StateNotKeptError,
+)
 from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
-from slackwater_protocol import CommitPosition
+from slackwater_protocol import CommitPosition, MalformedRecordError, decode_progress_record
 
 _CONNECT_SECONDS: Final = 10
 _NEWEST: Final = (
-    "SELECT batch_id, source, timeline, commit_lsn, written_at FROM slackwater.ledger WHERE pipeline = %s"
+    "SELECT batch_id, source, timeline, commit_lsn, written_at, progress FROM slackwater.ledger "
+    "WHERE pipeline = %s"
 )
-_TABLES: Final = "SELECT view, name FROM slackwater.ledger_tables WHERE pipeline = %s ORDER BY view"
+_TABLES: Final = """
+SELECT t.view, t.name, c.oid IS NOT NULL AND c.oid >= 16384
+FROM slackwater.ledger_tables t LEFT JOIN (pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace)
+    ON c.oid = t.oid AND n.nspname || '.' || c.relname = t.name
+WHERE t.pipeline = %s ORDER BY t.view
+"""
+"""Below 16384 are the ids of PostgreSQL's own tables."""
 _VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
+
+_RESTORE: Final = (
+    "restore slackwater.ledger, slackwater.ledger_tables and the pipeline's tables from one backup"
+)
 
 _Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -153,7 +169,9 @@ class TableOutput:
         row = self._row(sql.SQL(_NEWEST), (self._pipeline,))
         if row is None:
             self._tables()  # raises if there is no such pipeline
-        return None if row is None or row[0] < 0 else row
+            return None
+        _check_row(self._pipeline, row)
+        return None if row[0] < 0 else row
 
     def _row(self, query: sql.SQL | sql.Composed, parameters: Sequence[Any] = ()) -> _Row | None:
         return self._database.execute(query, parameters or None).fetchone()
@@ -188,17 +206,41 @@ def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tup
 
     Raises:
         ClientConfigError: No pipeline with this name has written here.
+        ClientStateError: A table is not the one that the pipeline has written.
     """
     found: dict[str, list[str]] = {}
-    for view, name in database.execute(_TABLES, (pipeline,)):
+    for view, name, is_same in database.execute(_TABLES, (pipeline,)):
+        if not is_same:
+            problem = f"table {name} of view {view!r} is not the one that pipeline {pipeline!r} has written"
+            raise ClientStateError(problem, _RESTORE)
         found.setdefault(view, []).append(name)
     if not found:
         raise ClientConfigError(
             f"no pipeline {pipeline!r} has written to this database",
             "check the name (from revision 2 on it ends in .v<revision>) and the address",
         )
-    by_length = {view: sorted(names, key=len) for view, names in found.items()}
-    return {view: (names[0], names[1] if len(names) > 1 else None) for view, names in by_length.items()}
+    return {view: _table_and_history(pipeline, view, names) for view, names in found.items()}
+
+
+def _table_and_history(pipeline: str, view: str, names: list[str]) -> tuple[str, str | None]:
+    table, *others = sorted(names, key=len)
+    if others not in ([], [f"{table}_history"]):
+        problem = f"slackwater.ledger_tables has tables {', '.join(names)} for view {view!r} of {pipeline!r}"
+        raise ClientStateError(problem, _RESTORE)
+    return table, others[0] if others else None
+
+
+def _check_row(pipeline: str, row: _Row) -> None:
+    """Refuses a row of the ledger whose columns do not say what its progress does."""
+    try:
+        found = decode_progress_record(row[5].encode())
+    except MalformedRecordError as error:
+        problem = f"the row of pipeline {pipeline!r} in slackwater.ledger cannot be read: {error}"
+        raise ClientStateError(problem, _RESTORE) from error
+    expected = (found.pipeline, found.batch_id, found.source, found.timeline, found.commit_lsn)
+    if (pipeline, *row[:4]) != expected:
+        problem = f"the row of pipeline {pipeline!r} in slackwater.ledger contradicts its progress {expected}"
+        raise ClientStateError(problem, _RESTORE)
 
 
 def _commit_of(row: _Row) -> VisibleCommit:

@@ -60,7 +60,10 @@ INSERT INTO slackwater.ledger (pipeline, batch_id, source, timeline, commit_lsn,
 VALUES (%(pipeline)s, %(batch_id)s, '', 0, 0, clock_timestamp(), '', 0, clock_timestamp(), %(progress)s)
 ON CONFLICT (pipeline) DO NOTHING
 """
-_LOCK_ROW: Final = "SELECT progress FROM slackwater.ledger WHERE pipeline = %s FOR UPDATE"
+_READ_ROW: Final = (
+    "SELECT progress, batch_id, source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
+)
+_LOCK_ROW: Final = f"{_READ_ROW} FOR UPDATE"
 _CLAIM: Final = """
 UPDATE slackwater.ledger SET run = %(run)s, progress = %(progress)s, backend_pid = a.pid,
     backend_start = a.backend_start
@@ -112,10 +115,8 @@ def read(database: Database, pipeline: str) -> ProgressRecord | None:
     Raises:
         PipelineStateError: The row has another version, or was changed by another writer.
     """
-    row = database.execute(
-        "SELECT progress FROM slackwater.ledger WHERE pipeline = %s", (pipeline,)
-    ).fetchone()
-    return None if row is None else _decoded(pipeline, row[0])
+    row = database.execute(_READ_ROW, (pipeline,)).fetchone()
+    return None if row is None else _decoded(pipeline, *row)
 
 
 def lock_row(database: Database, pipeline: str) -> ProgressRecord:
@@ -130,17 +131,26 @@ def lock_row(database: Database, pipeline: str) -> ProgressRecord:
         database.execute(_ADD, _parameters(nothing))
         row = database.execute(_LOCK_ROW, (pipeline,)).fetchone()
     assert row is not None  # noqa: S101 - it was there, or this transaction has made it
-    return _decoded(pipeline, row[0])
+    return _decoded(pipeline, *row)
 
 
-def _decoded(pipeline: str, progress: str) -> ProgressRecord:
+def _decoded(pipeline: str, progress: str, *columns: int | str) -> ProgressRecord:
+    """Returns the progress in a row, whose columns have to say the same."""
     try:
-        return decode_progress_record(progress.encode())
+        found = decode_progress_record(progress.encode())
     except MalformedRecordError as error:
-        raise PipelineStateError(
-            f"the row of pipeline {pipeline!r} in {LEDGER} cannot be read: {error}",
-            "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
-        ) from error
+        raise _unreadable(pipeline, str(error)) from error
+    expected = (found.pipeline, found.batch_id, found.source, found.timeline, found.commit_lsn)
+    if (pipeline, *columns) != expected:
+        raise _unreadable(pipeline, f"its columns {columns} contradict its progress {expected}")
+    return found
+
+
+def _unreadable(pipeline: str, reason: str) -> PipelineStateError:
+    return PipelineStateError(
+        f"the row of pipeline {pipeline!r} in {LEDGER} cannot be read: {reason}",
+        "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
+    )
 
 
 def claim(database: Database, progress: ProgressRecord) -> None:
