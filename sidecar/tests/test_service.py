@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,13 +11,16 @@ from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStor
 from slackwater_protocol import (
     AheadMarkers,
     Clock,
+    ConnectorReport,
     Cut,
+    Finding,
     KafkaSettings,
     LogRecord,
     PublishedCut,
     Servers,
     SkipDecision,
     TimelineDecision,
+    Verdict,
 )
 from slackwater_sidecar import (
     Publisher,
@@ -30,6 +34,7 @@ from slackwater_sidecar import (
 )
 from slackwater_sidecar.resume import Decision
 from slackwater_sidecar.testing import FailingLog
+from slackwater_sidecar.watch import ConnectorWatch
 
 SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me")
 TABLE = "s.a"
@@ -94,8 +99,19 @@ class SlowLog(FailingLog):
         return super().append_records(records)
 
 
+SOUND = ConnectorReport(read_ms=1, since_ms=1, state="RUNNING", properties={"topic.prefix": "inv"})
+
+
+class FixedWatch(ConnectorWatch):
+    """Has seen what the test says."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__("inv", (), clock)
+        self.report = SOUND
+
+
 class World:
-    def __init__(self, clock: Clock, newest: Cut | None = None) -> None:
+    def __init__(self, clock: Clock, newest: Cut | None = None, watch: ConnectorWatch | None = None) -> None:
         self.clock = clock
         frontier = Frontier("inv")
         self.reader = FakeReader(frontier)
@@ -105,6 +121,7 @@ class World:
         self.seen: list[SidecarStatus] = []
         self.decided: list[Decision] = []
         self.monitor = SourceMonitor("inv", clock)
+        self.watch = self.monitor.watch = watch or FixedWatch(clock)
         publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=clock)
         publisher.resume_from(PublishedCut(newest, 0) if newest else None)
         self.sidecar = Sidecar(
@@ -245,6 +262,34 @@ def test_bad_input_is_shown_with_its_place(world: World) -> None:
 
     assert status.state is FrontierState.BAD_INPUT
     assert "inv.s.a/0 offset 0" in status.detail
+
+
+def test_a_fault_of_the_connector_holds_back_cuts_and_is_named(clock: Clock) -> None:
+    world = World(clock, watch=FixedWatch(clock))
+    world.watch.report = None
+    world.commit(7)
+    assert world.turn().state is FrontierState.RUNNING
+    assert world.lsns() == []  # nobody has looked yet
+
+    fault = Finding("time.precision.mode", Verdict.FAULT, "connect, but has to be adaptive")
+    world.watch.report = replace(SOUND, findings=(fault,))
+    status = world.turn()
+    assert (status.state, world.lsns()) == (FrontierState.MISCONFIGURED, [])
+    assert "time.precision.mode" in status.detail
+    reported = world.store.status("inv")
+    assert reported is not None
+    assert reported.connector == world.watch.report
+    world.sidecar.finish()
+    assert world.lsns() == []
+
+
+def test_cuts_of_a_sound_connector_are_published(clock: Clock) -> None:
+    world = World(clock, watch=FixedWatch(clock))
+    world.commit(7)
+
+    world.turn()
+
+    assert world.lsns() == [702]
 
 
 def test_missing_transaction_metadata_names_the_setting(world: World) -> None:

@@ -1,6 +1,7 @@
 """One behaviour of all marker stores."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,18 @@ from slackwater_markers import (
     RegressionNotice,
     StoredPosition,
 )
-from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
+from slackwater_protocol import (
+    CommitPosition,
+    ConnectorReport,
+    Cut,
+    Finding,
+    Marker,
+    OpenTransaction,
+    PublishedCut,
+    SlotReport,
+    TaskReport,
+    Verdict,
+)
 
 MakeCut = Callable[..., Cut]
 
@@ -239,6 +251,30 @@ def test_a_regression_is_kept_until_a_status_without_one(store: MarkerStore, sou
     store.set_status(source, regressed)
     assert store.status(source) == regressed
 
+    store.set_status(source, RUNNING)
+    assert store.status(source) == RUNNING
+
+
+def test_what_is_known_of_the_connector_outlives_cuts(
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
+    report = ConnectorReport(
+        read_ms=7,
+        since_ms=6,
+        state="RUNNING",
+        tasks=(TaskReport(number=0, state="FAILED", error="gone"),),
+        properties={"slot.name": "inv"},
+        heartbeat_ms=5,
+        slot=SlotReport(name="inv", exists=True, retained_bytes=2**40),
+        findings=(Finding("slot", Verdict.FAULT, "it is lost"),),
+    )
+    store.set_status(source, replace(RUNNING, connector=report))
+    put_cut(100)
+
+    status = store.status(source)
+
+    assert status is not None
+    assert status.connector == report
     store.set_status(source, RUNNING)
     assert store.status(source) == RUNNING
 

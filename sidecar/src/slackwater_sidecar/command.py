@@ -75,6 +75,7 @@ _OPTIONS = (
     ),
     setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, for cuts and markers."),
     setting("timeline", "--timeline", type=int, help="Raise it when LSNs start over.  [default: 1]"),
+    setting("connect.url", "--connect-url", metavar="URL", help="Kafka Connect, to watch the connector."),
     setting(
         "sidecar.http", "--http", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz and /status."
     ),
@@ -190,6 +191,8 @@ def sidecar_settings(settings: Settings, source: str) -> SidecarSettings:
         open_after=sidecar.open_after if own.open_after is None else own.open_after,
         restored_cuts=sidecar.restored_cuts,
         workers=own.workers or sidecar.workers,
+        connect_url=settings.connect.url,
+        database_url=database.get_secret_value() if (database := settings.postgres.url) else None,
     )
 
 

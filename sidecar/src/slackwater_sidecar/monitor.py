@@ -15,6 +15,7 @@ from slackwater_protocol.metrics import (
 )
 from slackwater_sidecar.status import SidecarStatus
 from slackwater_sidecar.tracing import CutTracer
+from slackwater_sidecar.watch import ConnectorWatch
 
 _MEASURED_EVERY_SECONDS = 0.1
 """How often the size of a cut is measured: that takes an encoding."""
@@ -70,6 +71,8 @@ class SourceMonitor:
         self.tracer = tracer
         """Traces its transactions; None: nobody does."""
         self.clock = clock
+        self.watch: ConnectorWatch | None = None
+        """Knows the source's connector, whose faults hold back cuts; None: nothing is known of it."""
         self.status: SidecarStatus | None = None
         """As of the last status interval; None before the first."""
         self.waits_for: str | None = None

@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import Enum, auto
 
 from slackwater_markers import StoredPosition, merged_markers
-from slackwater_protocol import AheadMarkers, CommitPosition, Cut, Marker, PublishedCut
+from slackwater_protocol import AheadMarkers, CommitPosition, ConnectorReport, Cut, Marker, PublishedCut
 from slackwater_sidecar.settings import SidecarSettings
 
 PATIENCE = timedelta(milliseconds=500)
@@ -19,6 +19,40 @@ _SHARE = 0.2
 """The most of the time that an action may take while other work waits."""
 _LONGEST_REST_SECONDS = 0.25
 """An action that took longer has waited for another process: a longer rest would only add to the delay."""
+
+
+_CORRECTED = "the connector was corrected, but commits were read before that"
+
+
+class FaultHold:
+    """Says whether a connector's faults forbid cuts.
+
+    Once a fault is gone, what was committed since the last look that found none may have been written with
+    it: unless nothing was, the source stays refused.
+    """
+
+    def __init__(self) -> None:
+        self._sound_lsn = 0
+        self.reason = ""
+        """Why no cut may be published; empty: cuts may be."""
+
+    def update(self, report: ConnectorReport | None, newest_lsn: int) -> None:
+        """Takes the newest look.
+
+        Args:
+            report: The look; one that could not see the connector's properties changes nothing.
+            newest_lsn: The newest commit that was read.
+        """
+        if report is None or not report.properties:
+            return
+        faults = report.faults
+        if faults:
+            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+            self.reason = f"{faults[0].subject}: {faults[0].text}{more}; no cut is published"
+        elif not self.reason or newest_lsn <= self._sound_lsn:
+            self.reason, self._sound_lsn = "", newest_lsn
+        elif not self.reason.startswith(_CORRECTED):
+            self.reason = f"{_CORRECTED} ({self.reason}); take a new snapshot"
 
 
 class Spacing:

@@ -30,6 +30,7 @@ from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import HttpSettings, SidecarSettings
 from slackwater_sidecar.tracing import CutTracer
+from slackwater_sidecar.watch import watch_connector
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +165,8 @@ class _Follower:
         self._stop = stop
         self._monitor = monitor
         self._on_status = on_status
+        monitor.watch = watch_connector(settings, monitor.clock)
+        monitor.watch.start()
         self._log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=_LOG_TIMEOUT)
         store = (
             None
@@ -216,6 +219,8 @@ class _Follower:
 
     def close(self) -> None:
         """Frees connections."""
+        if self._monitor.watch is not None:
+            self._monitor.watch.close()
         self._publisher.close()
 
     def _wait_for_resumption(self) -> Resumption | None:

@@ -9,7 +9,7 @@ from slackwater_markers import CutLogUnavailableError, FrontierState, FrontierSt
 from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms, hide
 from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
-from slackwater_sidecar.policy import Due, PublishingSchedule, Spacing
+from slackwater_sidecar.policy import Due, FaultHold, PublishingSchedule, Spacing
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.resume import Decision
@@ -68,6 +68,8 @@ class Sidecar:
         self._reader = reader
         self._publisher = publisher
         self._decisions = decisions
+        self._watch = monitor.watch
+        self._hold = FaultHold()
         self._monitor = monitor
         self._clock = monitor.clock
         self._on_status = on_status
@@ -116,7 +118,7 @@ class Sidecar:
 
     def finish(self) -> None:
         """Publishes what is ready and says that nothing more comes, unless another timeline does."""
-        if not self._trouble:
+        if not (self._trouble or self._is_held()):
             self._publish(self._status)
         if self.next_timeline is None:
             self._publisher.report(self._frontier_status(FrontierState.STOPPED, ""), [])
@@ -128,7 +130,15 @@ class Sidecar:
         if frontier.end_offsets_wanted and self._asking.is_due(self._clock.monotonic(), _ENDS_INTERVAL):
             self._answer_end_offsets()
             events = frontier.advance()
-        self._publish_if_due(has_events=events > 0)
+        if not self._is_held():
+            self._publish_if_due(has_events=events > 0)
+
+    def _is_held(self) -> bool:
+        """Says whether the connector's faults forbid cuts, or were not looked for yet."""
+        if self._watch is None:
+            return False
+        self._hold.update(self._watch.report, self._frontier.newest_lsn)
+        return self._watch.report is None or bool(self._hold.reason)
 
     def _publish_if_due(self, *, has_events: bool) -> None:
         now = self._clock.monotonic()
@@ -177,13 +187,15 @@ class Sidecar:
         now = self._clock.monotonic()
         elapsed, self._reported_at = now - self._reported_at, now
         self._look_for_topics()
-        if self._publisher.log_error and not self._trouble:
+        if self._publisher.log_error and not (self._trouble or self._is_held()):
             self._publish(self._status)
         if not (self._trouble or self._publisher.log_error):
             self._carry_out_decisions()
         wall_ms = self._wall_ms()
         open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
+        if self._hold.reason:
+            state, detail = FrontierState.MISCONFIGURED, self._hold.reason
         if trouble := self._kafka_error():
             state, detail = FrontierState.WAITING, trouble
         self._state_logger.log_changes(state, detail, open_)
@@ -259,6 +271,7 @@ class Sidecar:
             sidecar=self._settings.sidecar_id,
             timeline=self._settings.timeline,
             regression=regression_notice(self._frontier),
+            connector=None if self._watch is None else self._watch.report,
         )
 
     def _status_now(self) -> FrontierStatus:

@@ -70,6 +70,10 @@ class SidecarSettings:
     """How the status names this process."""
     workers: int = 1
     """Processes that read and decode the source's partitions; 1: the sidecar's own does."""
+    connect_url: str | None = None
+    """REST interface of Kafka Connect, whose view of the connector is watched; None: it is not."""
+    database_url: str | None = field(default=None, repr=False)
+    """The source database, whose replication slot is watched; may hold a password; None: it is not."""
 
     @property
     def source_topics(self) -> SourceTopics:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from slackwater_protocol import SourceTopics
+from slackwater_protocol import Finding, SourceTopics, Verdict
 
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 _OTHER_FORM: Final = "the declared types of columns expect this form"
@@ -177,6 +177,16 @@ def faults_of(properties: Mapping[str, str]) -> list[Fault]:
         if (has := properties.get(name) or rule.default) != rule.needs
     ]
     return [*found, *(fault for find in _FINDERS for fault in find(properties))]
+
+
+def property_findings(properties: Mapping[str, str]) -> Iterator[Finding]:
+    """Yields what a connector's configuration has that keeps its topics from being read as they should be."""
+    faults = faults_of(properties)
+    for fault in faults:
+        verdict = Verdict.FAULT if fault.is_silent else Verdict.PROBLEM
+        yield Finding(fault.name, verdict, fault.text, fault.hint)
+    if not faults:
+        yield Finding("connector", Verdict.OK, "all properties that Slackwater depends on are correct")
 
 
 def _sink_topic(properties: Mapping[str, str]) -> Iterator[Fault]:

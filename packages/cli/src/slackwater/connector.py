@@ -8,12 +8,11 @@ from psycopg import sql
 
 from slackwater.databases import Database
 from slackwater_cdc.connector import (
-    faults_of,
     publication_name,
     reading_properties,
     topic_properties,
 )
-from slackwater_spark.pipeline.findings import Finding, Verdict
+from slackwater_protocol import Finding, Verdict
 
 HIDDEN = "********"
 _LOGICAL = "logical"
@@ -199,15 +198,6 @@ def _publication_findings(plan: ConnectorPlan, facts: DatabaseFacts, apply: str)
         yield Finding(subject, Verdict.PROBLEM, problem, apply)
     if not problems:
         yield Finding(subject, Verdict.OK, "it contains the tables and publishes via the partition root")
-
-
-def property_findings(properties: dict[str, str]) -> Iterator[Finding]:
-    """Yields what a connector's configuration has that keeps its topics from being read."""
-    faults = faults_of(properties)
-    for fault in faults:
-        yield Finding(fault.name, Verdict.PROBLEM, fault.text, fault.hint)
-    if not faults:
-        yield Finding("connector", Verdict.OK, "all properties that Slackwater depends on are correct")
 
 
 def all_statements(plan: ConnectorPlan) -> Iterator[sql.Composed]:

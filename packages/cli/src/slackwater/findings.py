@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from slackwater_command.logs import hidden
 from slackwater_command.output import Output
-from slackwater_spark.pipeline.findings import Finding, Verdict
+from slackwater_protocol import Finding
 
 
 def show_findings(findings: Iterable[Finding], output: Output, when_right: str) -> int:
@@ -20,7 +20,7 @@ def show_findings(findings: Iterable[Finding], output: Output, when_right: str) 
     """
     problems = 0
     for found in findings:
-        problems += found.verdict is Verdict.PROBLEM
+        problems += found.verdict.is_problem
         output.line(hidden(f"{found.verdict:<8} {found.subject}: {found.text}"))
         if found.hint:
             output.line(hidden(f"{'':<8}   {found.hint}"))

@@ -345,7 +345,8 @@ class ConnectSection(_Section):
     """Says how to reach Kafka Connect, and as whom a connector reads the database."""
 
     url: str | None = None
-    """http://host:port of Kafka Connect's REST interface."""
+    """http://host:port of Kafka Connect's REST interface; a sidecar then watches the connector's state and
+    configuration."""
     database_user: str = "slackwater"
     """The connector's user in the source database."""
     database_password: SecretStr | None = None
@@ -358,7 +359,8 @@ class PostgresSection(_Section):
     """Says how to reach the source database, and the one that pipelines publish tables to."""
 
     url: DatabaseUrl | None = None
-    """The source database, postgresql://user:password@host:port/database; secret; for schema and certify."""
+    """The source database, postgresql://user:password@host:port/database; secret; for schema and certify. A
+    sidecar then watches the connector's replication slot."""
     output_url: DatabaseUrl | None = None
     """The database for outputs of kind postgres; secret. It has no default, because postgres.url is the
     source database."""

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from slackwater_markers.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
@@ -279,7 +279,8 @@ class InMemoryMarkerStore:
         cuts.append(cut)
         self._timelines[source] = timeline
         self._positions[source] = StoredPosition(cut.cut.position, cut.log_offset, status.sidecar)
-        self._status[source] = status
+        held = self._status.get(source)
+        self._status[source] = replace(status, connector=None if held is None else held.connector)
         self._claim(source)
         return True
 

@@ -17,6 +17,7 @@ import msgspec
 from slackwater_markers.store import FrontierState, FrontierStatus, RegressionNotice
 from slackwater_protocol import (
     END_OF_TIME_MS,
+    ConnectorReport,
     Marker,
     OpenTransaction,
     PublishedCut,
@@ -134,6 +135,11 @@ def encode_status(status: FrontierStatus) -> dict[Any, Any]:
     }
 
 
+def encode_connector(report: ConnectorReport | None) -> dict[Any, Any]:
+    """Returns the field of the frontier hash that describes the connector."""
+    return {"connector": b"" if report is None else msgspec.json.encode(report)}
+
+
 def decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
     """Returns the state from the fields of the frontier hash."""
     return FrontierStatus(
@@ -143,7 +149,12 @@ def decode_status(fields: Mapping[str, bytes]) -> FrontierStatus:
         sidecar=fields["sidecar"].decode(),
         timeline=decode_number(fields["on_timeline"]) if fields.get("on_timeline") else None,
         regression=_decode_regression(fields.get("regression", b"")),
+        connector=_decode_connector(fields.get("connector", b"")),
     )
+
+
+def _decode_connector(text: bytes) -> ConnectorReport | None:
+    return msgspec.json.decode(text, type=ConnectorReport) if text else None
 
 
 def _decode_regression(text: bytes) -> RegressionNotice | None:

@@ -154,7 +154,8 @@ class RedisMarkerStore:
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""
         key = frontier_key(source)
-        self._ask("set_status", lambda: self._client.hset(key, mapping=layout.encode_status(status)))
+        fields = layout.encode_status(status) | layout.encode_connector(status.connector)
+        self._ask("set_status", lambda: self._client.hset(key, mapping=fields))
 
     def status(self, source: str) -> FrontierStatus | None:
         """See the protocol."""

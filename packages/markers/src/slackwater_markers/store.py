@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
+from slackwater_protocol import CommitPosition, ConnectorReport, Cut, Marker, OpenTransaction, PublishedCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,9 @@ class FrontierStatus:
     """The timeline that the sidecar follows; None when it did not say."""
     regression: RegressionNotice | None = None
     """The reason if the state is ``regressed``."""
+    connector: ConnectorReport | None = None
+    """What the sidecar knows of the connector; None: nothing. Only :meth:`MarkerStore.set_status` changes it:
+    cuts are put too often for that."""
 
 
 class MarkerStore(Protocol):

@@ -27,6 +27,7 @@ from slackwater_protocol.commit_position import (
     parse_position,
 )
 from slackwater_protocol.commit_schema import SchemaLanguage, commit_schema
+from slackwater_protocol.connector_report import ConnectorReport, SlotReport, TaskReport
 from slackwater_protocol.errors import (
     ExplainedError,
     MalformedRecordError,
@@ -35,6 +36,7 @@ from slackwater_protocol.errors import (
     SlackwaterError,
     UnsupportedVersionError,
 )
+from slackwater_protocol.findings import Finding, Verdict
 from slackwater_protocol.folders import user_cache
 from slackwater_protocol.keys import SourceTopics
 from slackwater_protocol.leases import (
@@ -104,9 +106,11 @@ __all__ = [
     "CommitPosition",
     "CommitRecord",
     "CommittedTransaction",
+    "ConnectorReport",
     "Cut",
     "Evidence",
     "ExplainedError",
+    "Finding",
     "Hold",
     "KafkaSettings",
     "LakeSettings",
@@ -137,12 +141,15 @@ __all__ = [
     "ServersConfigError",
     "SkipDecision",
     "SlackwaterError",
+    "SlotReport",
     "SourceTopics",
     "StageWork",
     "SystemClock",
+    "TaskReport",
     "TimelineDecision",
     "TopicState",
     "UnsupportedVersionError",
+    "Verdict",
     "address_secrets",
     "commit_id",
     "commit_schema",

@@ -7,23 +7,23 @@ import click
 import orjson
 from psycopg.conninfo import conninfo_to_dict
 
-from slackwater.connect_rest import ConnectRest
 from slackwater.connector import (
     HIDDEN,
     ConnectorPlan,
     all_statements,
     database_findings,
     missing_statements,
-    property_findings,
     read_facts,
 )
 from slackwater.databases import POSTGRES_URL, Database, connected
 from slackwater.findings import show_findings
+from slackwater_cdc.connector import property_findings
+from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
-from slackwater_spark.pipeline.findings import Finding, Verdict
+from slackwater_protocol import Finding, Verdict
 from slackwater_sql.postgres import find_tables
 
 Command = TypeVar("Command", bound=Callable[..., Any])

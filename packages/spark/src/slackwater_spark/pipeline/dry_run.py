@@ -22,17 +22,18 @@ from slackwater_markers import (
 )
 from slackwater_markers.kafka_retry import reason_of
 from slackwater_protocol import (
+    Finding,
     RedisSettings,
     SlackwaterError,
     SourceTopics,
     SystemClock,
+    Verdict,
     format_position,
 )
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.copied_state import EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition
-from slackwater_spark.pipeline.findings import Finding, Verdict
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.folder import load_pipeline
 from slackwater_spark.pipeline.progress import RunReporter

@@ -1,17 +1,18 @@
-"""Kafka Connect's REST interface, as far as a connector's configuration needs it."""
+"""Kafka Connect's REST interface, as far as the configuration and the state of a connector need it."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-import orjson
+import msgspec
 
 from slackwater_command.errors import CommandConfigError, CommandInputError, unreachable
 
-_SECONDS = 30
+_TIMEOUT = timedelta(seconds=30)
 _NOT_FOUND = 404
 
 
@@ -20,15 +21,17 @@ class ConnectRest:
 
     Args:
         url: ``http://host:port`` of its REST interface.
+        timeout: One question may take so long.
 
     Raises:
         CommandConfigError: the address is none of HTTP.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout: timedelta = _TIMEOUT) -> None:
         if not url.startswith(("http://", "https://")):
             raise CommandConfigError("setting connect.url: expected http://host:port or https://host:port")
         self._url = url.rstrip("/")
+        self._timeout = timeout.total_seconds()
 
     def properties(self, name: str) -> dict[str, str] | None:
         """Returns a connector's configuration; None: there is no connector of this name.
@@ -38,6 +41,27 @@ class ConnectRest:
         """
         found = self._ask("GET", f"/connectors/{quote(name)}/config", may_be_absent=True)
         return None if found is None else {str(key): str(value) for key, value in found.items()}
+
+    def name_of(self, source: str) -> str | None:
+        """Returns the name of the connector that writes a source; None: there is none.
+
+        Args:
+            source: The connector's ``topic.prefix``.
+
+        Raises:
+            CommandUnavailableError: Kafka Connect does not answer.
+        """
+        found = self._ask("GET", "/connectors?expand=info") or {}
+        names = (name for name, each in found.items() if each["info"]["config"].get("topic.prefix") == source)
+        return next(names, None)
+
+    def status(self, name: str) -> dict[str, Any] | None:
+        """Returns the state of a connector and of its tasks, as Kafka Connect has it; None: there is none.
+
+        Raises:
+            CommandUnavailableError: Kafka Connect does not answer.
+        """
+        return self._ask("GET", f"/connectors/{quote(name)}/status", may_be_absent=True)
 
     def errors(self, properties: Mapping[str, str]) -> list[tuple[str, str]]:
         """Returns what the connector itself says of its configuration: property and error.
@@ -64,13 +88,13 @@ class ConnectRest:
     def _ask(
         self, method: str, path: str, body: Mapping[str, str] | None = None, *, may_be_absent: bool = False
     ) -> dict[str, Any] | None:
-        data = None if body is None else orjson.dumps(body)
+        data = None if body is None else msgspec.json.encode(body)
         request = Request(  # noqa: S310 - the scheme was checked
             self._url + path, data, {"Content-Type": "application/json"}, method=method
         )
         try:
-            with urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310 - likewise
-                found: dict[str, Any] = orjson.loads(answer.read())
+            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310 - likewise
+                found: dict[str, Any] = msgspec.json.decode(answer.read())
                 return found
         except HTTPError as error:
             if error.code == _NOT_FOUND and may_be_absent:

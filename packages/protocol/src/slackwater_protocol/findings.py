@@ -12,6 +12,13 @@ class Verdict(StrEnum):
     """A run begins, but something may not be as intended."""
     PROBLEM = "problem"
     """A run would fail, or would wait forever."""
+    FAULT = "fault"
+    """Values would be wrong, or rows would be missing: whatever reads the source refuses it."""
+
+    @property
+    def is_problem(self) -> bool:
+        """Says whether somebody has to do something before a run can begin."""
+        return self in (Verdict.PROBLEM, Verdict.FAULT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""What a sidecar has learnt about the connector of its source, and about the database behind it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slackwater_protocol.findings import Finding, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """A task of the connector, as Kafka Connect describes it."""
+
+    number: int
+    state: str
+    """``RUNNING``, ``FAILED``, …"""
+    error: str = ""
+    """The first line of its stack trace; empty unless it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotReport:
+    """The replication slot that the connector reads."""
+
+    name: str
+    exists: bool
+    is_active: bool = False
+    """Whether a connector is connected to it."""
+    wal_status: str = ""
+    """As PostgreSQL says: ``reserved``, ``extended``, ``unreserved`` or ``lost``."""
+    retained_bytes: int = 0
+    """How much of its log the database keeps because of the slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorReport:
+    """Everything that a sidecar has learnt at one moment; what it was not told to ask is not known."""
+
+    read_ms: int
+    """The time of the look, milliseconds since the epoch."""
+    since_ms: int
+    """Since when :attr:`trouble` has been the same, milliseconds since the epoch."""
+    connect_error: str = ""
+    """Why Kafka Connect did not answer; empty: it did, or it was not asked."""
+    name: str = ""
+    """The connector's name in Kafka Connect; empty: there is none of this source, or it is not known."""
+    state: str = ""
+    """``RUNNING``, ``PAUSED``, ``STOPPED``, ``FAILED``, … as Kafka Connect says; ``ABSENT``: there is no
+    connector of this source; empty: not known."""
+    error: str = ""
+    """The first line of the connector's own stack trace; empty unless it failed."""
+    tasks: tuple[TaskReport, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The connector's configuration without its secrets; empty: not known."""
+    heartbeat_ms: int | None = None
+    """When the newest heartbeat was written, milliseconds since the epoch; None: there is none."""
+    heartbeat_interval_ms: int | None = None
+    """The time between the last two heartbeats; None: not known."""
+    database_error: str = ""
+    """Why the database did not answer; empty: it did, or it was not asked."""
+    slot: SlotReport | None = None
+    """None: not known."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the connector's configuration and the database's catalogue."""
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """Returns the findings for which the source is refused."""
+        return tuple(finding for finding in self.findings if finding.verdict is Verdict.FAULT)
+
+    @property
+    def trouble(self) -> tuple[object, ...]:
+        """Returns all that says whether connector and database work, to see whether it has changed."""
+        return (
+            bool(self.connect_error),
+            self.state,
+            self.tasks,
+            bool(self.database_error),
+            _condition(self.slot),
+        )
+
+
+def _condition(slot: SlotReport | None) -> tuple[object, ...]:
+    return () if slot is None else (slot.exists, slot.is_active, slot.wal_status)

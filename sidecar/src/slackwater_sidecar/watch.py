@@ -1,0 +1,287 @@
+"""Watches the connector of a source from outside its records: Kafka Connect, heartbeats, the slot."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from slackwater_cdc.connector import property_findings, replication_name
+from slackwater_command.connect_rest import ConnectRest
+from slackwater_command.errors import CommandError
+from slackwater_protocol import (
+    HIDDEN,
+    Clock,
+    ConnectorReport,
+    Finding,
+    SlotReport,
+    TaskReport,
+    epoch_ms,
+    hide,
+    secret_options,
+)
+from slackwater_sidecar.settings import SidecarSettings
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_SECONDS = 2.0
+_TIMEOUT = timedelta(seconds=2)
+"""One question may take so long: a stop waits for it, and ten seconds have to be enough for an answer."""
+_HEARTBEATS = 2
+"""So many of the newest heartbeats are read at the start: their distance is the interval."""
+
+Watched = Mapping[str, Any]
+"""Some fields of a :class:`~slackwater_protocol.ConnectorReport`."""
+
+
+class Witness(Protocol):
+    """Knows something of a connector. Used by one thread; may block for two seconds, and never raises."""
+
+    def look(self, report: ConnectorReport) -> Watched:
+        """Returns what it has seen now.
+
+        Args:
+            report: What others have seen in the same look.
+        """
+        ...
+
+    def close(self) -> None:
+        """Frees connections."""
+        ...
+
+
+class ConnectorWatch(threading.Thread):
+    """Looks at a connector every two seconds, and keeps what it has seen last.
+
+    Args:
+        source: Whose connector.
+        witnesses: Whom it asks, in this order.
+        clock: The time.
+    """
+
+    def __init__(self, source: str, witnesses: Sequence[Witness], clock: Clock) -> None:
+        super().__init__(name=f"slackwater-watch-{source}", daemon=True)
+        self.report: ConnectorReport | None = None
+        """What was seen last, replaced as a whole; None before the first look."""
+        self._witnesses = witnesses
+        self._clock = clock
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Looks until :meth:`close` is called."""
+        while not self._over.is_set():
+            self.look()
+            self._over.wait(_INTERVAL_SECONDS)
+        for witness in self._witnesses:
+            witness.close()
+
+    def look(self) -> None:
+        """Asks every witness once."""
+        now_ms = epoch_ms(self._clock.now())
+        seen = ConnectorReport(read_ms=now_ms, since_ms=now_ms)
+        for witness in self._witnesses:
+            seen = replace(seen, **witness.look(seen))
+        before = self.report
+        if before is not None and before.trouble == seen.trouble:
+            seen = replace(seen, since_ms=before.since_ms)
+        self.report = seen
+
+    def close(self) -> None:
+        """Has it end; does not wait."""
+        self._over.set()
+
+
+class ConnectWitness:
+    """Knows what Kafka Connect says of the connector.
+
+    Args:
+        source: Its ``topic.prefix``.
+        rest: Where Kafka Connect is.
+    """
+
+    def __init__(self, source: str, rest: ConnectRest) -> None:
+        self._source = source
+        self._rest = rest
+        self._name: str | None = None
+
+    def look(self, report: ConnectorReport) -> Watched:
+        """See the protocol."""
+        try:
+            return self._ask()
+        except CommandError as error:
+            return {"connect_error": error.problem}
+
+    def close(self) -> None:
+        """See the protocol."""
+
+    def _ask(self) -> Watched:
+        self._name = self._name or self._rest.name_of(self._source)
+        status = None if self._name is None else self._rest.status(self._name)
+        properties = None if self._name is None else self._rest.properties(self._name)
+        if self._name is None or status is None or properties is None:
+            self._name = None
+            return {"state": "ABSENT"}
+        secrets = secret_options(properties)
+        return {
+            "name": self._name,
+            "state": status["connector"]["state"],
+            "error": _first_line(status["connector"], secrets),
+            "tasks": tuple(
+                TaskReport(number=task["id"], state=task["state"], error=_first_line(task, secrets))
+                for task in status["tasks"]
+            ),
+            "properties": {
+                name: HIDDEN if value in secrets else hide(value, secrets)
+                for name, value in properties.items()
+            },
+            "findings": tuple(property_findings(properties)),
+        }
+
+
+class HeartbeatWitness:
+    """Knows when the connector wrote its newest heartbeat.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        consumer: Joins no group.
+        clock: The time: the connector's own may differ.
+    """
+
+    def __init__(self, source: str, consumer: Consumer, clock: Clock) -> None:
+        self._place = TopicPartition(f"__debezium-heartbeat.{source}", 0)
+        self._consumer = consumer
+        self._clock = clock
+        self._is_assigned = False
+        self._written_ms: int | None = None
+        self._seen: dict[str, int] = {}
+
+    def look(self, report: ConnectorReport) -> Watched:
+        """See the protocol."""
+        try:
+            is_first = not self._is_assigned
+            self._assign()
+            self._read(_TIMEOUT.total_seconds() if is_first else 0.0, is_first=is_first)
+        except KafkaException as error:
+            logger.debug("heartbeats cannot be read: %s", error)
+        return self._seen
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._consumer.close()
+
+    def _assign(self) -> None:
+        if self._is_assigned:
+            return
+        bounds = self._consumer.get_watermark_offsets(self._place, _TIMEOUT.total_seconds())
+        if bounds is not None and bounds[1] > 0:
+            place = TopicPartition(self._place.topic, 0, max(bounds[0], bounds[1] - _HEARTBEATS))
+            self._consumer.assign([place])
+            self._is_assigned = True
+
+    def _read(self, timeout_seconds: float, *, is_first: bool) -> None:
+        """Takes what has come: one that comes while this watches was written now, by this clock."""
+        while self._is_assigned and (message := self._consumer.poll(timeout_seconds)) is not None:
+            timeout_seconds = 0.1 if is_first else 0.0
+            if message.error() is not None:
+                continue
+            written_ms = message.timestamp()[1]
+            now_ms = epoch_ms(self._clock.now())
+            self._seen = {"heartbeat_ms": min(now_ms, written_ms) if is_first else now_ms}
+            if self._written_ms is not None:
+                self._seen["heartbeat_interval_ms"] = max(0, written_ms - self._written_ms)
+            self._written_ms = written_ms
+
+
+_SLOT = """
+SELECT active, coalesce(wal_status, ''), coalesce(pg_wal_lsn_diff(
+    CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END,
+    restart_lsn), 0)::bigint
+FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
+"""
+
+CatalogueFindings = Callable[[Any, ConnectorReport], Sequence[Finding]]
+"""Returns what is wrong with the catalogue, given psycopg's connection and what is known of the connector."""
+
+
+class DatabaseWitness:
+    """Knows whether the database answers, the connector's replication slot, and the catalogue.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        url: The database; may hold a password.
+        findings: What is wrong with the catalogue.
+    """
+
+    def __init__(self, source: str, url: str, findings: CatalogueFindings = lambda *_: ()) -> None:
+        self._source = source
+        self._url = url
+        self._findings = findings
+        self._connection: Any = None
+
+    def look(self, report: ConnectorReport) -> Watched:
+        """See the protocol."""
+        import psycopg  # an extra
+
+        try:
+            connection = self._connected()
+            seen = {"slot": self._slot(connection, report)}
+            return seen | {"findings": (*report.findings, *self._findings(connection, report))}
+        except psycopg.Error as error:
+            self.close()
+            return {"database_error": hide(" ".join(str(error).split()), [self._url])}
+
+    def close(self) -> None:
+        """See the protocol."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        if self._connection is None:
+            seconds = int(_TIMEOUT.total_seconds())
+            options = f"-c statement_timeout={1000 * seconds}"
+            self._connection = psycopg.connect(
+                self._url, connect_timeout=seconds, autocommit=True, options=options, tcp_user_timeout=4000
+            )
+        return self._connection
+
+    def _slot(self, connection: Any, report: ConnectorReport) -> SlotReport:
+        name = report.properties.get("slot.name") or replication_name(self._source)
+        found = connection.execute(_SLOT, [name]).fetchone()
+        if found is None:
+            return SlotReport(name=name, exists=False)
+        active, wal_status, retained = found
+        return SlotReport(
+            name=name, exists=True, is_active=active, wal_status=wal_status, retained_bytes=max(0, retained)
+        )
+
+
+def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
+    """Returns the watch of a source's connector, as far as the settings say where to look."""
+    kafka = settings.servers.kafka
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "slackwater-sidecar",
+            "enable.auto.commit": False,
+            "allow.auto.create.topics": False,
+            "auto.offset.reset": "latest",
+            **kafka.options,
+        },
+        logger=logger,
+    )
+    witnesses: list[Witness] = [HeartbeatWitness(settings.source, consumer, clock)]
+    if settings.connect_url is not None:
+        witnesses.append(ConnectWitness(settings.source, ConnectRest(settings.connect_url, _TIMEOUT)))
+    if settings.database_url is not None:
+        witnesses.append(DatabaseWitness(settings.source, settings.database_url))
+    return ConnectorWatch(settings.source, witnesses, clock)
+
+
+def _first_line(part: Mapping[str, Any], secrets: frozenset[str]) -> str:
+    return hide(next(iter(str(part.get("trace") or "").splitlines()), ""), secrets)

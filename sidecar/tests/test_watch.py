@@ -1,0 +1,189 @@
+"""What a sidecar learns of its connector, and when that forbids cuts."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import msgspec
+import pytest
+
+from slackwater_cdc.connector import reading_properties
+from slackwater_command.connect_rest import ConnectRest
+from slackwater_protocol import Clock, ConnectorReport, Finding, SlotReport, Verdict
+from slackwater_sidecar.policy import FaultHold
+from slackwater_sidecar.watch import ConnectorWatch, ConnectWitness, Watched
+
+NAME = "the connector"
+LOOK = ConnectorReport(read_ms=0, since_ms=0)
+
+
+class Connect:
+    """Kafka Connect, as far as a watch asks it."""
+
+    def __init__(self) -> None:
+        self.properties = {**reading_properties("inv"), "database.password": "open sesame"}
+        self.state = "RUNNING"
+        self.task: dict[str, Any] = {"id": 0, "state": "RUNNING"}
+        self.has_connector = True
+
+    def answer(self, path: str) -> Any:
+        if path == "/connectors?expand=info":
+            return {NAME: {"info": {"config": self.properties}}} if self.has_connector else {}
+        if not self.has_connector:
+            return None
+        if path.endswith("/status"):
+            return {"connector": {"state": self.state}, "tasks": [self.task]}
+        return self.properties
+
+
+@contextmanager
+def served(connect: Connect) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = connect.answer(self.path)
+            self.send_response(404 if found is None else 200)
+            self.end_headers()
+            self.wfile.write(msgspec.json.encode(found))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def connect() -> Connect:
+    return Connect()
+
+
+@pytest.fixture
+def witness(connect: Connect) -> Iterator[ConnectWitness]:
+    with served(connect) as url:
+        yield ConnectWitness("inv", ConnectRest(url, timedelta(seconds=60)))
+
+
+def test_the_connector_of_a_source_is_found_by_its_prefix(witness: ConnectWitness) -> None:
+    seen = witness.look(LOOK)
+
+    assert (seen["name"], seen["state"], seen["tasks"][0].state) == (NAME, "RUNNING", "RUNNING")
+    assert [each.verdict for each in seen["findings"]] == [Verdict.OK]
+
+
+def test_a_report_holds_no_secret(connect: Connect, witness: ConnectWitness) -> None:
+    connect.task = {"id": 0, "state": "FAILED", "trace": "Refused: open sesame\n\tat java"}
+
+    seen = witness.look(LOOK)
+
+    assert "open sesame" not in repr(seen)
+    assert seen["tasks"][0].error == "Refused: ********"
+    assert seen["properties"]["slot.name"] == "inv"
+
+
+def test_a_connector_that_was_deleted_is_absent_and_found_again(
+    connect: Connect, witness: ConnectWitness
+) -> None:
+    witness.look(LOOK)
+    connect.has_connector = False
+
+    assert witness.look(LOOK) == {"state": "ABSENT"}
+
+    connect.has_connector = True
+    assert witness.look(LOOK)["state"] == "RUNNING"
+
+
+def test_a_cluster_that_does_not_answer_is_an_error() -> None:
+    witness = ConnectWitness("inv", ConnectRest("http://127.0.0.1:1", timedelta(seconds=60)))
+
+    assert "Kafka Connect does not answer" in witness.look(LOOK)["connect_error"]
+
+
+def test_a_setting_that_changes_values_is_a_fault(connect: Connect, witness: ConnectWitness) -> None:
+    connect.properties["time.precision.mode"] = "connect"
+
+    findings = witness.look(LOOK)["findings"]
+
+    assert [(each.subject, each.verdict) for each in findings] == [("time.precision.mode", Verdict.FAULT)]
+
+
+class Scripted:
+    """Says what the test wants."""
+
+    def __init__(self) -> None:
+        self.seen: Watched = {}
+
+    def look(self, report: ConnectorReport) -> Watched:
+        return self.seen
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_report_says_since_when_it_has_been_so(clock: Clock) -> None:
+    scripted = Scripted()
+    watch = ConnectorWatch("inv", [scripted], clock)
+
+    def look(**seen: object) -> ConnectorReport:
+        scripted.seen = seen
+        clock.seconds += 2  # type: ignore[attr-defined]
+        watch.look()
+        assert watch.report is not None
+        return watch.report
+
+    first, second = look(state="RUNNING"), look(state="RUNNING", heartbeat_ms=5)
+    assert (second.since_ms, second.read_ms) == (first.since_ms, first.read_ms + 2000)
+    slot = SlotReport(name="inv", exists=True)
+    assert look(state="RUNNING", slot=slot).since_ms == second.read_ms + 2000
+
+
+SOUND = ConnectorReport(read_ms=1, since_ms=1, properties={"topic.prefix": "inv"})
+FAULTY = ConnectorReport(
+    read_ms=2,
+    since_ms=2,
+    properties={"topic.prefix": "inv"},
+    findings=(Finding("time.precision.mode", Verdict.FAULT, "connect, but has to be adaptive"),),
+)
+
+
+def reason_after(*looks: tuple[ConnectorReport | None, int]) -> str:
+    hold = FaultHold()
+    for report, newest_lsn in looks:
+        hold.update(report, newest_lsn)
+    return hold.reason
+
+
+def test_a_fault_holds_cuts_until_it_is_gone() -> None:
+    assert reason_after((SOUND, 10)) == ""
+    assert "time.precision.mode" in reason_after((SOUND, 10), (FAULTY, 10))
+    assert reason_after((SOUND, 10), (FAULTY, 10), (SOUND, 10)) == ""
+
+
+def test_commits_that_were_read_with_a_fault_are_never_shown() -> None:
+    reason = reason_after((SOUND, 10), (FAULTY, 20), (SOUND, 20), (SOUND, 20))
+
+    assert "take a new snapshot" in reason
+    assert reason.count("was corrected") == 1
+
+
+def test_a_commit_between_two_looks_may_have_been_written_with_the_fault() -> None:
+    assert reason_after((SOUND, 10), (FAULTY, 11), (SOUND, 11)) != ""
+
+
+def test_a_fault_is_not_forgotten_while_nobody_can_look() -> None:
+    blind = ConnectorReport(read_ms=3, since_ms=3, connect_error="refused")
+
+    assert "time.precision.mode" in reason_after((FAULTY, 20), (blind, 20), (None, 20))
+    assert reason_after((blind, 10)) == ""
+
+
+def test_a_source_that_begins_with_a_fault_shows_nothing() -> None:
+    assert reason_after((FAULTY, 0)) != ""
