@@ -10,7 +10,15 @@ import pytest
 
 import slackwater.commands.schema
 from slackwater import main
-from slackwater.commands.schema import Difference, affected, difference_lines, differences, pulled_catalog
+from slackwater.commands.schema import (
+    Difference,
+    affected,
+    difference_lines,
+    differences,
+    pulled_catalog,
+    uncaptured,
+)
+from slackwater_cdc import captured
 from slackwater_spark.pipeline import pipeline_definition
 from slackwater_sql.compiler import compile_separately
 from slackwater_sql.postgres import parse_catalog
@@ -101,6 +109,28 @@ def test_a_table_whose_changes_go_to_its_partitions_touches_its_views() -> None:
     lines = "\n".join(difference_lines("p", 1, [difference]))
     assert "s.items is partitioned: its changes are published under the names of its partitions" in lines
     assert "publish_via_partition_root = true" in lines
+
+
+def test_a_table_whose_rows_are_not_all_in_its_topic_touches_the_views_that_use_them() -> None:
+    catalog = parse_catalog({"schema.sql": DECLARED})
+    plan = compile_separately([(f"{name}.sql", sql) for name, sql in VIEWS.items()], catalog)
+    columns = tuple(
+        captured.Column(
+            name=name, number=number, type="text", type_oid=25, changed="1", is_sent=name != "price"
+        )
+        for number, name in enumerate(("id", "kind", "price"), 1)
+    )
+    table = captured.Table(
+        name=TABLE, oid=1, filter="(id > 1)", has_publication=True, is_published=True, columns=columns
+    )
+    differing = list(uncaptured(plan, captured.faults_of_table(table)))
+    assert [(each.what, each.views) for each in differing] == [
+        ("ROWS", ("prices", "by_kind")),
+        ("price", ("prices",)),
+    ]
+    lines = "\n".join(difference_lines("p", 1, differing))
+    assert "s.items: the publication publishes only its rows with (id > 1)" in lines
+    assert "new topics" in lines
 
 
 def test_a_column_that_may_be_null_may_become_not_null() -> None:

@@ -4,9 +4,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
 from psycopg import sql
 
 from slackwater.databases import Database
+from slackwater_cdc.captured import faults_of_table
+from slackwater_cdc.catalogue import read_tables
 from slackwater_cdc.connector import (
     publication_name,
     reading_properties,
@@ -144,6 +147,18 @@ def read_facts(connection: Database, plan: ConnectorPlan) -> DatabaseFacts:
 def _regclass(table: str) -> str:
     """Returns a full name as ``to_regclass`` takes it."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))
+
+
+def captured_findings(connection: Database, plan: ConnectorPlan) -> Iterator[Finding]:
+    """Yields why the topics of a planned connector cannot have all rows of its tables.
+
+    Blocks; psycopg's errors are passed on.
+    """
+    tables = read_tables(connection, plan.tables, plan.publication, plan.user)
+    for table in tables.values():
+        # What the publication lacks as a whole is a finding about the publication.
+        for fault in faults_of_table(replace(table, is_published=True, lacks=())):
+            yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
 
 
 def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Finding]:

@@ -359,8 +359,8 @@ class PostgresSection(_Section):
     """Says how to reach the source database, and the one that pipelines publish tables to."""
 
     url: DatabaseUrl | None = None
-    """The source database, postgresql://user:password@host:port/database; secret; for schema and certify. A
-    sidecar then watches the connector's replication slot."""
+    """The source database, postgresql://user:password@host:port/database; secret. A sidecar watches the
+    connector's replication slot there, and runs look for what changes rows without an event."""
     output_url: DatabaseUrl | None = None
     """The database for outputs of kind postgres; secret. It has no default, because postgres.url is the
     source database."""

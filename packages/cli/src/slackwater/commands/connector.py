@@ -11,6 +11,7 @@ from slackwater.connector import (
     HIDDEN,
     ConnectorPlan,
     all_statements,
+    captured_findings,
     database_findings,
     missing_statements,
     read_facts,
@@ -122,7 +123,10 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     settings, output = start_command(ctx), Output()
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
-        findings = list(database_findings(plan, read_facts(connection, plan)))
+        findings = [
+            *database_findings(plan, read_facts(connection, plan)),
+            *captured_findings(connection, plan),
+        ]
     if settings.connect.url is not None:
         findings += _connect_findings(ConnectRest(settings.connect.url), plan, settings)
     ctx.exit(show_findings(findings, output, "the source can be read"))
@@ -158,7 +162,10 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
             output.line(f"{masked.as_string(connection)};")
             connection.execute(statement)
         connection.commit()
-        left = list(database_findings(plan, read_facts(connection, plan)))
+        left = [
+            *database_findings(plan, read_facts(connection, plan)),
+            *captured_findings(connection, plan),
+        ]
     if settings.connect.url is not None:
         ConnectRest(settings.connect.url).configure(plan.source, plan.properties(password or ""))
         output.line(f"PUT {settings.connect.url}/connectors/{plan.source}/config")

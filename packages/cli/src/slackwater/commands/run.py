@@ -174,6 +174,8 @@ def _run_settings(settings: Settings) -> "RunSettings":
     return RunSettings(
         servers=servers(settings, "where source and output are"),
         checkpoint=checkpoint,
+        source_database=settings.postgres.url.get_secret_value() if settings.postgres.url else None,
+        source_user=settings.connect.database_user,
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,

@@ -1,6 +1,6 @@
 """``slackwater schema``."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +9,12 @@ import click
 
 from slackwater.databases import POSTGRES_URL, Database, connected
 from slackwater.pipeline_folders import pipeline_folder
+from slackwater_cdc.captured import CapturedFinding, faults_of_table
+from slackwater_cdc.catalogue import find_publication, read_tables
 from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output, aligned
+from slackwater_command.settings import Settings
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.errors import MissingTablesError
 from slackwater_sql.plan import EnginePlan, InputPlan
@@ -82,7 +85,8 @@ def pull(
     """
     if not (tables or schemas or is_all):
         raise click.UsageError("specify the tables with --table SCHEMA.TABLE, --schema NAME or --all")
-    with _database(ctx) as connection:
+    settings = start_command(ctx)
+    with _database(settings) as connection:
         found = find_tables(connection, None if is_all else schemas) if is_all or schemas else ()
         wanted = tuple(dict.fromkeys((*tables, *found)))
         empty = [name for name in schemas if not any(table.startswith(f"{name}.") for table in found)]
@@ -90,6 +94,10 @@ def pull(
             where = f"in schema {empty[0]}" if empty else "in the database"
             raise CommandInputError(f"there is no table {where}", "--all selects the tables of all schemas")
         text = pull_schema(connection, wanted)
+        captured = read_tables(connection, wanted, "", settings.connect.database_user)
+    for table in captured.values():
+        for fault in faults_of_table(table):
+            click.echo(f"warning: table {table.name}: {fault.text}. {fault.hint}", err=True)
     _write(text, len(wanted), output)
 
 
@@ -150,23 +158,26 @@ def check(ctx: click.Context, pipeline: str) -> None:
     # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import load_pipeline, read_sql
 
-    output, folder = Output(), pipeline_folder(pipeline)
+    settings, output, folder = start_command(ctx), Output(), pipeline_folder(pipeline)
     definition = load_pipeline(folder)
-    with _database(ctx) as connection:
+    with _database(settings) as connection:
         database = pulled_catalog(connection, definition.tables)
         apart = published_by_partition(connection, definition.tables)
+        publication = find_publication(connection, definition.source)
+        captured = read_tables(connection, definition.tables, publication, settings.connect.database_user)
     sql = read_sql(folder)
     published = [output.view for output in definition.outputs]
     plan = sql.plan_separately(published, definition.scope)
-    found = differences(plan, sql.catalog, database, apart)
+    faults = [fault for table in captured.values() if table.oid for fault in faults_of_table(table)]
+    found = [*differences(plan, sql.catalog, database, apart), *uncaptured(plan, faults, apart)]
     for line in difference_lines(definition.name, definition.revision, found):
         output.line(line)
     ctx.exit(1 if affected(found) else 0)
 
 
-def _database(ctx: click.Context) -> AbstractContextManager[Database]:
+def _database(settings: Settings) -> AbstractContextManager[Database]:
     """Connects with the source database."""
-    return connected(start_command(ctx), "whose tables to read", "reading the catalogue")
+    return connected(settings, "whose tables to read", "reading the catalogue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +191,8 @@ class Difference:
     found: str
     views: tuple[str, ...]
     """Views that are touched; none if no view uses it."""
+    explanation: str = ""
+    """Why it is so, and what to do."""
 
 
 def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Catalog:
@@ -220,6 +233,28 @@ def differences(
     return found
 
 
+def uncaptured(
+    plan: EnginePlan, faults: Iterable[CapturedFinding], apart: Collection[str] = ()
+) -> Iterator[Difference]:
+    """Yields a difference for each reason why topics cannot have all rows of a table.
+
+    Args:
+        plan: As for :func:`differences`.
+        faults: Of the tables that the plan reads.
+        apart: Tables about which nothing is to be said twice, as for :func:`differences`.
+    """
+    from slackwater_spark.pipeline import view_inputs
+
+    inputs = {view.name: list(view_inputs(plan, view)) for view in plan.views}
+    for fault in faults:
+        uses = _Uses(inputs, fault.table)
+        views = uses.of_column(fault.column) if fault.column else uses.of_table()
+        if fault.table not in apart:
+            what = fault.column or "ROWS"
+            text = f"{fault.text}. {fault.hint}"
+            yield Difference(fault.table, what, "in the topic", "not in the topic", views, text)
+
+
 def affected(found: Sequence[Difference]) -> tuple[str, ...]:
     """Returns the views that are touched, each once."""
     return tuple(dict.fromkeys(view for each in found for view in each.views))
@@ -239,6 +274,8 @@ def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) 
     for each in found:
         if each.what == _PARTITIONS:
             yield f"{pipeline}: {each.table} is partitioned: {MISSING_PARTITION_ROOT}."
+        elif each.explanation:
+            yield f"{pipeline}: {each.table}: {each.explanation}."
     views = affected(found)
     if not views:
         yield f"{pipeline}: no view uses what differs, so the pipeline continues unchanged"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark 
 
 CHECKPOINT_FILE = "slackwater.json"
 HOLD_FILE = "slackwater.lock"
+CATALOGUE_FILE = "catalogue.json"
+"""What the source's catalogue was when the pipeline began; see :mod:`.catalogue_check`."""
 SPARK_HOME_FOLDER = "spark-home"
 SPARK_LOG = "spark.log"
 
@@ -149,7 +151,7 @@ class Checkpoint:
 
         for folder in (MANIFESTS, SEGMENTS, DRAFTS):
             self.store.delete([f"{folder}/{name}" for name in self.store.list(folder)])
-        self.store.delete([PUBLISHED, PROGRESS_FILE])
+        self.store.delete([PUBLISHED, PROGRESS_FILE, CATALOGUE_FILE])
         if (local := self.local_folder) is not None:
             shutil.rmtree(local / SPARK_HOME_FOLDER, ignore_errors=True)
             for name in (SPARK_LOG, HOLD_FILE):

@@ -53,7 +53,8 @@ class EarlierRevision:
         self, earlier: PipelineDefinition, definition: PipelineDefinition, settings: RunSettings
     ) -> None:
         address = revision_checkpoint(settings.checkpoint, earlier.revision)
-        self._checkpoint = Checkpoint(address, settings.spark_conf)
+        self.checkpoint = Checkpoint(address, settings.spark_conf)
+        """Where its state is."""
         self._earlier = earlier
         self._definition = definition
         self._timeline = settings.timeline
@@ -61,7 +62,7 @@ class EarlierRevision:
     @property
     def place(self) -> str:
         """The name of the earlier revision and the place of its state, for messages."""
-        return f"{self._earlier.name} in {self._checkpoint.store.address}"
+        return f"{self._earlier.name} in {self.checkpoint.store.address}"
 
     def check(self) -> Position:
         """Refuses a state that lacks what the pipeline needs; returns its position in the source.
@@ -75,7 +76,7 @@ class EarlierRevision:
         self._tables()
         fingerprint = self._fingerprint()
         try:
-            found = find_state(self._checkpoint.store)
+            found = find_state(self.checkpoint.store)
         except EngineStateError as error:
             raise self._unusable(str(error)) from error
         if found.fingerprint != fingerprint:
@@ -96,7 +97,7 @@ class EarlierRevision:
         fingerprint = self._fingerprint()
         try:
             state = copy_state(
-                self._checkpoint.store, target, stages, fingerprint=fingerprint, is_wanted=is_wanted
+                self.checkpoint.store, target, stages, fingerprint=fingerprint, is_wanted=is_wanted
             )
         except EngineStateError as error:
             raise self._unusable(str(error)) from error
@@ -148,11 +149,11 @@ class EarlierRevision:
         Raises:
             PipelineStateError: It does not.
         """
-        identity = self._checkpoint.identity()
+        identity = self.checkpoint.identity()
         if identity is None:
             raise self._unusable("the checkpoint has no state")
         earlier = replace(self._earlier, buckets=identity.buckets)
-        changes = self._checkpoint.changes(PipelineFingerprint.take(earlier, self._timeline))
+        changes = self.checkpoint.changes(PipelineFingerprint.take(earlier, self._timeline))
         if changes:
             raise self._unusable(f"it does not fit the given folder: {listed_changes(changes)}")
         return state_fingerprint(earlier.plan, stage_settings(earlier))

@@ -275,6 +275,15 @@ def table_names(plan: EnginePlan) -> tuple[str, ...]:
     return tuple(sorted({each.table.full_name for each in _table_inputs(plan.stages)}))
 
 
+def used_columns(plan: EnginePlan) -> dict[str, frozenset[str]]:
+    """Returns the full names of the tables that the plan reads, each with the columns that it needs."""
+    used: dict[str, frozenset[str]] = {}
+    for each in _table_inputs(plan.stages):
+        columns = (*each.column_names, *each.table.primary_key)
+        used[each.table.full_name] = used.get(each.table.full_name, frozenset()).union(columns)
+    return used
+
+
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
     """Yields the inputs of a view that are tables of the database, once for each use of a table."""
     return stage_inputs(plan, view.stages)

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -29,8 +30,10 @@ from slackwater_protocol import (
     SystemClock,
     Verdict,
     format_position,
+    hide,
 )
 from slackwater_protocol.keys import cut_log_topic
+from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.copied_state import EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition
@@ -74,6 +77,7 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     if settings.copy_state_of is not None:
         yield from _copied_state(checkpoint, definition, settings, settings.copy_state_of)
     yield from _redis(settings.servers.redis, definition.source)
+    yield from _catalogue(definition, settings, checkpoint)
     admin = AdminClient({**settings.servers.kafka.client_config}, logger=_LOG)
     try:
         known = admin.list_topics(timeout=ANSWER.total_seconds())
@@ -114,6 +118,28 @@ def _checkpoint(
         beginning = "starts with a copied state"
     what = "fits the pipeline" if identity else f"is new: the run {beginning}"
     return Finding("checkpoint", Verdict.OK, f"{checkpoint.address} {what}")
+
+
+def _catalogue(
+    definition: PipelineDefinition, settings: RunSettings, checkpoint: Checkpoint
+) -> Iterator[Finding]:
+    if settings.source_database is None:
+        text = "postgres.url is not set: whether the topics have all rows of the tables is not checked"
+        yield Finding("source database", Verdict.OK, text)
+        return
+    with _found("source database") as found:
+        check = CatalogueCheck(definition, settings.source_database, settings.source_user, checkpoint)
+        try:
+            wrong = check.first_look()
+        except psycopg.Error as error:
+            reason = hide(" ".join(str(error).split()), (settings.source_database,))
+            found.append(Finding("source database", Verdict.WARNING, reason, "check postgres.url"))
+        else:
+            found += [Finding(f"table {w.table}", Verdict.PROBLEM, w.text, w.hint) for w in wrong]
+            if not wrong:
+                text = "nothing keeps rows of the tables from their topics"
+                found.append(Finding("source database", Verdict.OK, text))
+    yield from found
 
 
 def _copied_state(

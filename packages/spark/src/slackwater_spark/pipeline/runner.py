@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 from pyspark import SparkContext
 
 from slackwater_engine.bucket import state_fingerprint
@@ -25,6 +26,7 @@ from slackwater_spark.errors import (
 from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
+from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings
@@ -89,6 +91,7 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
         PipelineUnavailableError: Spark does not start, or the output cannot be reached; not raised when
             ``stop`` is set.
         QueryFailedError: A batch failed in Spark, or Spark ended.
+        PipelineInputError: Rows of a table are not all in its topic, as the database's catalogue shows.
         EngineError: The state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log has changed.
     """
@@ -146,6 +149,9 @@ class PipelineRun:
         address = revision_checkpoint(settings.checkpoint, definition.revision)
         self._checkpoint = Checkpoint(address, settings.spark_conf)
         self._definition = definition
+        self._catalogue = CatalogueCheck(
+            definition, settings.source_database, settings.source_user, self._checkpoint
+        )
         self._wait_for_cuts = "waiting for a cut with something new"
 
     def check(self) -> None:
@@ -163,8 +169,12 @@ class PipelineRun:
                 self._sink.check(query_id)
             self._check_tables()
             folder = self._settings.copy_state_of
+            copied = None
             if folder is not None and not history(self._checkpoint.store):
-                self._earlier_revision(folder).check()
+                earlier = self._earlier_revision(folder)
+                earlier.check()
+                copied = earlier.checkpoint
+            self._check_catalogue(is_new=identity is None, copied=copied)
             unless_checked.pop_all()
 
     def run(self, context: SparkContext) -> None:
@@ -239,6 +249,17 @@ class PipelineRun:
                 more = f" (and for {len(missing) - 1} more)" if len(missing) > 1 else ""
                 raise PipelineConfigError(f"table {table}: {text}{more}", hint)
 
+    def _check_catalogue(self, *, is_new: bool, copied: Checkpoint | None) -> None:
+        """Refuses tables whose rows are not all in their topics, as far as the database shows."""
+        try:
+            found = self._catalogue.first_look(copied)
+        except psycopg.Error as error:
+            self._catalogue.warn(error)
+            return
+        if not is_new:
+            self._catalogue.check()
+        self._catalogue.refuse(found)
+
     def _run(self, context: SparkContext) -> None:
         with ExitStack() as ending:
             ending.callback(self._sink.close)
@@ -256,6 +277,8 @@ class PipelineRun:
             leases = self._connect_leases()
             ending.callback(leases.close)
             leases.begin()
+            ending.callback(self._catalogue.close)
+            self._catalogue.begin()
             self.on_step(self._wait_for_cuts)
             jobs = BatchJobs(context, program, options.parallelism)
             ending.callback(jobs.close)
@@ -264,6 +287,10 @@ class PipelineRun:
             def report(batch: BatchProgress) -> None:
                 self._reporter.report_batch(batch)
                 self._on_progress(batch)
+
+            def between_batches() -> None:
+                self._catalogue.check()
+                leases.hold()
 
             loop = BatchLoop(
                 pipeline=self._definition.name,
@@ -276,7 +303,7 @@ class PipelineRun:
                 stop=self._stop,
                 on_computed=self._reporter.report_computed,
                 on_batch=report,
-                between_batches=leases.hold,
+                between_batches=between_batches,
                 on_turn=self._on_turn,
                 max_events=options.max_events_per_batch,
                 beginning=beginning,

@@ -18,6 +18,11 @@ class RunSettings:
     checkpoint: str
     """Where the state is kept: a folder of this machine, or an address that ``pyarrow.fs`` supports, such as
     ``s3://bucket/folder``; one per pipeline. Later revisions are kept beside it."""
+    source_database: str | None = field(default=None, repr=False)
+    """The address of the source's database, to compare its catalogue with what the topics can have; None not
+    to ask it."""
+    source_user: str = ""
+    """The connector's user in that database; empty if it is not known."""
     copy_state_of: Path | None = None
     """The folder of another revision, as it runs. Unless the pipeline has already begun, it begins with a
     copy of that revision's state. None to begin at the beginning of the source's topics."""

@@ -1,0 +1,311 @@
+"""Whether the topics of a connector have every row of a table, as far as the database's catalogue shows.
+
+PostgreSQL decodes the rows that statements write. Everything else that changes what a SELECT shows leaves no
+event: a row filter, an inherited table, a partition that is attached with its rows, a column that ALTER TABLE
+rewrites. Some of it can be seen at any time (:func:`faults_of_table`), the rest only as a difference between
+two looks (:func:`changes_between`).
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+_KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "S": "a sequence"}
+_PERSISTENCE = {"u": "unlogged", "t": "temporary"}
+_TEXT, _VARCHAR = 25, 1043
+_NEW_TOPICS = (
+    "take a new snapshot into new topics (a connector with another topic.prefix), and begin a new revision "
+    "of the pipelines that read them"
+)
+_TOUCH = "write the rows again, for example with `UPDATE {table} SET {column} = {column}`"
+
+
+class Column(msgspec.Struct, frozen=True, kw_only=True):
+    """A column of a table."""
+
+    name: str
+    number: int
+    """Its ``attnum``: a column that is dropped and added again has another one."""
+    type: str
+    type_oid: int
+    changed: str
+    """The transaction that last changed its definition."""
+    is_sent: bool
+    """The publication's column list has it."""
+    labels: Mapping[str, tuple[str, str]] = {}
+    """Of an enum, by the label's oid: the label, and the transaction that last changed it."""
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that holds rows, at any depth below its table."""
+
+    name: str
+    """As SQL writes it."""
+    oid: int
+    file: int
+    kind: str
+    persistence: str
+    identity: str
+    changed: str
+    """The transaction that last changed its definition or its file."""
+    is_uncounted: bool
+    """No row was counted in its file: TRUNCATE has made it, or it is new."""
+    attached: str
+    """The transaction that made it a partition of its table."""
+    attached_command: int
+    """The number of the command within that transaction."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """What the catalogue says of a table."""
+
+    name: str
+    """``schema.table``."""
+    quoted: str = ""
+    """The same as SQL writes it."""
+    oid: int = 0
+    """0: there is no such table."""
+    kind: str = "r"
+    persistence: str = "p"
+    identity: str = "d"
+    file: int = 0
+    key: tuple[int, ...] = ()
+    """The numbers of the primary key's columns."""
+    columns: tuple[Column, ...] = ()
+    children: tuple[str, ...] = ()
+    """Tables that inherit from it, without partitions."""
+    partitions: tuple[Partition, ...] = ()
+    has_publication: bool = False
+    """The publication that was asked for exists."""
+    is_published: bool = False
+    via_root: bool = True
+    filter: str = ""
+    """Of the publication, for this table's rows."""
+    lacks: tuple[str, ...] = ()
+    """Operations that the publication does not publish."""
+    options: str = ""
+    """The transaction that last changed the publication's options."""
+    member: int = 0
+    """The oid of the table's entry in the publication; 0: it has all tables, or those of a schema."""
+    hides_rows: bool = False
+    """Row-level security applies to the connector's user."""
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """A question about rows; a change stands only as long as the answer is yes."""
+
+    relation: str
+    """As SQL writes it."""
+    condition: str
+    """Of its rows, with %s."""
+    parameters: tuple[str | int, ...]
+
+
+class CapturedFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something because of which a view over a table is not what a SELECT over it would be."""
+
+    table: str
+    column: str = ""
+    """Only views that use this column are concerned; empty: all that read the table."""
+    text: str
+    hint: str
+    proof: Proof | None = None
+
+
+def faults_of_table(table: Table) -> Iterator[CapturedFinding]:
+    """Yields why the topics cannot have every row of a table, whatever has happened to it."""
+    if not table.oid:
+        hint = "check the name; `slackwater schema pull --all` lists the tables"
+        yield _found(table, "the database has no such table", hint)
+        return
+    if table.kind in _KINDS:
+        text = f"it is {_KINDS[table.kind]}, whose rows are not in PostgreSQL's log"
+        yield _found(table, text, "capture the tables that it is made of, and join them in the pipeline")
+        return
+    for part, persistence in [
+        ("it", table.persistence),
+        *((f"its partition {each.name}", each.persistence) for each in table.partitions),
+    ]:
+        if persistence in _PERSISTENCE:
+            text = f"{part} is {_PERSISTENCE[persistence]}, so its changes are not in PostgreSQL's log"
+            yield _found(table, text, f"ALTER TABLE … SET LOGGED, then {_NEW_TOPICS}")
+    if table.children:
+        text = (
+            f"{', '.join(table.children)} inherit from it: a SELECT shows their rows, but their changes are "
+            "written under their own names"
+        )
+        yield _found(table, text, "declare the inheriting tables, or make it a partitioned table")
+    yield from _partition_faults(table)
+    if table.has_publication:
+        yield from _publication_faults(table)
+    if table.hides_rows:
+        text = "row-level security hides rows from the connector's user in snapshots, but not in changes"
+        yield _found(table, text, f"ALTER ROLE … BYPASSRLS for the connector's user, then {_NEW_TOPICS}")
+
+
+def _partition_faults(table: Table) -> Iterator[CapturedFinding]:
+    for partition in table.partitions:
+        if partition.kind in _KINDS:
+            text = (
+                f"its partition {partition.name} is {_KINDS[partition.kind]}, whose changes are not decoded"
+            )
+            yield _found(table, text, "capture the table on its own server, as another source")
+        if table.identity == "f" != partition.identity:
+            text = f"its partition {partition.name} has not the REPLICA IDENTITY FULL of the table"
+            hint = f"ALTER TABLE {partition.name} REPLICA IDENTITY FULL; partitions do not inherit it"
+            yield _found(table, text, hint)
+
+
+def _publication_faults(table: Table) -> Iterator[CapturedFinding]:
+    if not table.is_published:
+        text = "the publication does not contain it, so the connector gets none of its changes"
+        hint = "ALTER PUBLICATION … ADD TABLE"
+        if table.kind == "p" and not table.via_root:
+            text = "its changes are published under the names of its partitions"
+            hint = "ALTER PUBLICATION … SET (publish_via_partition_root = true)"
+        yield _found(table, text, f"{hint}, then {_NEW_TOPICS}")
+        return
+    if table.filter:
+        text = f"the publication publishes only its rows with {table.filter}"
+        yield _found(table, text, f"ALTER PUBLICATION … SET TABLE without WHERE, then {_NEW_TOPICS}")
+    if table.lacks:
+        hint = "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')"
+        text = f"the publication does not publish {', '.join(table.lacks)}"
+        yield _found(table, text, f"{hint}, then {_NEW_TOPICS}")
+    for column in table.columns:
+        if not column.is_sent:
+            text = f"the publication's column list does not contain column {column.name}"
+            hint = f"ALTER PUBLICATION … SET TABLE without a list of columns, then {_NEW_TOPICS}"
+            yield _found(table, text, hint, column.name)
+
+
+def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) -> Iterator[CapturedFinding]:
+    """Yields what happened to a table, between two looks at the catalogue, of which there are no events.
+
+    Args:
+        before: At the earlier look.
+        now: At the later one.
+        present: What :func:`present_names` returns for the oids of `before`.
+    """
+    if not before.oid:
+        return
+    if now.oid != before.oid:
+        name = present.get(before.oid)
+        fate = "it was dropped" if name is None else f"it was renamed to {name}"
+        again = ", and another table has its name now" if now.oid else ""
+        yield _found(now, f"{fate}{again}; the rows that it had remain in the topics", _NEW_TOPICS)
+        return
+    if before.member and now.member and before.member != now.member:
+        text = "it was removed from the publication for some time; changes in this time are missing"
+        yield _found(now, text, _NEW_TOPICS)
+    if before.options and now.options and before.options != now.options:
+        text = "the options of the publication were changed; what it did not publish in between is missing"
+        yield _found(now, text, _NEW_TOPICS)
+    if before.key != now.key:
+        text = "its primary key was changed; earlier records have the former key"
+        yield _found(now, text, _NEW_TOPICS)
+    if before.identity == "f" != now.identity:
+        text = "its REPLICA IDENTITY is no longer FULL, so changes lack former values"
+        yield _found(now, text, "ALTER TABLE … REPLICA IDENTITY FULL, and begin a new revision")
+    yield from _partition_changes(before, now, present)
+    yield from _column_changes(before, now)
+
+
+def _partition_changes(before: Table, now: Table, present: Mapping[int, str]) -> Iterator[CapturedFinding]:
+    earlier = {each.oid: each for each in before.partitions}
+    known = [each for each in now.partitions if each.oid in earlier]
+    for each in now.partitions:
+        if each.oid not in earlier:
+            yield _attached(now, each)
+    emptied = [each for each in known if each.file != earlier[each.oid].file and each.is_uncounted]
+    is_whole = len(emptied) == len(before.partitions) > 1 and len({each.changed for each in emptied}) == 1
+    for each in () if is_whole else emptied:  # TRUNCATE of the table empties all in one transaction
+        text = f"its partition {each.name} was truncated by itself, of which there is no event"
+        yield _found(now, text, f"TRUNCATE the whole table, or DELETE rows instead; now {_NEW_TOPICS}")
+    for oid in earlier.keys() - {each.oid for each in known}:
+        yield _removed(now, earlier[oid], present.get(oid))
+
+
+def _attached(table: Table, partition: Partition) -> CapturedFinding:
+    return CapturedFinding(
+        table=table.name,
+        text=f"{partition.name} was attached with rows, of which there are no events",
+        hint=_TOUCH.format(table=partition.name, column="…"),
+        proof=Proof(
+            partition.name,
+            "age(xmin) > age(%s::text::xid) OR (xmin = %s::text::xid AND cmin::text::bigint < %s)",
+            (partition.attached, partition.attached, partition.attached_command),
+        ),
+    )
+
+
+def _removed(table: Table, partition: Partition, name: str | None) -> CapturedFinding:
+    fate = "dropped" if name is None else "detached"
+    return CapturedFinding(
+        table=table.name,
+        text=f"its partition {partition.name} was {fate}; if it had rows, there are no events of their end",
+        hint="DELETE the rows of a partition first, then detach it, and drop it after the next check; now "
+        + _NEW_TOPICS,
+        proof=None if name is None else Proof(name, "true", ()),
+    )
+
+
+def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
+    earlier = {each.name: each for each in before.columns}
+    was_rewritten = before.file != now.file or _files(before) != _files(now)
+    for column in now.columns:
+        known = earlier.get(column.name)
+        if known is None:
+            text, name = "rows that existed before have its DEFAULT", _quoted(column.name)
+            yield _unwritten(now, column, text, f"{name} IS NOT NULL AND age(xmin) >= age(%s::text::xid)")
+        elif known.number != column.number:
+            yield _unwritten(now, column, "it was dropped and added again", "age(xmin) >= age(%s::text::xid)")
+        elif _form(known) != _form(column):
+            text = f"column {column.name}: its type was changed from {known.type} to {column.type}"
+            hint = f"adapt the declaration (`slackwater schema pull`); {_NEW_TOPICS}"
+            yield _found(now, text, hint, column.name)
+        elif known.changed != column.changed and was_rewritten:
+            yield _unwritten(now, column, "ALTER COLUMN … TYPE rewrote its values", "xmin = %s::text::xid")
+        else:
+            yield from _renamed_labels(now, known, column)
+
+
+def _form(column: Column) -> tuple[int, str]:
+    """Returns what a column's values in records depend on: of times also the number of digits."""
+    is_time = column.type.startswith("time")
+    oid = _TEXT if column.type_oid == _VARCHAR else column.type_oid
+    return oid, column.type if is_time else ""
+
+
+def _renamed_labels(table: Table, known: Column, column: Column) -> Iterator[CapturedFinding]:
+    name = _quoted(column.name)
+    for oid, (label, changed) in column.labels.items():
+        was = known.labels.get(oid, (label, ""))[0]
+        if was != label:
+            text = f"label {was!r} of type {column.type} was renamed to {label!r}"
+            has_label = f"ARRAY[{name}]::text[] @> ARRAY[%s] AND age(xmin) >= age(%s::text::xid)"
+            yield _unwritten(table, column, text, has_label, (label, changed))
+
+
+def _unwritten(
+    table: Table, column: Column, text: str, condition: str, parameters: tuple[str, ...] = ()
+) -> CapturedFinding:
+    return CapturedFinding(
+        table=table.name,
+        column=column.name,
+        text=f"column {column.name}: {text}, without events",
+        hint=f"{_TOUCH.format(table=table.quoted, column=_quoted(column.name))}, and begin a new revision",
+        proof=Proof(table.quoted, condition, parameters or (column.changed,)),
+    )
+
+
+def _found(table: Table, text: str, hint: str, column: str = "") -> CapturedFinding:
+    return CapturedFinding(table=table.name, column=column, text=text, hint=hint)
+
+
+def _files(table: Table) -> dict[int, int]:
+    return {each.oid: each.file for each in table.partitions}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

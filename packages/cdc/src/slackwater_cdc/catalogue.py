@@ -1,0 +1,241 @@
+"""Looks at the catalogue of a PostgreSQL database for what :mod:`slackwater_cdc.captured` judges.
+
+The queries work from PostgreSQL 13 on: what older servers lack is read through ``to_jsonb``, which leaves out
+columns that do not exist.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from slackwater_cdc.captured import (
+    CapturedFinding,
+    Column,
+    Partition,
+    Table,
+    changes_between,
+    faults_of_table,
+)
+from slackwater_cdc.connector import publication_name
+
+T = TypeVar("T")
+
+_TABLES = """
+WITH connector AS (
+    SELECT coalesce(bool_or(rolsuper OR rolbypassrls), false) AS sees_all, count(*) > 0 AS exists,
+        max(oid::text)::oid AS role
+    FROM pg_catalog.pg_roles WHERE rolname = %s
+)
+SELECT jsonb_build_object(
+    'name', n.nspname || '.' || c.relname,
+    'quoted', quote_ident(n.nspname) || '.' || quote_ident(c.relname),
+    'oid', c.oid::bigint, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
+    'file', c.relfilenode::bigint,
+    'children', coalesce((
+        SELECT jsonb_agg(i.inhrelid::regclass::text ORDER BY 1) FROM pg_catalog.pg_inherits i
+        WHERE i.inhparent = c.oid AND c.relkind <> 'p'), '[]'),
+    'has_publication', p.oid IS NOT NULL,
+    'is_published', t.tablename IS NOT NULL,
+    'via_root', coalesce(p.pubviaroot, true),
+    'filter', coalesce(to_jsonb(t) ->> 'rowfilter', ''),
+    'lacks', to_jsonb(array_remove(ARRAY[
+        CASE WHEN NOT p.pubinsert THEN 'insert' END, CASE WHEN NOT p.pubupdate THEN 'update' END,
+        CASE WHEN NOT p.pubdelete THEN 'delete' END, CASE WHEN NOT p.pubtruncate THEN 'truncate' END], NULL)),
+    'options', coalesce(p.xmin::text, ''),
+    'member', coalesce((
+        SELECT r.oid::bigint FROM pg_catalog.pg_publication_rel r
+        WHERE r.prpubid = p.oid AND r.prrelid = c.oid), 0),
+    'hides_rows', c.relrowsecurity AND connector.exists AND NOT connector.sees_all AND (
+        c.relforcerowsecurity OR NOT pg_catalog.pg_has_role(
+            CASE WHEN connector.exists THEN %s ELSE current_user END, c.relowner, 'USAGE'))
+), n.nspname || '.' || c.relname
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN connector
+LEFT JOIN pg_catalog.pg_publication p ON p.pubname = %s
+LEFT JOIN pg_catalog.pg_publication_tables t
+    ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname || '.' || c.relname = ANY(%s)
+"""
+
+_COLUMNS = """
+SELECT a.attrelid::bigint, jsonb_build_object(
+    'name', a.attname, 'number', a.attnum, 'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
+    'type_oid', a.atttypid::bigint,
+    'changed', a.xmin::text,
+    'is_sent', a.attgenerated <> '' OR coalesce((
+        SELECT to_jsonb(t) -> 'attnames' IS NULL OR to_jsonb(t) -> 'attnames' ? a.attname
+        FROM pg_catalog.pg_publication_tables t
+        JOIN pg_catalog.pg_class c ON c.relname = t.tablename AND c.oid = a.attrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = t.schemaname
+        WHERE t.pubname = %s), true),
+    'labels', coalesce((
+        SELECT jsonb_object_agg(e.oid::text, jsonb_build_array(e.enumlabel, e.xmin::text))
+        FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
+        WHERE e.enumtypid = CASE WHEN y.typcategory = 'A' THEN y.typelem ELSE y.oid END), '{}')
+)
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = ANY(%s::bigint[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum
+"""
+
+# A partition belongs to its table since the youngest of the links between them.
+_PARTITIONS = """
+WITH RECURSIVE tree AS (
+    SELECT c.oid AS root, c.oid AS relation, '1'::xid AS attached, 0::bigint AS command
+    FROM pg_catalog.pg_class c WHERE c.oid = ANY(%s::bigint[]::oid[]) AND c.relkind = 'p'
+  UNION ALL
+    SELECT tree.root, i.inhrelid,
+        CASE WHEN age(i.xmin) <= age(tree.attached) THEN i.xmin ELSE tree.attached END,
+        CASE WHEN age(i.xmin) <= age(tree.attached) THEN i.cmin::text::bigint ELSE tree.command END
+    FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.relation
+)
+SELECT tree.root::bigint, jsonb_build_object(
+    'name', quote_ident(n.nspname) || '.' || quote_ident(c.relname), 'oid', c.oid::bigint,
+    'file', c.relfilenode::bigint, 'kind', c.relkind, 'persistence', c.relpersistence,
+    'identity', c.relreplident, 'changed', c.xmin::text, 'is_uncounted', c.reltuples <= 0,
+    'attached', tree.attached::text, 'attached_command', tree.command)
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind <> 'p'
+ORDER BY tree.root, c.oid
+"""
+
+_KEYS = """
+SELECT i.indrelid::bigint, i.indkey::int2[]::int[] FROM pg_catalog.pg_index i
+WHERE i.indisprimary AND i.indrelid = ANY(%s::bigint[]::oid[])
+"""
+
+_NAMES = """
+SELECT c.oid::bigint, quote_ident(n.nspname) || '.' || quote_ident(c.relname)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY(%s::bigint[]::oid[])
+"""
+
+
+_PUBLICATION = """
+SELECT pubname FROM pg_catalog.pg_publication WHERE pubname = %s
+    OR (SELECT count(*) = 1 FROM pg_catalog.pg_publication)
+"""
+
+
+class Cursor(Protocol):
+    """The result of a query; psycopg's cursor is one."""
+
+    def fetchall(self) -> Sequence[Sequence[Any]]:
+        """Returns all rows."""
+        ...
+
+
+class CatalogueReader(Protocol):
+    """A connection to PostgreSQL that reads its catalogue; psycopg's connection is one."""
+
+    def execute(self, query: str, params: Sequence[Any], /) -> Cursor:
+        """Runs a query with %s parameters. Blocks; the driver's errors are passed on."""
+        ...
+
+
+def examine_tables(
+    connection: CatalogueReader,
+    used: Mapping[str, Collection[str]],
+    before: Mapping[str, Table],
+    *,
+    publication: str,
+    user: str = "",
+) -> tuple[dict[str, Table], list[CapturedFinding]]:
+    """Returns what to compare the next look with, and what keeps views from being what a SELECT would be.
+
+    A table with a finding is compared with the same earlier look again, until the finding is gone.
+
+    Args:
+        connection: An open connection. Blocks; the driver's errors are passed on.
+        used: The tables, ``schema.table``, with the columns of each that count.
+        before: What the previous look returned; empty if there was none.
+        publication: The connector's.
+        user: The connector's; only for row-level security.
+    """
+    now = read_tables(connection, tuple(used), publication, user)
+    oids = [oid for table in before.values() for oid in (table.oid, *(p.oid for p in table.partitions))]
+    present = _present_names(connection, oids)
+    compared: dict[str, Table] = {}
+    findings: list[CapturedFinding] = []
+    for name, table in now.items():
+        known = before.get(name, table)
+        suspected = [*faults_of_table(table), *changes_between(known, table, present)]
+        concerning = [each for each in suspected if not each.column or each.column in used[name]]
+        found = list(_standing(connection, concerning))
+        compared[name] = known if found else table
+        findings += found
+    return compared, findings
+
+
+def find_publication(connection: CatalogueReader, source: str) -> str:
+    """Returns the name of the publication that a source's connector reads, as far as the database shows.
+
+    It is the one that `slackwater connector` makes, or the only one. If there are several others, an empty
+    text: it is not known.
+    """
+    rows = connection.execute(_PUBLICATION, [publication_name(source)]).fetchall()
+    return str(rows[0][0]) if rows else ""
+
+
+def read_tables(
+    connection: CatalogueReader, tables: Sequence[str], publication: str, user: str
+) -> dict[str, Table]:
+    """Reads what the catalogue says of tables, by their names. Blocks; the driver's errors are passed on.
+
+    Args:
+        connection: An open connection, with a user that may be another one than the connector's.
+        tables: Their names, ``schema.table``.
+        publication: The connector's.
+        user: The connector's; only for row-level security.
+    """
+    rows = connection.execute(_TABLES, [user, user, publication, list(tables)]).fetchall()
+    found = {str(row[1]): msgspec.convert(row[0], Table, strict=False) for row in rows}
+    oids = [table.oid for table in found.values()]
+    columns = _grouped(connection.execute(_COLUMNS, [publication, oids]).fetchall(), Column)
+    partitions = _grouped(connection.execute(_PARTITIONS, [oids]).fetchall(), Partition)
+    keys = {oid: tuple(key) for oid, key in connection.execute(_KEYS, [oids]).fetchall()}
+    return {
+        name: msgspec.structs.replace(
+            found[name],
+            columns=columns.get(found[name].oid, ()),
+            partitions=partitions.get(found[name].oid, ()),
+            key=keys.get(found[name].oid, ()),
+        )
+        if name in found
+        else Table(name=name)
+        for name in tables
+    }
+
+
+def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:
+    """Yields the findings that the rows of the tables do not disprove. Blocks as :func:`read_tables` does.
+
+    Args:
+        connection: As for :func:`read_tables`; its user has to have SELECT on the tables.
+        found: What :func:`changes_between` returned.
+    """
+    for each in found:
+        proof = each.proof
+        if proof is None:
+            yield each
+            continue
+        query = f"SELECT EXISTS (SELECT FROM {proof.relation} WHERE {proof.condition})"  # noqa: S608 - quoted
+        if connection.execute(query, proof.parameters).fetchall()[0][0]:
+            yield each
+
+
+def _present_names(connection: CatalogueReader, oids: Iterable[int]) -> dict[int, str]:
+    """Returns the names, as SQL writes them, of the tables with these oids, if they still exist."""
+    rows = connection.execute(_NAMES, [list(oids)]).fetchall()
+    return {int(oid): str(name) for oid, name in rows}
+
+
+def _grouped(rows: Iterable[Sequence[Any]], kind: type[T]) -> dict[int, tuple[T, ...]]:
+    found: dict[int, list[T]] = {}
+    for oid, fields in rows:
+        found.setdefault(oid, []).append(msgspec.convert(fields, kind, strict=False))
+    return {oid: tuple(each) for oid, each in found.items()}

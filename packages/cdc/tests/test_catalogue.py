@@ -1,0 +1,213 @@
+"""What a real catalogue shows of tables whose rows are not all in their topics."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from slackwater_cdc.captured import CapturedFinding, Table
+from slackwater_cdc.catalogue import examine_tables
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from slackwater_devstack import PostgresServer
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = """
+DROP PUBLICATION IF EXISTS captured;
+DROP SCHEMA IF EXISTS captured CASCADE;
+DROP SCHEMA IF EXISTS elsewhere CASCADE;
+CREATE SCHEMA captured;
+CREATE SCHEMA elsewhere;
+SET search_path = captured;
+CREATE TYPE mood AS ENUM ('sad', 'glad');
+CREATE TABLE t (id int PRIMARY KEY, a int, b text, m mood, ms mood[], unused int);
+INSERT INTO t VALUES (1, 1, 'x', 'sad', '{sad}', 1), (2, 2, 'y', 'glad', '{}', 2);
+CREATE TABLE r (id int PRIMARY KEY, a int) PARTITION BY RANGE (id);
+CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (10);
+CREATE TABLE r2 PARTITION OF r FOR VALUES FROM (10) TO (20);
+INSERT INTO r VALUES (1, 1), (11, 1);
+CREATE PUBLICATION captured FOR TABLE t, r WITH (publish_via_partition_root = true);
+"""
+USED = {"captured.t": {"id", "a", "b", "m", "ms", "n"}, "captured.r": {"id", "a"}}
+
+
+@pytest.fixture
+def database(postgres_server: "PostgresServer") -> "Iterator[psycopg.Connection]":
+    import psycopg
+
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as connection:
+        connection.execute(SCHEMA)
+        yield connection
+
+
+def look(
+    connection: "psycopg.Connection",
+    before: dict[str, Table],
+    *,
+    user: str = "",
+    publication: str = "captured",
+) -> tuple[dict[str, Table], list[CapturedFinding]]:
+    compared, found = examine_tables(connection, USED, before, publication=publication, user=user)
+    # As it is kept between two looks.
+    return msgspec.json.decode(msgspec.json.encode(compared), type=dict[str, Table]), found
+
+
+def test_a_table_whose_rows_are_all_in_its_topic_has_no_fault(database: "psycopg.Connection") -> None:
+    assert look(database, {})[1] == []
+    assert look(database, {}, publication="another")[1] == []
+
+
+FAULTS = {
+    "ALTER PUBLICATION captured SET TABLE t WHERE (id > 1), r": "publishes only its rows with (id > 1)",
+    "ALTER PUBLICATION captured SET TABLE t (id, b, m, ms), r": "does not contain column a",
+    "ALTER PUBLICATION captured SET TABLE r": "the publication does not contain it",
+    "ALTER PUBLICATION captured SET (publish = 'insert, update')": "does not publish delete, truncate",
+    "ALTER PUBLICATION captured SET (publish_via_partition_root = false)": "the names of its partitions",
+    "ALTER PUBLICATION captured SET TABLE t, r1": "the publication does not contain it",
+    "ALTER PUBLICATION captured DROP TABLE t; ALTER TABLE t SET UNLOGGED": "it is unlogged",
+    "CREATE UNLOGGED TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30)": "captured.r3 is unlogged",
+    "CREATE TABLE child () INHERITS (t)": "child inherit from it",
+    "ALTER TABLE r REPLICA IDENTITY FULL": "partition captured.r1 has not the REPLICA IDENTITY FULL",
+    "ALTER TABLE t ENABLE ROW LEVEL SECURITY": "row-level security hides rows",
+    "DROP TABLE t; CREATE VIEW t AS SELECT 1 AS id": "it is a view",
+    "DROP TABLE t; CREATE MATERIALIZED VIEW t AS SELECT 1 AS id": "it is a materialised view",
+    "DROP TABLE t": "the database has no such table",
+}
+
+
+@pytest.mark.parametrize("statement", FAULTS)
+def test_what_keeps_rows_from_a_topic_is_named(database: "psycopg.Connection", statement: str) -> None:
+    database.execute("DO $$ BEGIN CREATE ROLE plain_reader; EXCEPTION WHEN duplicate_object THEN END $$")
+    database.execute(statement.encode())
+
+    found = look(database, {}, user="plain_reader")[1]
+
+    assert any(FAULTS[statement] in each.text for each in found), found
+    assert all(each.hint for each in found)
+
+
+def test_a_user_whom_row_level_security_does_not_concern_reads_all_rows(
+    database: "psycopg.Connection",
+) -> None:
+    database.execute("ALTER TABLE t ENABLE ROW LEVEL SECURITY")
+
+    assert look(database, {}, user="postgres")[1] == []
+    assert look(database, {}, user="nobody of this name")[1] == []
+
+
+CHANGES = {
+    "DROP TABLE t; CREATE TABLE t (LIKE r); ALTER PUBLICATION captured ADD TABLE t": "was dropped, and",
+    "ALTER TABLE t RENAME TO u; CREATE TABLE t (LIKE u); ALTER PUBLICATION captured ADD TABLE t": "renamed",
+    "ALTER TABLE t RENAME TO u": "it was renamed to captured.u",
+    "ALTER TABLE t SET SCHEMA elsewhere": "it was renamed to elsewhere.t",
+    "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (a)": "its primary key was changed",
+    "ALTER TABLE t DROP CONSTRAINT t_pkey": "its primary key was changed",
+    "ALTER TABLE t ALTER a TYPE int USING a * 2": "column a: ALTER COLUMN … TYPE rewrote its values",
+    "ALTER TABLE t ALTER a TYPE text USING 'x'": "column a: its type was changed from integer to text",
+    "TRUNCATE t; ALTER TABLE t ALTER b TYPE int USING 1": "column b: its type was changed",
+    "ALTER TABLE t ALTER b TYPE varchar(9) USING 'x'": "column b: ALTER COLUMN … TYPE rewrote its values",
+    "ALTER TABLE t DROP a; ALTER TABLE t ADD a int DEFAULT 5": "column a: it was dropped and added again",
+    "ALTER TABLE t ADD n int DEFAULT 5": "column n: rows that existed before have its DEFAULT",
+    "ALTER TABLE t ADD n float DEFAULT random()": "column n: rows that existed before have its DEFAULT",
+    "ALTER TABLE t ADD n int DEFAULT 5; VACUUM FULL t": "column n: rows that existed before have its DEFAULT",
+    "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'": "label 'sad' of type mood was renamed to 'blue'",
+    "ALTER PUBLICATION captured DROP TABLE t; ALTER PUBLICATION captured ADD TABLE t": "for some time",
+    "ALTER PUBLICATION captured SET (publish = 'insert'); ALTER PUBLICATION captured "
+    "SET (publish = 'insert, update, delete, truncate')": "the options of the publication were changed",
+    "TRUNCATE r1": "its partition captured.r1 was truncated by itself",
+    "ALTER TABLE r DETACH PARTITION r1": "its partition captured.r1 was detached",
+    "ALTER TABLE r DETACH PARTITION r1; DROP TABLE r1": "its partition captured.r1 was dropped",
+    "DROP TABLE r1": "its partition captured.r1 was dropped",
+    "CREATE TABLE r3 (LIKE r); INSERT INTO r3 VALUES (21); ALTER TABLE r ATTACH PARTITION r3 "
+    "FOR VALUES FROM (20) TO (30); INSERT INTO r VALUES (22)": "captured.r3 was attached with rows",
+    "BEGIN; CREATE TABLE r3 (LIKE r); INSERT INTO r3 VALUES (21); ALTER TABLE r ATTACH PARTITION r3 "
+    "FOR VALUES FROM (20) TO (30); COMMIT": "captured.r3 was attached with rows",
+}
+
+
+@pytest.mark.parametrize("statements", CHANGES)
+def test_what_leaves_no_event_is_named_at_the_next_look(
+    database: "psycopg.Connection", statements: str
+) -> None:
+    before, _ = look(database, {})
+    execute(database, statements)
+
+    compared, found = look(database, before)
+
+    assert any(CHANGES[statements] in each.text for each in found), found
+    assert all(each.hint for each in found)
+    assert [each.text for each in look(database, compared)[1]] == [each.text for each in found]
+
+
+HARMLESS = (
+    "INSERT INTO t VALUES (3, 3, 'z', 'sad', '{glad}', 1); UPDATE t SET a = 5; DELETE FROM t WHERE id = 1",
+    "UPDATE t SET id = id + 10",
+    "TRUNCATE t",
+    "TRUNCATE r",
+    "VACUUM FULL t; ANALYZE t; VACUUM FULL r1; ANALYZE r1",
+    "CLUSTER t USING t_pkey; ANALYZE t",
+    "REINDEX TABLE t",
+    "ALTER TABLE t ADD n int",
+    "ALTER TABLE t ADD n int; VACUUM FULL t",
+    "ALTER TABLE t ALTER b SET STORAGE EXTERNAL; VACUUM FULL t",
+    "ALTER TABLE t ALTER a SET NOT NULL; VACUUM FULL t",
+    "ALTER TABLE t ALTER a SET DEFAULT 5",
+    "ALTER TABLE t ALTER b TYPE varchar(100); ALTER TABLE t ALTER b TYPE varchar(200)",
+    "ALTER TABLE t ALTER unused TYPE text USING 'x'; ALTER TABLE t DROP unused",
+    "ALTER TYPE mood ADD VALUE 'so so'",
+    "ALTER TYPE mood RENAME TO feeling",
+    "ALTER TABLE t RENAME CONSTRAINT t_pkey TO t_key; CREATE INDEX ON t (a)",
+    "ALTER TABLE t OWNER TO postgres; GRANT SELECT ON t TO public; COMMENT ON TABLE t IS 'x'",
+    "ALTER TABLE t SET TABLESPACE pg_default",
+    "ALTER TABLE t REPLICA IDENTITY FULL",
+    "CREATE TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30); INSERT INTO r VALUES (21); ANALYZE r3",
+    "BEGIN; CREATE TABLE r3 PARTITION OF r DEFAULT; INSERT INTO r VALUES (21); COMMIT",
+    "CREATE TABLE r3 (LIKE r); ALTER TABLE r ATTACH PARTITION r3 DEFAULT; INSERT INTO r VALUES (21)",
+    "BEGIN; CREATE TABLE r3 (LIKE r); ALTER TABLE r ATTACH PARTITION r3 DEFAULT; INSERT INTO r VALUES (21); "
+    "COMMIT",
+    "DELETE FROM r WHERE id < 10; ALTER TABLE r DETACH PARTITION r1",
+    "ALTER PUBLICATION captured ADD TABLE elsewhere.other",
+)
+
+
+@pytest.mark.parametrize("statements", HARMLESS)
+def test_what_changes_no_row_or_leaves_events_is_not_reported(
+    database: "psycopg.Connection", statements: str
+) -> None:
+    database.execute("CREATE TABLE elsewhere.other (id int PRIMARY KEY)")
+    before, _ = look(database, {})
+    execute(database, statements)
+
+    assert look(database, before)[1] == []
+
+
+REMEDIES = {
+    "ALTER TABLE t ALTER a TYPE int USING a * 2": "UPDATE t SET a = a",
+    "ALTER TABLE t ADD n int DEFAULT 5": "UPDATE t SET n = n",
+    "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'": "UPDATE t SET m = m",
+    "CREATE TABLE r3 (LIKE r); INSERT INTO r3 VALUES (21); ALTER TABLE r ATTACH PARTITION r3 "
+    "FOR VALUES FROM (20) TO (30)": "UPDATE r3 SET a = a",
+}
+
+
+@pytest.mark.parametrize("statements", REMEDIES)
+def test_rows_that_are_written_again_leave_nothing_to_report(
+    database: "psycopg.Connection", statements: str
+) -> None:
+    before, _ = look(database, {})
+    execute(database, statements)
+    compared, found = look(database, before)
+    assert found
+
+    execute(database, REMEDIES[statements])
+
+    assert look(database, compared)[1] == []
+
+
+def execute(database: "psycopg.Connection", statements: str) -> None:
+    for statement in statements.split("; "):
+        database.execute(statement.encode())
