@@ -256,19 +256,20 @@ def test_values_are_json_as_they_stand_in_rows(postgres_server: PostgresServer, 
     )
     place = tmp_path / "s" / "t"
     write_deltalake(str(place), table.drop_columns(["ratio"]))
-    found = list(lake_views._rows(DeltaTables(LakeSettings(place=str(tmp_path))).read("s.t", None, {}), {}))  # noqa: SLF001
+    read = DeltaTables(LakeSettings(place=str(tmp_path))).read("s.t", None, {})
+    found = [json.loads(each) for each in lake_views._documents(read, {})]  # noqa: SLF001
     assert found == [
         {
             "amount": "3.50",
             "total": 17,
-            "at": "2026-01-02T00:00:00+00:00",
+            "at": "2026-01-02T00:00:00.000000Z",
             "raw": "AA==",
             "lines": [{"name": "a", "price": "1.5"}],
             "tags": {"x": 1},
             "none": None,
         }
     ]
-    assert [each["ratio"] for each in lake_views._rows(table, {})] == ["nan"]  # noqa: SLF001
+    assert [json.loads(each)["ratio"] for each in lake_views._documents(table, {})] == ["NaN"]  # noqa: SLF001
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Reads the views of a pipeline from its tables in a lake, as of one commit."""
 
-import json
+import math
+import struct
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from slackwater_client.errors import ClientConfigError, ClientError, ClientUnavailableError, StateNotKeptError
 from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
@@ -16,6 +19,11 @@ from slackwater_protocol.keys import lake_ledger
 
 _WITHOUT_RETRY = {"commit.retry.num-retries": "0"}
 """A commit is made on top of what was read or not at all."""
+
+
+_FEWEST_DIGITS: Final = 1
+_MOST_DIGITS: Final = 9
+"""As many digits tell every two numbers of four bytes apart."""
 
 
 class NoSuchLakeTableError(Exception):
@@ -203,8 +211,8 @@ class LakeOutput:
     """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a lake.
 
     Each call reads the ledger, and then the snapshots that one of its rows names. All tables are therefore at
-    one commit, even while the pipeline writes. The name of a view is that of its table, ``schema.name``. A
-    document is the row as JSON; decimals, dates and times are text, and binary values are Base64.
+    one commit, even while the pipeline writes. The name of a view is that of its table, ``schema.name``.
+    Documents are those that a topic would have.
 
     Args:
         tables: The lake.
@@ -251,10 +259,7 @@ class LakeOutput:
                     f"{batch.visible.position}: {error}",
                     "read a later state; another process may have removed snapshots or the table",
                 ) from error
-            documents[view] = [
-                json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
-                for row in _rows(rows, key or {})
-            ]
+            documents[view] = list(_documents(rows, key or {}))
         return ViewSnapshot(batch.visible.source, batch.visible.position, documents)
 
     def close(self) -> None:
@@ -311,36 +316,48 @@ def _behind(batches: Sequence[_Batch], at: CommitPosition) -> _Batch | None:
     return next((batch for batch in batches if batch.visible.position > at), None)
 
 
-def _rows(table: Any, key: Key) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a key as JSON values."""
-    types = {field.name: field.type for field in table.schema}
+def _documents(table: Any, key: Key) -> Iterator[bytes]:
+    """Yields the rows of a key as documents, as topics have them."""
+    fields = list(table.schema)
     for row in table.to_pylist():
         if all(row.get(column) == value for column, value in key.items()):
-            yield {name: _json_value(value, types[name]) for name, value in row.items()}
+            yield msgspec.json.encode({field.name: _json_value(row[field.name], field) for field in fields})
 
 
-def _json_value(value: Any, kind: Any) -> Any:
-    """Returns an Arrow value as a JSON value."""
+def _json_value(value: Any, field: Any) -> Any:
+    """Returns an Arrow value as a JSON value; the field's comment names a type that Arrow does not have."""
+    kind, noted = field.type, (field.metadata or {}).get(b"doc", b"")
     if value is None:
         return None
-    if hasattr(kind, "item_type"):
-        return {str(name): _json_value(item, kind.item_type) for name, item in value}
-    if hasattr(kind, "value_type"):
-        return [_json_value(item, kind.value_type) for item in value]
+    if hasattr(kind, "item_field"):
+        return {str(name): _json_value(item, kind.item_field) for name, item in value}
+    if hasattr(kind, "value_field"):
+        return [_json_value(item, kind.value_field) for item in value]
     if isinstance(value, dict):
-        return {
-            kind.field(n).name: _json_value(value[kind.field(n).name], kind.field(n).type)
-            for n in range(len(value))
-        }
+        return {each.name: _json_value(value[each.name], each) for each in kind}
     if isinstance(value, Decimal):
-        return str(value) if kind.scale else int(value)
-    if isinstance(value, datetime | date):
+        return f"{value:f}" if kind.scale or noted else int(value)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + ("Z" if kind.tz else "")
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if isinstance(value, float) and value - value != 0:  # JSON cannot represent NaN and infinities
-        return str(value)
-    return value
+    if isinstance(value, float):
+        return _json_float(value, is_short=str(kind) == "float")
+    return msgspec.Raw(value.encode()) if noted == b"JSON" else value
+
+
+def _json_float(value: float, *, is_short: bool) -> float | str:
+    """Returns a number with as few digits as its type needs; JSON has no NaN and no infinities."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if not is_short:
+        return value
+    texts = (f"{value:.{digits}g}" for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1))
+    return next(
+        float(text) for text in texts if struct.unpack("f", struct.pack("f", float(text)))[0] == value
+    )
 
 
 @contextmanager

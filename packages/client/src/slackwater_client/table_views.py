@@ -29,6 +29,28 @@ FROM slackwater.ledger_tables t LEFT JOIN (pg_class c JOIN pg_namespace n ON n.o
 WHERE t.pipeline = %s ORDER BY t.view
 """
 """Below 16384 are the ids of PostgreSQL's own tables."""
+_SESSION: Final = (
+    "SELECT set_config('TimeZone', 'UTC', false), set_config('IntervalStyle', 'postgres', false), "
+    "set_config('extra_float_digits', '1', false), set_config('client_encoding', 'UTF8', false)"
+)
+_COLUMNS: Final = """
+SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+_TIME: Final = (
+    "CASE WHEN isfinite({0}) THEN to_char({0}, 'YYYY-MM-DD\"T\"HH24:MI:SS.US{1}') ELSE {0}::text END"
+)
+_FLOAT: Final = "CASE WHEN {0}::text ~ '^-?[0-9]+$' THEN ({0}::text || '.0')::json ELSE to_json({0}) END"
+_FORMS: Final = {
+    "real": _FLOAT,
+    "double precision": _FLOAT,
+    "bytea": "translate(encode({0}, 'base64'), E'\\n', '')",
+    "interval": "replace(replace({0}::text, 'mon', 'month'), '+', '')",
+    "timestamp without time zone": _TIME.replace("{1}", ""),
+    "timestamp with time zone": _TIME.replace("{1}", '"Z"'),
+}
+"""By type: how documents have a column that PostgreSQL would write in another way."""
+_INTEGERS: Final = ("numeric(20,0)", "numeric(39,0)")
 _VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
 
 _RESTORE: Final = (
@@ -56,7 +78,9 @@ class TableOutput:
     def __init__(self, url: str, pipeline: str) -> None:
         self._pipeline = pipeline
         try:
-            self._database = psycopg.connect(url, connect_timeout=_CONNECT_SECONDS)
+            self._database = psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=True)
+            self._database.execute(_SESSION)
+            self._database.autocommit = False
         except psycopg.Error as error:
             raise database_unavailable(error) from error
         self._database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -95,11 +119,12 @@ class TableOutput:
         documents = {}
         for view in views:
             table, history = tables[view]
+            columns = self._columns(table)
             if at is None or at == seen.position:
                 rows = sql.SQL("SELECT * FROM {}").format(table_identifier(table))
             else:
                 rows = self._versions(view, history, at, seen.position)
-            documents[view] = self._documents(rows, key)
+            documents[view] = self._documents(rows, columns, key)
         return ViewSnapshot(seen.source, at or seen.position, documents)
 
     def _states(self, views: Sequence[str]) -> ReadableStates | None:
@@ -141,20 +166,26 @@ class TableOutput:
                 f"the versions of view {view!r} in {history} begin after commit {at}",
                 "read a later state",
             )
-        row = self._row(sql.SQL("SELECT to_jsonb(t) FROM (SELECT * FROM {} LIMIT 1) AS t").format(table))
-        names = [name for name in (row[0] if row else {}) if name not in _VALIDITY]
         return sql.SQL(
-            "SELECT {} FROM {} WHERE valid_from_lsn <= {lsn} "
+            "SELECT * FROM {} WHERE valid_from_lsn <= {lsn} "
             "AND (valid_to_lsn > {lsn} OR valid_to_lsn IS NULL)"
-        ).format(sql.SQL(", ").join(map(sql.Identifier, names)), table, lsn=sql.Literal(at.lsn))
+        ).format(table, lsn=sql.Literal(at.lsn))
 
-    def _documents(self, rows: sql.Composed, key: Key | None) -> list[bytes]:
+    def _columns(self, table: str) -> list[sql.Composed]:
+        """Returns what documents have of the columns of a table."""
+        name = table_identifier(table).as_string(self._database)
+        found = self._database.execute(_COLUMNS, (name,)).fetchall()
+        return [_form_of(column, kind) for column, kind in found]
+
+    def _documents(self, rows: sql.Composed, columns: list[sql.Composed], key: Key | None) -> list[bytes]:
         conditions = [
             sql.SQL("v.{} IS NOT DISTINCT FROM {}").format(sql.Identifier(name), sql.Literal(value))
             for name, value in (key or {}).items()
         ]
         where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("")
-        query = sql.SQL("SELECT row_to_json(v)::text FROM ({}) AS v").format(rows) + where
+        query = sql.SQL("SELECT row_to_json(d)::text FROM (SELECT {} FROM ({}) AS v{}) AS d").format(
+            sql.SQL(", ").join(columns), rows, where
+        )
         return [row[0].encode() for row in self._database.execute(query)]
 
     def _tables(self) -> dict[str, tuple[str, str | None]]:
@@ -246,6 +277,14 @@ def _check_row(pipeline: str, row: _Row) -> None:
 def _commit_of(row: _Row) -> VisibleCommit:
     """Returns the commit at which a row of the ledger stands."""
     return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
+
+
+def _form_of(column: str, kind: str) -> sql.Composed:
+    name, value = sql.Identifier(column), sql.SQL("v.{}").format(sql.Identifier(column))
+    form = _FORMS.get(kind, "{0}")
+    if kind.startswith("numeric") and kind not in _INTEGERS:
+        form = "{0}::text"
+    return sql.SQL(form + " AS {1}").format(value, name)
 
 
 def table_identifier(table: str) -> sql.Identifier:

@@ -101,7 +101,7 @@ def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
 
 def table_schema(columns: Sequence[LakeColumn]) -> Any:
     """Returns the Arrow schema of a view's table; every column may be NULL."""
-    return pa.schema([pa.field(column.name, arrow_type(sqltype(column.type))) for column in columns])
+    return pa.schema([_field(column.name, sqltype(column.type)) for column in columns])
 
 
 def arrow_type(duckdb_type: DuckDBPyType) -> Any:
@@ -109,9 +109,9 @@ def arrow_type(duckdb_type: DuckDBPyType) -> Any:
     kind = _kind(duckdb_type)
     children = _children(duckdb_type)
     if kind in _LISTS:
-        return pa.list_(pa.field("element", arrow_type(children[0][1])))
+        return pa.list_(_field("element", children[0][1]))
     if kind == "struct":
-        return pa.struct([pa.field(name, arrow_type(child)) for name, child in children])
+        return pa.struct([_field(name, child) for name, child in children])
     if kind == "map":
         return pa.map_(*(_TYPES[_kind(each)] if _stays(each) else pa.string() for _, each in children))
     if kind == "decimal":
@@ -179,6 +179,15 @@ def _type_text(kind: Any) -> str:
         return "timestamp" if kind.tz is None else "timestamp with time zone"
     name = str(kind).removeprefix("large_").removesuffix("_view")
     return _NAMES.get(name, name)
+
+
+def _field(name: str, duckdb_type: DuckDBPyType) -> Any:
+    """Returns a field. Its comment names the type in the view if the Arrow type stands for several."""
+    kind, target = _kind(duckdb_type), arrow_type(duckdb_type)
+    is_integral = kind == "decimal" and target.scale == 0
+    return pa.field(
+        name, target, metadata={"doc": str(duckdb_type)} if kind == "json" or is_integral else None
+    )
 
 
 def _kind(duckdb_type: DuckDBPyType) -> str:

@@ -1,0 +1,135 @@
+"""One view, published to tables and lakes, is read as the documents that topics have."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from slackwater_client import PipelineOutput, read_views
+from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeOutput
+from slackwater_client.table_views import TableOutput
+from slackwater_devstack import PostgresServer
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import document_payloads
+from slackwater_protocol import BatchHeader, LakeSettings, PostgresSettings
+from slackwater_spark.sink import Emit, Sink
+from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater_spark.sink.lake import OutputTable as LakeTable
+from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater_spark.sink.postgres.columns import postgres_type
+from slackwater_sql.duckdb_sql import Field, document_expression
+
+pytestmark = pytest.mark.integration
+
+VALUES = [
+    ("BIGINT", "7"),
+    ("BOOLEAN", "true"),
+    ("TINYINT", "-128"),
+    ("UBIGINT", "18446744073709551615"),
+    ("HUGEINT", "99999999999999999999999999999999999999"),
+    ("DECIMAL(12,2)", "'3.50'"),
+    ("DECIMAL(20,10)", "0"),
+    ("DECIMAL(9,0)", "17"),
+    ("FLOAT", "'0.05'"),
+    ("FLOAT", "'1e20'"),
+    ("FLOAT", "'-0.0'"),
+    ("FLOAT", "'NaN'"),
+    ("DOUBLE", "'0.1'"),
+    ("DOUBLE", "'3.0'"),
+    ("DOUBLE", "'1e300'"),
+    ("DOUBLE", "'-0.0'"),
+    ("DOUBLE", "'NaN'"),
+    ("DOUBLE", "'-Infinity'"),
+    ("VARCHAR", "'é\"\\'"),
+    ("VARCHAR", "NULL"),
+    ("UUID", "'00000000-0000-0000-0000-00000000000a'"),
+    ("DATE", "'2026-01-02'"),
+    ("TIME", "'10:11:12.5'"),
+    ("TIMESTAMP", "'2026-11-20 10:11:12.5'"),
+    ("TIMESTAMP", "'2026-11-20 10:11:12'"),
+    ("TIMESTAMP WITH TIME ZONE", "'2026-11-20 10:11:12.5+02'"),
+    ("INTERVAL", "'1 year 2 months -3 days 4 hours 5 seconds'"),
+    ("INTERVAL", "'1 month 1 day -04:05:06.5'"),
+    ("BIT", "'0101'"),
+    ("BLOB", "repeat('\\x00\\xFFa', 60)"),
+    ("JSON", "'{\"a\": 1.10, \"b\": [null, \"x\"]}'"),
+    ("INTEGER[]", "[1, NULL]"),
+    ("FLOAT[]", "['0.05', 'NaN', NULL]"),
+    ("TIMESTAMP[]", "['2026-11-20 10:11:12.5']"),
+    ("DECIMAL(4,2)[]", "['1.50']"),
+    ("STRUCT(p VARCHAR, d DECIMAL(4,2), f DOUBLE, n DECIMAL(9,0))[]",
+     "[{'p': 'x', 'd': 1.5, 'f': 'Infinity', 'n': 5}, NULL]"),
+    ("STRUCT(b BLOB, t TIMESTAMP WITH TIME ZONE, u UUID)",
+     "{'b': 'a'::BLOB, 't': '2026-11-20 10:11:12Z', 'u': '00000000-0000-0000-0000-00000000000a'}"),
+    ("MAP(VARCHAR, BIGINT)", "MAP {'a': 1}"),
+]  # fmt: skip
+COLUMNS = {f"c{number}": kind for number, (kind, _) in enumerate(VALUES)}
+
+
+def document() -> bytes:
+    """As topics have it."""
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone = 'UTC'")
+        fields = tuple(Field(name, name, duckdb.sqltype(kind)) for name, kind in COLUMNS.items())
+        values = (f"CAST({sql} AS {kind}) AS c{n}" for n, (kind, sql) in enumerate(VALUES))
+        (row,) = database.sql(f"SELECT {', '.join(values)}").project(document_expression(fields)).fetchall()
+    return bytes(row[0])
+
+
+def opened(kind: str, server: PostgresServer, folder: Path) -> tuple[Sink, PipelineOutput]:
+    if kind == "postgres":
+        columns = tuple(TableColumn(name, postgres_type(each)) for name, each in COLUMNS.items())
+        table = OutputTable(
+            schema="same_documents", name="v", columns=columns, key=("c0",), view="v", history=True
+        )
+        settings = PostgresSinkSettings(
+            pipeline="same", outputs=(table,), emit=Emit.TRANSACTIONS, postgres=PostgresSettings(server.dsn())
+        )
+        return PostgresSink(settings), TableOutput(server.dsn(), "same")
+    uri, warehouse = f"sqlite:///{folder / 'catalogue.db'}", f"file://{folder}"
+    options = {"type": "sql", "uri": uri, "warehouse": warehouse} if kind == "iceberg" else {}
+    lake = LakeSettings(place=str(folder) if kind == "delta" else "test", options=options)
+    lake_columns = tuple(LakeColumn(name, each) for name, each in COLUMNS.items())
+    lake_table = LakeTable(name="s.v", columns=lake_columns, key=("c0",), view="v")
+    lake_settings = LakeSinkSettings(
+        pipeline="same", outputs=(lake_table,), emit=Emit.TRANSACTIONS, lake=lake
+    )
+    sink = LakeSink(lake_settings, (DeltaLake if kind == "delta" else IcebergLake)(lake))
+    return sink, LakeOutput((DeltaTables if kind == "delta" else IcebergTables)(lake), "same")
+
+
+def exact(text: bytes) -> Any:
+    """Reads JSON so that values of different types and floats of different signs differ."""
+    return json.loads(text, parse_float=lambda digits: ("float", repr(float(digits))))
+
+
+@pytest.mark.parametrize("kind", ["postgres", "delta", "iceberg"])
+def test_a_view_has_the_same_documents_in_every_output(
+    kind: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    written = document()
+    sink, output = opened(kind, postgres_server, tmp_path)
+    header = BatchHeader(
+        source="inv",
+        timeline=1,
+        from_lsn=0,
+        to_lsn=10,
+        commit_ts_ms=1,
+        event_count=1,
+        transactions=((10, 10, 10),),
+    )
+    payloads = {0: tuple(document_payloads([(10, b'{"c0":7}', written)]))}
+    with closing(sink), closing(output):
+        sink.open()
+        sink.write("q", DocumentBatch(0, header, payloads, "state 0"))
+        for key in (None, {"c0": 7}):
+            (found,) = (
+                each for documents in read_views([output], key=key).documents.values() for each in documents
+            )
+            read, expected = exact(found), exact(written)
+            assert {name: read[name] for name in expected} == expected
