@@ -61,7 +61,8 @@ def test_keys_nullability_and_replica_identity_are_read() -> None:
 def test_enums_and_domains_of_any_file_are_types() -> None:
     (table,) = parse_catalog(
         {
-            "1.sql": 'CREATE TABLE t (a s.mood, b mood[], c "Price", d "Price"[] NOT NULL);',
+            "1.sql": """CREATE TABLE t (a s.mood, b mood[] NOT NULL, c "Price", d "Price"[] NOT NULL);
+                ALTER TABLE t REPLICA IDENTITY FULL;""",
             "2.sql": """CREATE TYPE s.mood AS ENUM ('a', 'b');
                 CREATE DOMAIN "Price" AS numeric(8,2) CHECK (true);""",
         }
@@ -73,6 +74,46 @@ def test_enums_and_domains_of_any_file_are_types() -> None:
         "DECIMAL(8,2)",
         "DECIMAL(8,2)[]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "identity", "reason"),
+    [
+        *((f"{of}[] NOT NULL", "", "REPLICA IDENTITY FULL") for of in
+          ("smallint", "boolean", "real", "double precision", "oid", "numeric(8,2)", "citext", "inet", "cidr",
+           "macaddr", "timestamp", "timestamp(3)", "timestamptz", "mood")),
+        ("numeric[]", "FULL", "contains NaN or an infinity"),
+        ("mood[]", "FULL", "contains NULL"),
+        *((f"{of}[] NOT NULL", "FULL", "24:00 as 00:00") for of in ("time", "time(0)", "time(3)")),
+        ("xml[]", "FULL", "does not send it"),
+    ],
+)  # fmt: skip
+def test_an_array_of_which_records_may_contain_null_instead_is_unsupported(
+    column: str, identity: str, reason: str
+) -> None:
+    full = "ALTER TABLE t REPLICA IDENTITY FULL;" if identity else ""
+    ddl = f"CREATE TYPE mood AS ENUM ('a'); CREATE TABLE t (id bigint PRIMARY KEY, v {column}); {full}"
+    (table,) = parse_catalog({"schema.sql": ddl}).tables
+    assert not table.columns[1].type.is_supported
+    assert table.columns[1].type.is_lost, "not even its text is shown"
+    assert reason in table.columns[1].type.reason
+
+
+@pytest.mark.parametrize(
+    ("column", "identity"),
+    [
+        *((f"{of}[]", "") for of in
+          ("integer", "bigint", "date", "text", "varchar(9)", "char(2)", "uuid", "json", "jsonb")),
+        *((f"{of}[]", "FULL") for of in ("smallint", "real", "timestamptz", "citext", "inet")),
+        ("numeric[] NOT NULL", "FULL"),
+        ("mood[] NOT NULL", "FULL"),
+    ],
+)  # fmt: skip
+def test_an_array_of_which_records_contain_every_value_is_supported(column: str, identity: str) -> None:
+    full = "ALTER TABLE t REPLICA IDENTITY FULL;" if identity else ""
+    ddl = f"CREATE TYPE mood AS ENUM ('a'); CREATE TABLE t (id bigint PRIMARY KEY, v {column}); {full}"
+    (table,) = parse_catalog({"schema.sql": ddl}).tables
+    assert table.columns[1].type.is_supported
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,18 @@ def test_a_partitioned_table_is_published_under_its_own_name_or_said_to_be_not(
 
 
 @pytest.mark.integration
+def test_columns_whose_values_records_do_not_contain_are_noted(connection: "psycopg.Connection") -> None:
+    connection.execute("CREATE TABLE inv.lossy (id int PRIMARY KEY, ratios real[], names text[])")
+    try:
+        pulled = pull_schema(connection, ["inv.lossy"])
+    finally:
+        connection.execute("DROP TABLE inv.lossy")
+    assert (
+        "-- Views cannot use inv.lossy.ratios real[]: if an update leaves a large array unchanged" in pulled
+    )
+    assert "names text[]:" not in pulled
+
+
 def test_missing_tables_are_named(connection: "psycopg.Connection") -> None:
     with pytest.raises(MissingTablesError, match=r"no table inv\.nothing, public\.orders"):
         pull_schema(connection, ["inv.nothing", "orders", "inv.kinds"])

@@ -31,9 +31,10 @@ CREATE TYPE mood AS ENUM ('rough', 'calm');
 CREATE TABLE inv.kinds (
     id bigint, line int, small smallint, yes boolean, price numeric(38,2), amount numeric, r real,
     d double precision, note text, raw bytea, day date, at time, at_ms time(3), stamp timestamp,
-    stamp_ms timestamp(3), zoned timestamptz, doc jsonb, uid uuid, prices numeric(6,2)[],
+    stamp_ms timestamp(3), zoned timestamptz, doc jsonb, uid uuid, prices numeric(6,2)[] NOT NULL,
     days date[], feeling mood, PRIMARY KEY (line, id)
 );
+ALTER TABLE inv.kinds REPLICA IDENTITY FULL;
 """
 VALUES: dict[str, tuple[Any, Any]] = {
     "id": (2**63 - 1, 2**63 - 1),
@@ -91,7 +92,7 @@ def written(row_value: Value, record: Record) -> Write:
 
 def test_every_kind_of_value_arrives_exactly(written: Write) -> None:
     typed = table(KINDS)
-    nothing = {**dict.fromkeys(VALUES), "id": 1, "line": 1}
+    nothing: dict[str, Any] = {**dict.fromkeys(VALUES), "id": 1, "line": 1, "prices": []}
     [row, empty] = written(typed, {"after": {n: wire for n, (wire, _) in VALUES.items()}}, {"after": nothing})
 
     assert row["after"] == {name: value for name, (_, value) in VALUES.items()}

@@ -113,6 +113,7 @@ class ColumnType:
             and ignore no padding.
         may_be_unavailable: Updates that do not change the value may omit it.
         infinities: The numbers that represent -infinity and infinity, if the type has them.
+        is_lost: Records do not contain the values, or other ones, so not even their text can be shown.
     """
 
     kind: TypeKind
@@ -125,6 +126,7 @@ class ColumnType:
     is_one_text: bool = True
     may_be_unavailable: bool = False
     infinities: tuple[int, int] | None = None
+    is_lost: bool = False
 
     def __str__(self) -> str:
         return self.name

@@ -132,12 +132,13 @@ class RowContradictsSchemaError(SqlError):
         "revision of the pipeline"
     )
 
-    def __init__(self, table: str, column: str, expected: str, got: str) -> None:
-        super().__init__(table, column, expected, got)
+    def __init__(self, table: str, column: str, expected: str, got: str, hint: str = "") -> None:
+        super().__init__(table, column, expected, got, hint)
         self.table = table
         self.column = column
         self.expected = expected
         self.got = got
+        self.hint = hint or type(self).hint
 
     def __str__(self) -> str:
         where = f"column {self.column} of {self.table}" if self.column else f"a row of {self.table}"

@@ -13,6 +13,7 @@ import msgspec
 from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.value_forms import Check, LostValueError, check_of, regular_wire
 
 WireRow = tuple[Any, ...]
 """Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""
@@ -21,6 +22,7 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 """The placeholder that Debezium writes for an unchanged value that the database left out of its log."""
 
 _UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+_UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
 _SHOWN_CHARACTERS = 80
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>.*)`\Z")
 _PATH = re.compile(r"at `\$\.(?P<name>.*?)(\[[0-9.]*\])*`\Z", re.DOTALL)
@@ -56,6 +58,8 @@ def placeholders_of(column_type: ColumnType) -> tuple[Any, ...]:
         return (_UNAVAILABLE_BASE64,)
     if column_type.element is None:
         return (UNAVAILABLE,)
+    if column_type.element.kind is TypeKind.UUID:
+        return ([_UNAVAILABLE_UUID],)
     if column_type.element.kind in INTEGER_KINDS | TIME_KINDS:
         return (list(UNAVAILABLE.encode()),)
     return ([UNAVAILABLE],)
@@ -87,14 +91,19 @@ class RowCodec:
             for position, column in enumerate(self.columns)
             if (column.type.element or column.type).kind in FLOAT_KINDS
         )
+        self._checks = tuple((n, check) for n, c in enumerate(self.columns) if (check := check_of(c.type)))
         self._placeholders = tuple(
             (position, placeholders)
             for position, column in enumerate(self.columns)
             if (placeholders := placeholders_of(column.type))
         )
 
-    def decode(self, raw: bytes | memoryview) -> WireRow:
+    def decode(self, raw: bytes | memoryview, *, is_snapshot: bool = False) -> WireRow:
         """Returns the columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
+
+        Args:
+            raw: The object.
+            is_snapshot: Whether the row is one of a snapshot, in which some values have another form.
 
         Raises:
             RowContradictsSchemaError: The row does not match the table's declaration.
@@ -103,6 +112,7 @@ class RowCodec:
             row = self._to_tuple(self._decode_json(raw))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._contradiction(bytes(raw), error) from error
+        row = self._checked(row, is_snapshot) if self._checks else row
         return self._with_real_floats(row) if self._float_positions else row
 
     def encode(self, row: WireRow) -> bytes:
@@ -135,6 +145,23 @@ class RowCodec:
             if row[position] in placeholders:
                 merged[position] = previous[position]
         return tuple(merged)
+
+    def _checked(self, row: WireRow, is_snapshot: bool) -> WireRow:
+        """Repairs or refuses what the connector writes as another value."""
+        checked = list(row)
+        for position, check in self._checks:
+            if row[position] is not None:
+                checked[position] = self._meant(position, check, row[position], is_snapshot)
+        return tuple(checked)
+
+    def _meant(self, position: int, check: Check, value: Any, is_snapshot: bool) -> Any:
+        try:
+            return check(value, is_snapshot)
+        except LostValueError as error:
+            got, name = _shown(msgspec.json.encode(value)), self.columns[position].name
+            raise RowContradictsSchemaError(
+                self.table.full_name, name, error.expected, got, error.hint
+            ) from error
 
     def _with_real_floats(self, row: WireRow) -> WireRow:
         """Reads not-a-number and infinities, which come as strings since JSON has no such numbers."""
@@ -174,12 +201,18 @@ def _declared(table: Table, name: str) -> Column:
     return column
 
 
-def row_struct(columns: Iterable[Column]) -> type[msgspec.Struct]:
-    """Returns a struct with fields c0, c1, … for the columns, whatever characters their names have."""
+def row_struct(columns: Iterable[Column], *, is_regular: bool = False) -> type[msgspec.Struct]:
+    """Returns a struct with fields c0, c1, … for the columns, whatever characters their names have.
+
+    Args:
+        columns: The columns.
+        is_regular: Accept only values that need no check.
+    """
     columns = tuple(columns)
+    wires = [regular_wire(column.type) if is_regular else column.type.wire for column in columns]
     fields = [
-        (f"c{index}", column.type.wire | None if column.nullable else column.type.wire)
-        for index, column in enumerate(columns)
+        (f"c{index}", wire | None if column.nullable else wire)
+        for index, (column, wire) in enumerate(zip(columns, wires, strict=True))
     ]
     rename = {f"c{index}": column.name for index, column in enumerate(columns)}
     return msgspec.defstruct("Row", fields, rename=rename, gc=False)
@@ -196,9 +229,15 @@ def _shown(raw: bytes) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-def value_text(column_type: ColumnType, raw: bytes) -> str | None:
-    """Returns a JSON value as text: strings unchanged, dates and times as in PostgreSQL, the rest as JSON."""
+def value_text(column_type: ColumnType, raw: bytes, *, is_snapshot: bool = False) -> str | None:
+    """Returns a JSON value as text: strings unchanged, dates and times as in PostgreSQL, the rest as JSON.
+
+    Raises:
+        LostValueError: The connector may have written it for another value.
+    """
     value = msgspec.json.decode(raw)
+    if isinstance(value, (int, list)) and (check := check_of(column_type)) is not None:
+        value = check(value, is_snapshot)
     if isinstance(value, int) and column_type.kind in TIME_KINDS:
         return wire_text(column_type, value)
     return value if value is None or isinstance(value, str) else raw.decode()

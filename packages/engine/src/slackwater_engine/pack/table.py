@@ -155,7 +155,7 @@ class TablePacker:
         if after is None or after == _NULL:
             raise _missing_image(self._table, op, "after")
         codec = self._row_codec
-        row = codec.decode(after)
+        row = codec.decode(after, is_snapshot=op == "r")
         if op != "u" or not any(map(row.__contains__, self._placeholders)):
             return row, True
         if self._table.replica_identity_full and before is not None and before != _NULL:
@@ -332,8 +332,8 @@ def _envelope(
             ("op", Literal["c", "u", "d"]),
             ("source", source),
             ("transaction", _Transaction),
-            ("before", row_struct(identity) | None, None),
-            ("after", row_struct(columns) | None, None),
+            ("before", row_struct(identity, is_regular=True) | None, None),
+            ("after", row_struct(columns, is_regular=True) | None, None),
         ],
         gc=False,
     )

@@ -42,6 +42,7 @@ from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError, SqlError
 from slackwater_sql.row_codec import INFINITE_DAYS, INFINITE_TIMES, UNAVAILABLE, RowCodec, WireRow, value_text
+from slackwater_sql.value_forms import LostValueError
 
 Convert = Callable[[Any], Any]
 """Converts a wire value for Arrow; raises ValueError with a description of the value."""
@@ -161,7 +162,7 @@ class RowImages:
             RowContradictsSchemaError: The record does not match the declaration.
             PipelineInputError: Spark's type cannot represent a value.
         """
-        row, texts = self._codec.decode(after), self._texts_of(after)
+        row, texts = self._codec.decode(after, is_snapshot=op == "r"), self._texts_of(after, op)
         if op != "u" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
             return self._values(row, texts), None
         if before is not None and self._table.replica_identity_full:
@@ -203,19 +204,27 @@ class RowImages:
                     raise value_out_of_range(self._table.full_name, column, str(error), holder) from error
         return tuple(values[position] for position in self._order)
 
-    def _texts_of(self, image: bytes) -> list[str | None]:
+    def _texts_of(self, image: bytes, op: str = "") -> list[str | None]:
         if not self._texts:
             return []
         try:
-            return self._texts_in(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
+            return self._texts_in(msgspec.json.decode(image, type=dict[str, msgspec.Raw]), op)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise RowContradictsSchemaError(self._table.full_name, "", "JSON in UTF-8", str(error)) from error
 
-    def _texts_in(self, fields: Mapping[str, msgspec.Raw]) -> list[str | None]:
+    def _texts_in(self, fields: Mapping[str, msgspec.Raw], op: str) -> list[str | None]:
         missing = [column.name for column in self._texts if column.name not in fields]
         if missing:
             raise RowContradictsSchemaError(self._table.full_name, missing[0], "any value", "no such field")
-        return [value_text(column.type, bytes(fields[column.name])) for column in self._texts]
+        return [self._text(column, bytes(fields[column.name]), op) for column in self._texts]
+
+    def _text(self, column: Column, raw: bytes, op: str) -> str | None:
+        try:
+            return value_text(column.type, raw, is_snapshot=op == "r")
+        except LostValueError as error:
+            raise RowContradictsSchemaError(
+                self._table.full_name, column.name, error.expected, raw.decode(), error.hint
+            ) from error
 
 
 def typed_row_schema(typed: TypedTable) -> StructType:
@@ -326,11 +335,11 @@ def value_out_of_range(table: str, column: Column, value: str, holder: str) -> P
 
 
 def unsupported_columns(typed: TypedTable) -> Sequence[tuple[Column, str]]:
-    """Returns the columns without an exact Spark type that are not shown as text, each with the reason."""
+    """Returns the columns that can be shown neither with an exact Spark type nor as text, with the reason."""
     return [
         (column, column.type.reason)
         for column in typed.table.columns
-        if not column.type.is_supported and column.name not in typed.as_text
+        if not column.type.is_supported and (column.type.is_lost or column.name not in typed.as_text)
     ]
 
 

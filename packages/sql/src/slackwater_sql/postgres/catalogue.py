@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slackwater_sql.errors import MissingTablesError
+from slackwater_sql.postgres.ddl import parse_catalog
+from slackwater_sql.postgres.types import GENERATED
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
@@ -145,7 +147,17 @@ def pull_schema(
     partitioned = () if keeps_generated else published_by_partition(connection, wanted)
     notes = [f"-- Table {name} is partitioned: {MISSING_PARTITION_ROOT}.\n" for name in partitioned]
     created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
-    return "\n".join([_HEADER, *notes, *enums, *created])
+    statements = [*enums, *created]
+    return "\n".join([_HEADER, *notes, *_lost_columns("\n".join(statements)), *statements])
+
+
+def _lost_columns(statements: str) -> Iterator[str]:
+    """Yields a note for each column whose values records do not always contain."""
+    for table in parse_catalog({"the database": statements}).tables:
+        for column in table.columns:
+            if column.type.is_lost and not column.type.name.endswith(GENERATED):
+                name = f"{table.full_name}.{column.name} {column.type}"
+                yield f"-- Views cannot use {name}: {column.type.reason}.\n"
 
 
 def find_tables(connection: CatalogueConnection, schemas: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.column_type import ColumnType
 from slackwater_sql.errors import SourceText, SqlTextError
-from slackwater_sql.postgres.types import array_of, enum_type, generated_type, parse_type, unreadable_type
+from slackwater_sql.postgres.types import (
+    array_of,
+    enum_type,
+    generated_type,
+    parse_type,
+    type_in_table,
+    unreadable_type,
+)
 
 if TYPE_CHECKING:  # imported where it is used: Spark's workers never parse DDL
     from sqlglot.tokenizer_core import Token
@@ -77,7 +84,7 @@ def parse_catalog(files: Mapping[str, str]) -> Catalog:
         reader.read_type(_Statement(source, words))
     for source, words in found:
         reader.read(_Statement(source, words))
-    return Catalog(tuple(reader.tables.values()))
+    return Catalog(tuple(map(_with_lost_columns, reader.tables.values())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +297,16 @@ def _with_primary_key(table: Table, names: tuple[str, ...]) -> Table:
 def _with_not_null(table: Table, names: tuple[str, ...]) -> Table:
     columns = (
         replace(column, nullable=column.nullable and column.name not in names) for column in table.columns
+    )
+    return replace(table, columns=tuple(columns))
+
+
+def _with_lost_columns(table: Table) -> Table:
+    """Returns the table with the columns unsupported whose values its records do not always contain."""
+    is_full = table.replica_identity_full
+    columns = (
+        replace(c, type=type_in_table(c.type, is_nullable=c.nullable, replica_identity_full=is_full))
+        for c in table.columns
     )
     return replace(table, columns=tuple(columns))
 

@@ -88,6 +88,14 @@ _REASONS = {
     "timetz": "time with time zone is not supported",
     "time with time zone": "time with time zone is not supported",
 }
+_MARKED_ELEMENTS = frozenset({"integer", "bigint", "date", "text", "uuid", "json", "jsonb"})
+"""Of large arrays of these, an update that leaves them unchanged contains a placeholder; of others, NULL."""
+
+_LOST_ELEMENTS = {
+    "time": "Debezium writes 24:00 as 00:00 in arrays, and no microseconds",
+    "xml": "Debezium does not send it",
+    "name": "Debezium writes null for its values",
+}
 _SHAPE = re.compile(
     r"\A(?P<name>[^\[\]()]*?)\s*(?:\((?P<arguments>[^()]*)\))?\s*(?P<rest>[^\[\]()]*?)"
     r"\s*(?P<array>\barray\b(?:\s*\[\s*\d*\s*\])?|(?:\[\s*\d*\s*\]\s*)*)\Z"
@@ -133,15 +141,42 @@ def generated_type(of: ColumnType) -> ColumnType:
         "it is a generated column, which PostgreSQL does not write to its log, so connectors do not send it. "
         "Compute it in the view"
     )
-    return _unsupported(f"{of.name}{GENERATED}", reason)
+    return _lost(f"{of.name}{GENERATED}", reason)
 
 
 def array_of(element: ColumnType) -> ColumnType:
     """Returns the type of one-dimensional arrays of `element`."""
     name = f"{element.name}[]"
+    if (reason := _LOST_ELEMENTS.get(element.name.partition("(")[0].partition(" ")[0])) is not None:
+        return _lost(name, reason)
     if element.kind not in ELEMENT_KINDS:
         return _unsupported(name, element.reason or f"arrays of {element.name} are not supported")
     return _type(TypeKind.ARRAY, name, element=element)
+
+
+def type_in_table(of: ColumnType, *, is_nullable: bool, replica_identity_full: bool) -> ColumnType:
+    """Returns the type of a column, which is unsupported if values are lost in tables like this one."""
+    if of.element is None:
+        return of
+    element = of.element.name
+    if not replica_identity_full and element not in _MARKED_ELEMENTS and not element.startswith("character"):
+        return _lost(
+            of.name,
+            "if an update leaves a large array unchanged, Debezium writes NULL. Run ALTER TABLE … REPLICA "
+            "IDENTITY FULL, and declare the table again",
+        )
+    if is_nullable and (of.element.kind is TypeKind.NUMERIC or _is_enum(of.element)):
+        what = "NaN or an infinity" if of.element.kind is TypeKind.NUMERIC else "NULL"
+        return _lost(
+            of.name,
+            f"Debezium writes NULL for an array that contains {what}. Make the column NOT NULL, so that such "
+            "an array is found and refused",
+        )
+    return of
+
+
+def _is_enum(of: ColumnType) -> bool:
+    return of.kind is TypeKind.TEXT and of.name not in _SIMPLE and not of.name.startswith("character")
 
 
 def _scalar_type(name: str, arguments: tuple[str, ...]) -> ColumnType:
@@ -191,6 +226,10 @@ def _with_arguments(name: str, arguments: tuple[str, ...]) -> str:
 
 def _unsupported(name: str, reason: str) -> ColumnType:
     return ColumnType(TypeKind.UNSUPPORTED, name, reason=reason, hint=_SUPPORTED)
+
+
+def _lost(name: str, reason: str) -> ColumnType:
+    return ColumnType(TypeKind.UNSUPPORTED, name, reason=reason, hint=_SUPPORTED, is_lost=True)
 
 
 def _type(

@@ -232,11 +232,11 @@ TEXTS = SqlType(
     Family.ARRAY,
     (_array("VARCHAR[]"), _array("VARCHAR[]", text("a"), None, text('x"y,')), _array("VARCHAR[]", text("b"))),
 )
-NUMERICS = SqlType(
-    "numeric(10,2)[]",
-    "DECIMAL(10,2)[]",
+DATES = SqlType(
+    "date[]",
+    "DATE[]",
     Family.ARRAY,
-    (_array("DECIMAL(10,2)[]", *NUMERIC.values[:2]), _array("DECIMAL(10,2)[]", None)),
+    (_array("DATE[]", *DATE.values[:2]), _array("DATE[]", DATE.values[0], None)),
 )
 MOMENTS = SqlType(
     "timestamptz[]",
@@ -247,7 +247,7 @@ MOMENTS = SqlType(
 
 COLUMN_TYPES = (
     SMALLINT, INTEGER, BIGINT, BOOLEAN, REAL, DOUBLE, NUMERIC, UNCONSTRAINED, TEXT, VARCHAR, MOOD, DATE,
-    TIMESTAMP, TIMESTAMP_MS, TIMESTAMPTZ, TIME, UUID, JSON, JSONB, BYTEA, INTEGERS, TEXTS, NUMERICS, MOMENTS,
+    TIMESTAMP, TIMESTAMP_MS, TIMESTAMPTZ, TIME, UUID, JSON, JSONB, BYTEA, INTEGERS, TEXTS, DATES, MOMENTS,
 )  # fmt: skip
 
 ENUMS = "CREATE TYPE mood AS ENUM ('low', 'mid', 'high');"

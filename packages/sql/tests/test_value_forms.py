@@ -1,0 +1,104 @@
+"""Values that Debezium writes as others are repaired or refused; a real connector wrote those here."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from slackwater_sql.catalog import Table
+from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.row_codec import RowCodec, row_struct
+
+LATER = 20_778
+"""2026-11-21."""
+
+
+def table(column_type: str) -> Table:
+    ddl = f"CREATE TABLE t (id bigint PRIMARY KEY, v {column_type} NOT NULL);"
+    return parse_catalog({"t.sql": f"{ddl} ALTER TABLE t REPLICA IDENTITY FULL;"}).tables[0]
+
+
+def decoded(column_type: str, value: Any, *, is_snapshot: bool) -> Any:
+    codec = RowCodec(table(column_type), ["v"])
+    (found,) = codec.decode(json.dumps({"v": value}).encode(), is_snapshot=is_snapshot)
+    return found
+
+
+def is_regular(column_type: str, value: Any) -> bool:
+    """Whether the fast path takes it, which has no checks."""
+    decoder = msgspec.json.Decoder(row_struct(table(column_type).columns[1:], is_regular=True))
+    try:
+        decoder.decode(json.dumps({"v": value}).encode())
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value", "meant"),
+    [
+        ("date", -622_191_234, 2_146_033_979),
+        ("date", -625_821_272, -2_147_472_691),
+        ("date[]", [-622_191_234, None, LATER], [2_146_033_979, None, LATER]),
+    ],
+)
+def test_infinite_dates_of_a_snapshot_are_infinite(column_type: str, value: Any, meant: Any) -> None:
+    assert decoded(column_type, value, is_snapshot=True) == meant
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value", "is_snapshot"),
+    [
+        ("date", -703_383, True),  # 0044-03-15 BC, written as 0044-03-15
+        ("date", -141_418, True),  # 1582-10-14, written as 1582-10-24
+        ("date[]", [LATER, -703_383], False),
+        ("timestamp[]", [-12_218_515_200_000_000 - 1], False),
+        ("timestamp(3)[]", [-12_219_375_477_000], False),
+        ("timestamptz[]", ["0044-03-15T00:00:00.000000Z"], False),
+        ("timestamptz[]", ["1582-10-24T00:00:00.000000Z"], False),
+        ("timestamp", -9_223_372_036_853_775_810 + 3, False),  # 294276-12-31, overflowed
+        ("timestamp(3)", 9_224_318_015_999_000, False),
+        ("integer[]", [None, None], False),
+        ("date[]", [None, None], False),
+        ("citext[]", [None], False),
+        ("text[]", ["[Ljava.lang.String;@42ff1e9e", "[Ljava.lang.String;@66ae10a3"], False),
+        ("varchar(9)[]", ["[[Ljava.lang.String;@42ff1e9e"], False),
+        ("inet[]", ["[Ljava.lang.Object;@7b37f384"], False),
+        ("jsonb[]", ["[Ljava.lang.String;@712c41dc"], False),
+    ],
+)
+def test_what_may_be_another_value_is_refused(column_type: str, value: Any, is_snapshot: bool) -> None:
+    with pytest.raises(RowContradictsSchemaError) as caught:
+        decoded(column_type, value, is_snapshot=is_snapshot)
+    assert caught.value.column == "v"
+    assert "leave" in caught.value.hint
+    assert is_snapshot or not is_regular(column_type, value), "the fast path refuses it, too"
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        ("date", -703_383),
+        ("date", 2_146_033_979),
+        ("timestamp", -12_220_239_477_000_000),
+        ("timestamp", 2**63 - 1),
+        ("timestamp", -(2**63)),
+        ("timestamp(3)", 9_223_372_036_825_200_000),
+        ("timestamp[]", [2**63 - 1, -(2**63)]),
+        ("timestamptz[]", ["-infinity", "infinity", "+10000-01-01T00:00:00Z", None]),
+        ("text[]", [None]),
+        ("text[]", ["[1]", "[Ljava"]),
+        ("integer[]", []),
+        ("integer[]", [1, None]),
+    ],
+)
+def test_streamed_values_that_no_other_value_is_written_as_are_taken(column_type: str, value: Any) -> None:
+    assert decoded(column_type, value, is_snapshot=False) == value
+
+
+def test_a_uuid_array_that_an_update_omits_is_recognised() -> None:
+    codec = RowCodec(table("uuid[]"), ["v"])
+    row = codec.decode(b'{"v":["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]}')
+    assert codec.merge(row, (["x"],)) == (["x"],)
