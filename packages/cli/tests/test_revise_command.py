@@ -13,14 +13,14 @@ from slackwater.commands import revise
 from slackwater.one_database import have_one_history
 from slackwater.pipeline_outputs import NamedPipeline
 from slackwater.readers import revision_status, time_to_catch_up
-from slackwater.revisions import first_source, named_pipeline, of_first_sources, one_source, revision_pair
+from slackwater.revisions import named_pipeline, of_first_sources, one_source, revision_pair
 from slackwater_cdc.envelope import End
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key
 from slackwater_command.errors import CommandError
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
-from slackwater_control import PipelineState, Progress, Topology, known_pipelines, make_topology
+from slackwater_control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
 from slackwater_markers import InMemoryPipelineLog
 from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms

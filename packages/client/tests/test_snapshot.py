@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,13 +37,17 @@ from slackwater_client.memory import MemoryBroker, MemoryReader
 from slackwater_client.snapshot import Key, common_position
 from slackwater_client.testing import Change, MemoryTopics, ViewWriter, World
 from slackwater_client.transaction import Place
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     CommitPosition,
     KafkaSettings,
+    PipelineRegistration,
     SystemClock,
+    encode_pipeline_record,
     epoch_ms,
+    pipeline_record_key,
 )
-from slackwater_protocol.keys import commit_topic, progress_topic
+from slackwater_protocol.keys import PIPELINES_TOPIC, commit_topic, progress_topic
 
 NOTHING = timedelta(0)
 Open = Callable[..., TopicOutput]
@@ -121,6 +126,32 @@ def test_commit_records_are_waited_for_if_their_marker_arrives_after_that_of_the
         states = output.states([pipeline.views["one"]])
     assert states is not None
     assert states.ends == [at(lsn) for lsn in (100, 200, 300)]
+
+
+def registration(pipeline: ViewWriter, output_source: str) -> PipelineRegistration:
+    view = replace(REGISTRATION.views[0], output_source=output_source)
+    found = replace(REGISTRATION, pipeline=pipeline.name, run=pipeline.name, views=(view,))
+    return replace(found, source=pipeline.source)
+
+
+def test_pipelines_of_a_chain_are_read_together(world: World, open_output: Open) -> None:
+    up, down = ViewWriter(world, "one"), ViewWriter(world, "two")
+    down.source = f"{up.name}_prefix"
+    up.publish(("one", 1, 10))
+    down.publish(("two", 1, 20))
+    outputs = [open_output(up.name), open_output(down.name)]
+    with pytest.raises(ClientConfigError, match="different sources"):
+        read_views(outputs, timeout=NOTHING)
+    world.topics.make(PIPELINES_TOPIC)
+    world.topics.begin()
+    for each, output_source in ((up, down.source), (down, "")):
+        found = registration(each, output_source)
+        world.topics.write((PIPELINES_TOPIC, 0), encode_pipeline_record(found), pipeline_record_key(found))
+    world.topics.end()
+    snapshot = read_views(outputs, timeout=NOTHING)
+    assert (snapshot.source, snapshot.position, snapshot.is_consistent) == ("inv", at(100), True)
+    assert wait_visible(outputs, at(100), timeout=NOTHING) == at(100)
+    assert asyncio.run(read_views_async(outputs, timeout=NOTHING)) == snapshot
 
 
 def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:

@@ -7,7 +7,7 @@ from slackwater.one_database import OneDatabase
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
 from slackwater_client import OfOneSource, PipelineOutput
 from slackwater_command.errors import CommandInputError
-from slackwater_control import KnownRun, known_pipelines
+from slackwater_control import KnownRun, first_source, known_pipelines
 from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView
 
 
@@ -79,21 +79,6 @@ def revision_pair(
     pair = RevisionPair(old, new, first)
     _check(pair)
     return pair
-
-
-def first_source(runs: Iterable[KnownRun], source: str) -> str:
-    """Returns the source at the beginning of a chain: one that no pipeline writes."""
-    by_source = {
-        view.output_source: run.registration
-        for run in runs
-        for view in run.registration.views
-        if view.output_source
-    }
-    seen = {source}
-    while source in by_source and by_source[source].source not in seen:
-        source = by_source[source].source
-        seen.add(source)
-    return source
 
 
 def of_first_sources(

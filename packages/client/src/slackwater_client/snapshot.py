@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from slackwater_client.errors import (
     ClientConfigError,
@@ -194,6 +194,23 @@ class OfOneSource:
         self._output.close()
 
 
+@runtime_checkable
+class KnowsChains(Protocol):
+    """An output that finds out where chains of pipelines begin."""
+
+    def first_source(self, source: str) -> str:
+        """Returns the source at the beginning of the chain that a source is in; itself if it is in none.
+
+        Raises:
+            ClientUnavailableError: The server does not answer.
+        """
+        ...
+
+
+class _DifferentSourcesError(ClientConfigError):
+    """The outputs name different sources."""
+
+
 def read_views(
     outputs: Sequence[PipelineOutput],
     views: Sequence[str] = (),
@@ -204,7 +221,7 @@ def read_views(
     timeout: timedelta = timedelta(seconds=30),
     clock: Clock | None = None,
 ) -> ViewSnapshot:
-    """Reads views of one or several pipelines of one source, all as of the same commit.
+    """Reads views of one or several pipelines of one source or chain, all as of the same commit.
 
     By default, this is the newest commit at which all of the pipelines can be read. Pipelines that publish
     batches (``emit = "latest"``) can be read at the ends of recent batches, and all of them end a batch at
@@ -227,7 +244,8 @@ def read_views(
             commit was found in time, in which case the error names the pipeline that is behind.
         ClientUnavailableError: A server does not answer.
     """
-    return repeated(_Look(outputs, views, _commit_to_read(at, level, clock), level, key), timeout, clock)
+    at = _commit_to_read(at, level, clock)
+    return repeated(_of_chain(outputs, lambda each: _Look(each, views, at, level, key)), timeout, clock)
 
 
 async def read_views_async(
@@ -245,9 +263,9 @@ async def read_views_async(
     A thread reads the outputs. If the call is cancelled, it still waits for a read that has begun, so that
     the outputs are no longer in use when it ends.
     """
-    return await _repeated_async(
-        _Look(outputs, views, _commit_to_read(at, level, clock), level, key), timeout, clock
-    )
+    at = _commit_to_read(at, level, clock)
+    look = _of_chain(outputs, lambda each: _Look(each, views, at, level, key))
+    return await _repeated_async(look, timeout, clock)
 
 
 def wait_visible(
@@ -274,7 +292,8 @@ def wait_visible(
         ClientConfigError: No pipeline with this name has written here, or the outputs have different sources.
         ClientUnavailableError: A server does not answer.
     """
-    return repeated(partial(_look_for_commit, outputs, at), timeout, clock)
+    look = _of_chain(outputs, lambda each: partial(_look_for_commit, each, at))
+    return repeated(look, timeout, clock)
 
 
 async def wait_visible_async(
@@ -285,7 +304,8 @@ async def wait_visible_async(
     clock: Clock | None = None,
 ) -> CommitPosition:
     """Does what :func:`wait_visible` does, without blocking the event loop, as :func:`read_views_async`."""
-    return await _repeated_async(partial(_look_for_commit, outputs, at), timeout, clock)
+    look = _of_chain(outputs, lambda each: partial(_look_for_commit, each, at))
+    return await _repeated_async(look, timeout, clock)
 
 
 def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit | None) -> NotVisibleError:
@@ -369,6 +389,32 @@ def _look_for_commit(
         if seen is None or seen.position < at:
             return not_visible(at, each.pipeline, seen)
     return min(seen.position for seen in newest if seen is not None)
+
+
+def _of_chain(
+    outputs: Sequence[PipelineOutput], look_at: Callable[[Sequence[PipelineOutput]], Callable[[], T]]
+) -> Callable[[], T]:
+    """Returns what looks at outputs, also if their sources are different but begin one chain."""
+
+    def look() -> T:
+        try:
+            return look_at(outputs)()
+        except _DifferentSourcesError:
+            knowing = next((each for each in outputs if isinstance(each, KnowsChains)), None)
+            if knowing is None:
+                raise
+            return look_at(_at_first_sources(outputs, knowing))()
+
+    return look
+
+
+def _at_first_sources(outputs: Sequence[PipelineOutput], knowing: KnowsChains) -> list[PipelineOutput]:
+    """Returns outputs that name the source at the beginning of their chain; one knows those of the others."""
+    found = []
+    for each in outputs:
+        knows, seen = each if isinstance(each, KnowsChains) else knowing, each.newest()
+        found.append(each if seen is None else OfOneSource(each, knows.first_source(seen.source)))
+    return found
 
 
 def repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
@@ -485,7 +531,8 @@ def _joined(parts: Sequence[ViewSnapshot]) -> ViewSnapshot:
 
 def _check_source(sources: Sequence[str]) -> None:
     if len(set(sources)) > 1:
-        raise ClientConfigError(
+        raise _DifferentSourcesError(
             f"the pipelines read different sources: {', '.join(sorted(set(sources)))}",
-            "commits of different databases have no common order; read the pipelines separately",
+            "commits of different databases have no common order; read the pipelines separately. Those of "
+            "one chain are known as such when all of them have been started",
         )

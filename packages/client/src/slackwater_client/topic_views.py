@@ -14,18 +14,22 @@ from slackwater_client.kafka import KafkaBroker
 from slackwater_client.log import Log, commit_log
 from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
 from slackwater_client.transaction import Place
+from slackwater_control import first_source, known_pipelines
+from slackwater_markers.pipeline_log import decoded_entry
 from slackwater_protocol import (
     Clock,
     CommitPosition,
     KafkaSettings,
+    PipelineEntry,
     ProgressRecord,
     SystemClock,
     TopicState,
     decode_progress_record,
+    epoch_ms,
     from_epoch_ms,
 )
 from slackwater_protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
-from slackwater_protocol.keys import commit_topic, progress_topic
+from slackwater_protocol.keys import PIPELINES_TOPIC, commit_topic, progress_topic
 
 _LOOK_BACK = 64
 """How many of the last offsets of the progress topic are read first to find the newest record."""
@@ -207,6 +211,17 @@ class TopicOutput:
         documents = {view: list(each.documents.values()) for view, each in folded.items()}
         return ViewSnapshot(progress.source, at, documents)
 
+    def first_source(self, source: str) -> str:
+        """See :class:`slackwater_client.snapshot.KnowsChains`. Pipelines register in the same Kafka."""
+        if not self._broker.partitions(PIPELINES_TOPIC):
+            return source
+        entries: dict[bytes, PipelineEntry | None] = {}
+        with closing(Log(self._broker, PIPELINES_TOPIC, lambda record: record, self._clock)) as log:
+            for each in log.entries(*log.bounds()):
+                entries[each.key() or b""] = _registered(each)
+        known = [entry for entry in entries.values() if entry is not None]
+        return first_source(known_pipelines(known, epoch_ms(self._clock.now())), source)
+
     def close(self) -> None:
         """See the protocol."""
         self._progress.close()
@@ -364,6 +379,11 @@ def _commit_bounds(log: Log[PlacedCommit], progress: ProgressRecord) -> tuple[in
 
 def _begin_of(commit: PlacedCommit) -> CommitPosition:
     return CommitPosition(commit.record.timeline, commit.record.previous_lsn)
+
+
+def _registered(record: Record) -> PipelineEntry | None:
+    value, offset = record.value(), record.offset() or 0
+    return None if value is None else decoded_entry(value, offset, record.timestamp()[1], record.key() or b"")
 
 
 def _decode(record: Record) -> ProgressRecord | None:

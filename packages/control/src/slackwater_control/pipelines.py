@@ -80,6 +80,21 @@ def known_pipelines(entries: Iterable[PipelineEntry], now_ms: int) -> list[Known
     return list(chosen.values())
 
 
+def first_source(runs: Iterable[KnownRun], source: str) -> str:
+    """Returns the source at the beginning of a chain: one that no pipeline writes."""
+    by_source = {
+        view.output_source: run.registration
+        for run in runs
+        for view in run.registration.views
+        if view.output_source
+    }
+    seen = {source}
+    while source in by_source and by_source[source].source not in seen:
+        source = by_source[source].source
+        seen.add(source)
+    return source
+
+
 def holder_of(
     registration: PipelineRegistration,
     entries: Iterable[PipelineEntry],
