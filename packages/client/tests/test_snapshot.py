@@ -41,13 +41,16 @@ from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     CommitPosition,
     KafkaSettings,
+    Lease,
     PipelineRegistration,
     SystemClock,
+    encode_lease_record,
     encode_pipeline_record,
     epoch_ms,
+    lease_record_key,
     pipeline_record_key,
 )
-from slackwater_protocol.keys import PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater_protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
 
 NOTHING = timedelta(0)
 Open = Callable[..., TopicOutput]
@@ -152,6 +155,31 @@ def test_pipelines_of_a_chain_are_read_together(world: World, open_output: Open)
     assert (snapshot.source, snapshot.position, snapshot.is_consistent) == ("inv", at(100), True)
     assert wait_visible(outputs, at(100), timeout=NOTHING) == at(100)
     assert asyncio.run(read_views_async(outputs, timeout=NOTHING)) == snapshot
+
+
+def test_a_lease_that_was_ended_is_refused(world: World, open_output: Open) -> None:
+    pipeline = ViewWriter(world, "one")
+    pipeline.publish(("one", 1, 10))
+    lease = Lease(
+        id=pipeline.name,
+        source="inv",
+        timeline=1,
+        commit_lsn=100,
+        pipelines=(pipeline.name,),
+        holder="",
+        taken_ms=0,
+        expires_ms=2**50,
+    )
+    world.topics.make(LEASES_TOPIC)
+    for record, is_held in ((None, False), (encode_lease_record(lease), True), (None, False)):
+        world.topics.begin()
+        world.topics.write((LEASES_TOPIC, 0), record, lease_record_key(lease))
+        world.topics.end()
+        if is_held:
+            assert read_views([open_output(pipeline.name)], at=lease).position == at(100)
+        else:
+            with pytest.raises(StateNotKeptError, match="was ended"):
+                read_views([open_output(pipeline.name)], at=lease)
 
 
 def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:

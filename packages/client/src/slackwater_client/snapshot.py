@@ -207,6 +207,19 @@ class KnowsChains(Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsLeases(Protocol):
+    """An output that finds out which leases exist."""
+
+    def has_lease(self, lease: Lease) -> bool:
+        """Returns whether nobody has ended a lease.
+
+        Raises:
+            ClientUnavailableError: The server does not answer, or the user may not read leases.
+        """
+        ...
+
+
 class _DifferentSourcesError(ClientConfigError):
     """The outputs name different sources."""
 
@@ -240,11 +253,11 @@ def read_views(
         ClientConfigError: A view is unknown, or exists in several of the outputs; the outputs have different
             sources; or commit, level and lease contradict each other.
         NotVisibleError: The commit, or any commit at all, is not visible yet in one of the outputs.
-        StateNotKeptError: The state at that commit is no longer kept; the lease has expired; or no common
+        StateNotKeptError: The state at that commit is no longer kept; the lease is over; or no common
             commit was found in time, in which case the error names the pipeline that is behind.
         ClientUnavailableError: A server does not answer.
     """
-    at = _commit_to_read(at, level, clock)
+    at = _commit_to_read(outputs, at, level, clock)
     return repeated(_of_chain(outputs, lambda each: _Look(each, views, at, level, key)), timeout, clock)
 
 
@@ -263,7 +276,7 @@ async def read_views_async(
     A thread reads the outputs. If the call is cancelled, it still waits for a read that has begun, so that
     the outputs are no longer in use when it ends.
     """
-    at = _commit_to_read(at, level, clock)
+    at = _commit_to_read(outputs, at, level, clock)
     look = _of_chain(outputs, lambda each: _Look(each, views, at, level, key))
     return await _repeated_async(look, timeout, clock)
 
@@ -321,13 +334,16 @@ def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit 
 
 
 def _commit_to_read(
-    at: CommitPosition | Lease | None, level: ReadLevel, clock: Clock | None
+    outputs: Sequence[PipelineOutput],
+    at: CommitPosition | Lease | None,
+    level: ReadLevel,
+    clock: Clock | None,
 ) -> CommitPosition | None:
     """Returns the requested commit; None: one has to be found.
 
     Raises:
         ClientConfigError: Commit and level contradict each other.
-        StateNotKeptError: The lease has expired.
+        StateNotKeptError: The lease has expired or was ended.
     """
     if at is not None and level is ReadLevel.UNCOMMITTED:
         hint = "leave out one of the two: at this level each pipeline is read at its own commit"
@@ -344,6 +360,8 @@ def _commit_to_read(
             f"lease {at.id} ended at {from_epoch_ms(at.expires_ms):%Y-%m-%d %H:%M:%S} UTC",
             "take a new one for longer, or renew the next one before it expires",
         )
+    if not all(each.has_lease(at) for each in outputs if isinstance(each, KnowsLeases)):
+        raise StateNotKeptError(f"lease {at.id} was ended", "take a new one")
     return at.position
 
 

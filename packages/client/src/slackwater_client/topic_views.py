@@ -20,6 +20,7 @@ from slackwater_protocol import (
     Clock,
     CommitPosition,
     KafkaSettings,
+    Lease,
     PipelineEntry,
     ProgressRecord,
     SystemClock,
@@ -27,9 +28,10 @@ from slackwater_protocol import (
     decode_progress_record,
     epoch_ms,
     from_epoch_ms,
+    lease_record_key,
 )
 from slackwater_protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
-from slackwater_protocol.keys import PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater_protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
 
 _LOOK_BACK = 64
 """How many of the last offsets of the progress topic are read first to find the newest record."""
@@ -213,14 +215,21 @@ class TopicOutput:
 
     def first_source(self, source: str) -> str:
         """See :class:`slackwater_client.snapshot.KnowsChains`. Pipelines register in the same Kafka."""
-        if not self._broker.partitions(PIPELINES_TOPIC):
-            return source
-        entries: dict[bytes, PipelineEntry | None] = {}
-        with closing(Log(self._broker, PIPELINES_TOPIC, lambda record: record, self._clock)) as log:
-            for each in log.entries(*log.bounds()):
-                entries[each.key() or b""] = _registered(each)
-        known = [entry for entry in entries.values() if entry is not None]
+        found = (_registered(each) for each in self._newest_records(PIPELINES_TOPIC).values())
+        known = [entry for entry in found if entry is not None]
         return first_source(known_pipelines(known, epoch_ms(self._clock.now())), source)
+
+    def has_lease(self, lease: Lease) -> bool:
+        """See :class:`slackwater_client.snapshot.KnowsLeases`."""
+        found = self._newest_records(LEASES_TOPIC).get(lease_record_key(lease))
+        return found is not None and found.value() is not None
+
+    def _newest_records(self, topic: str) -> dict[bytes, Record]:
+        """Returns the newest record of each key of a topic with one partition; none if there is no topic."""
+        if not self._broker.partitions(topic):
+            return {}
+        with closing(Log(self._broker, topic, lambda record: record, self._clock)) as log:
+            return {each.key() or b"": each for each in log.entries(*log.bounds())}
 
     def close(self) -> None:
         """See the protocol."""
