@@ -36,12 +36,17 @@ from slackwater_markers.kafka_retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater_protocol import KafkaSettings
+from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 """How long a request to Kafka is retried while its errors are transient."""
+_SILENCE_SECONDS = 60.0
+"""The time between two lines in the log while brokers do not answer."""
+_QUIET = "2"
+"""librdkafka's level of messages on standard error: only critical ones. What is wrong is in our own messages,
+and settings of one kind of client are no mistake for the others."""
 _AT_ONCE = 1_000
 """Records that are taken from librdkafka in one call."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -70,11 +75,13 @@ class KafkaBroker:
         kafka: The brokers, and further librdkafka settings for every client.
         group: The consumer group in whose name partitions are read.
         max_bytes: The approximate size of what librdkafka may prefetch.
+        clock: Determines how often it is logged that Kafka does not answer.
     """
 
-    def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int) -> None:
+    def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int, clock: Clock | None = None) -> None:
         self._kafka = kafka
-        self._config: dict[str, str | int | float | bool] = {**kafka.client_config}
+        self._config: dict[str, str | int | float | bool] = {"log_level": _QUIET, **kafka.client_config}
+        self._silence = BrokerSilence(kafka.bootstrap, clock or SystemClock())
         self._group = group
         self._max_kbytes = max(1024, max_bytes // 1024)
 
@@ -86,6 +93,7 @@ class KafkaBroker:
         """See the protocol."""
         config = {
             "group.id": self._group,
+            "error_cb": self._silence.report,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -98,7 +106,7 @@ class KafkaBroker:
             "fetch.wait.max.ms": 20,
             **self._config,
         }
-        return KafkaReader(Consumer(config))
+        return KafkaReader(Consumer(config), self._silence)
 
     def member(
         self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
@@ -109,13 +117,14 @@ class KafkaBroker:
             _check_partitions(topic, _make(self._admin, topic, partitions), partitions, hint)
         config = {
             "group.id": group,
+            "error_cb": self._silence.report,
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
             "partition.assignment.strategy": "cooperative-sticky",
             "allow.auto.create.topics": False,
             **self._config,
         }
-        return KafkaMember(Consumer(config), topic, on_revoke)
+        return KafkaMember(Consumer(config), topic, on_revoke, self._silence)
 
     def partitions(self, topic: str) -> int:
         """See the protocol."""
@@ -156,11 +165,47 @@ class KafkaBroker:
         return KafkaWriter(self._kafka, transactional_id, settings)
 
 
+class BrokerSilence:
+    """Logs that brokers do not answer: librdkafka reports it for each of its attempts to connect.
+
+    Args:
+        bootstrap: The brokers.
+        clock: Determines how often.
+    """
+
+    def __init__(self, bootstrap: str, clock: Clock) -> None:
+        self._bootstrap, self._clock = bootstrap, clock
+        self._logged_at = float("-inf")
+
+    def note(self, error: KafkaError) -> None:
+        """Notes an error of a connection.
+
+        Raises:
+            ClientUnavailableError: It does not pass.
+        """
+        if not is_transient(error):
+            raise ClientUnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
+        self.report(error)
+
+    def report(self, error: KafkaError) -> None:
+        """Logs an error that librdkafka reports apart from messages; it connects again by itself."""
+        now = self._clock.monotonic()
+        if now - self._logged_at >= _SILENCE_SECONDS:
+            self._logged_at = now
+            logger.warning(
+                "Kafka at %s does not answer: %s; reading continues when it answers again; %s",
+                self._bootstrap,
+                error.str(),
+                _OTHER_ADVICE,
+            )
+
+
 class KafkaReader:
     """Implements :class:`slackwater_client.broker.Reader`."""
 
-    def __init__(self, consumer: Consumer) -> None:
+    def __init__(self, consumer: Consumer, silence: "BrokerSilence") -> None:
         self._consumer = consumer
+        self._silence = silence
         self._positions: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()
         self._absent: KafkaRetry | None = None
@@ -270,14 +315,21 @@ class KafkaReader:
             error = message.error()
             if error is None or message.topic() or error.code() == GROUP_REFUSED:
                 continue
-            _note(error)
+            self._silence.note(error)
 
 
 class KafkaMember:
     """Implements :class:`slackwater_client.broker.Member`."""
 
-    def __init__(self, consumer: Consumer, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> None:
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str,
+        on_revoke: Callable[[frozenset[int]], None],
+        silence: "BrokerSilence",
+    ) -> None:
         self._consumer = consumer
+        self._silence = silence
         self._topic = topic
         self._on_revoke = on_revoke
         self._lanes: frozenset[int] = frozenset()
@@ -308,7 +360,7 @@ class KafkaMember:
                 logger.warning("%s: this consumer was removed from its group and joins it again", error.str())
                 self._gone, self._lanes = self._gone | self._lanes, frozenset()
             else:
-                _note(error)
+                self._silence.note(error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         """See the protocol."""
@@ -426,12 +478,6 @@ def _check_partitions(topic: str, found: int, expected: int, hint: str) -> None:
 
 def _place(message: Message) -> Place:
     return message.topic() or "", message.partition() or 0
-
-
-def _note(error: KafkaError) -> None:
-    if not is_transient(error):
-        raise ClientUnavailableError(f"Kafka refused the client: {error.str()}", _hint(error))
-    logger.warning("Kafka: %s; retrying", error.str())
 
 
 def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
