@@ -346,7 +346,7 @@ class ConnectSection(_Section):
 
     url: str | None = None
     """http://host:port of Kafka Connect's REST interface; a sidecar then watches the connector's state and
-    configuration."""
+    configuration, and a run refuses a configuration that gives values another form."""
     database_user: str = "slackwater"
     """The connector's user in the source database."""
     database_password: SecretStr | None = None

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 from slackwater.findings import show_findings
 from slackwater.pipeline_folders import pipeline_folder
 from slackwater.run_pages import answering, run_registry
+from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.conversion import servers
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output
@@ -23,7 +25,9 @@ from slackwater_sidecar.http_server import http_settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
+    from slackwater_spark.pipeline.connector_check import AskConnect
 
+_ANSWER = timedelta(seconds=5)
 SHOWN_SECONDS = 0.001
 """A part of a batch that took less is not in its line."""
 
@@ -33,6 +37,12 @@ SHOWN_SECONDS = 0.001
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of source and output.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
 @setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Location of the state: a folder, or s3://…")
+@setting(
+    "connect.url",
+    "--connect-url",
+    metavar="URL",
+    help="Kafka Connect, where the connector runs: a wrong configuration is refused.",
+)
 @setting("run.available_now", "--available-now", is_flag=True, help="Process what exists now, then stop.")
 @setting(
     "run.master",
@@ -176,6 +186,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         checkpoint=checkpoint,
         source_database=settings.postgres.url.get_secret_value() if settings.postgres.url else None,
         source_user=settings.connect.database_user,
+        ask_connect=_ask_connect(settings),
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,
@@ -194,6 +205,23 @@ def _run_settings(settings: Settings) -> "RunSettings":
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,
     )
+
+
+def _ask_connect(settings: Settings) -> "AskConnect | None":
+    """Returns how a run learns the configuration of its source's connector; None: not from Kafka Connect.
+
+    Raises:
+        CommandConfigError: connect.url is no address of HTTP.
+    """
+    if settings.connect.url is None:
+        return None
+    rest = ConnectRest(settings.connect.url, _ANSWER)
+
+    def ask(source: str) -> Mapping[str, str] | None:
+        name = rest.name_of(source)
+        return None if name is None else rest.properties(name)
+
+    return ask
 
 
 def default_index_root(environment: Mapping[str, str]) -> Path | None:

@@ -35,6 +35,7 @@ from slackwater_protocol import (
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
+from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
@@ -77,6 +78,7 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     if settings.copy_state_of is not None:
         yield from _copied_state(checkpoint, definition, settings, settings.copy_state_of)
     yield from _redis(settings.servers.redis, definition.source)
+    yield from _connector(definition, settings)
     yield from _catalogue(definition, settings, checkpoint)
     admin = AdminClient({**settings.servers.kafka.client_config}, logger=_LOG)
     try:
@@ -118,6 +120,18 @@ def _checkpoint(
         beginning = "starts with a copied state"
     what = "fits the pipeline" if identity else f"is new: the run {beginning}"
     return Finding("checkpoint", Verdict.OK, f"{checkpoint.address} {what}")
+
+
+def _connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
+    faults = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis).look()
+    if faults is None:
+        text = "its configuration is not known, so whether values have the expected form is not checked"
+        hint = "set connect.url, for this command or for the sidecar"
+        yield Finding("connector", Verdict.WARNING, text, hint)
+    else:
+        yield from faults
+        if not faults:
+            yield Finding("connector", Verdict.OK, "it writes values and rows in the expected form")
 
 
 def _catalogue(

@@ -28,6 +28,7 @@ from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
 from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
+from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings
 from slackwater_spark.pipeline.failure import is_cancelled, root_cause
@@ -91,7 +92,8 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
         PipelineUnavailableError: Spark does not start, or the output cannot be reached; not raised when
             ``stop`` is set.
         QueryFailedError: A batch failed in Spark, or Spark ended.
-        PipelineInputError: Rows of a table are not all in its topic, as the database's catalogue shows.
+        PipelineInputError: Rows of a table are not all in its topic, as the database's catalogue shows, or
+            the connector's configuration gives values another form.
         EngineError: The state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log has changed.
     """
@@ -152,6 +154,7 @@ class PipelineRun:
         self._catalogue = CatalogueCheck(
             definition, settings.source_database, settings.source_user, self._checkpoint
         )
+        self._connector = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis)
         self._wait_for_cuts = "waiting for a cut with something new"
 
     def check(self) -> None:
@@ -168,6 +171,8 @@ class PipelineRun:
             with self._stopped_in_order():
                 self._sink.check(query_id)
             self._check_tables()
+            self._connector.look()
+            self._connector.check()
             folder = self._settings.copy_state_of
             copied = None
             if folder is not None and not history(self._checkpoint.store):
@@ -279,6 +284,8 @@ class PipelineRun:
             leases.begin()
             ending.callback(self._catalogue.close)
             self._catalogue.begin()
+            ending.callback(self._connector.close)
+            self._connector.begin()
             self.on_step(self._wait_for_cuts)
             jobs = BatchJobs(context, program, options.parallelism)
             ending.callback(jobs.close)
@@ -290,6 +297,7 @@ class PipelineRun:
 
             def between_batches() -> None:
                 self._catalogue.check()
+                self._connector.check()
                 leases.hold()
 
             loop = BatchLoop(

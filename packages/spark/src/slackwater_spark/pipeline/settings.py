@@ -1,6 +1,6 @@
 """The settings of one run of a pipeline, besides its definition."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,8 @@ class RunSettings:
     to ask it."""
     source_user: str = ""
     """The connector's user in that database; empty if it is not known."""
+    ask_connect: Callable[[str], Mapping[str, str] | None] | None = field(default=None, repr=False)
+    """Returns the configuration of the connector that writes a source; None to ask the sidecar's Redis."""
     copy_state_of: Path | None = None
     """The folder of another revision, as it runs. Unless the pipeline has already begun, it begins with a
     copy of that revision's state. None to begin at the beginning of the source's topics."""

@@ -1,0 +1,106 @@
+"""Whether the connector of a source writes values and rows in the form in which a pipeline reads them.
+
+JSON without schemas does not state the form; the connector's configuration does. A run learns it from Kafka
+Connect, if it is told where that is, otherwise from what the sidecar has learnt.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from datetime import timedelta
+from typing import Final
+
+from slackwater_cdc.connector import property_findings
+from slackwater_markers import RedisMarkerStore
+from slackwater_protocol import Finding, RedisSettings, SlackwaterError, Verdict
+from slackwater_spark.errors import PipelineInputError
+
+LOOK_SECONDS: Final = 3.0
+"""The time between two looks."""
+_TIMEOUT: Final = timedelta(seconds=5)
+
+AskConnect = Callable[[str], Mapping[str, str] | None]
+"""Returns the configuration of the connector that writes a source; None: there is no such connector. Blocks;
+raises a SlackwaterError if Kafka Connect does not answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class ConnectorCheck:
+    """Looks at the configuration of a source's connector, at first when asked, then every few seconds.
+
+    A thread looks; :meth:`check` refuses what it saw, in the thread of the caller.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        ask_connect: Asks Kafka Connect; None if it is not known where that is.
+        redis: Where the sidecar tells what it has learnt; None if there is no Redis.
+    """
+
+    def __init__(self, source: str, ask_connect: AskConnect | None, redis: RedisSettings | None) -> None:
+        self._source = source
+        self._ask_connect = ask_connect
+        self._redis = redis
+        self._faults: Sequence[Finding] = ()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="connector-check", daemon=True)
+
+    def look(self) -> Sequence[Finding] | None:
+        """Returns what makes views wrong; None if nobody knows the configuration. Blocks; never raises."""
+        found = self._by_connect()
+        if found is None:
+            found = self._by_sidecar()
+        if found is not None:
+            self._faults = [finding for finding in found if finding.verdict is Verdict.FAULT]
+        return None if found is None else self._faults
+
+    def begin(self) -> None:
+        """Begins to look every few seconds, in a thread."""
+        if self._ask_connect is not None or self._redis is not None:
+            self._thread.start()
+
+    def check(self) -> None:
+        """Returns at once if the last look found nothing.
+
+        Raises:
+            PipelineInputError: Views would show other values or other rows than the database has.
+        """
+        for first in self._faults:
+            others = len(self._faults) - 1
+            more = f" (and {others} more; `slackwater run --dry-run` lists them)" if others else ""
+            text = f"the connector of source {self._source} must not be read: {first.subject}: {first.text}"
+            raise PipelineInputError(text + more, first.hint)
+
+    def close(self) -> None:
+        """Ends the thread. Idempotent."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            self.look()
+
+    def _by_connect(self) -> Sequence[Finding] | None:
+        if self._ask_connect is None:
+            return None
+        try:
+            properties = self._ask_connect(self._source)
+        except SlackwaterError as error:
+            _log.debug("the connector of source %s cannot be looked at: %s", self._source, error)
+            return None
+        return None if properties is None else list(property_findings(properties))
+
+    def _by_sidecar(self) -> Sequence[Finding] | None:
+        if self._redis is None:
+            return None
+        try:
+            store = RedisMarkerStore.connect(self._redis.url, password=self._redis.password, timeout=_TIMEOUT)
+            with closing(store):
+                status = store.status(self._source)
+        except SlackwaterError as error:
+            _log.debug("the sidecar of source %s cannot be asked: %s", self._source, error)
+            return None
+        report = None if status is None else status.connector
+        return report.findings if report is not None and report.properties else None

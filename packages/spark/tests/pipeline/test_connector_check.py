@@ -1,0 +1,103 @@
+"""What a run learns about the connector of its source, from Kafka Connect or from the sidecar."""
+
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slackwater_cdc.connector import property_findings, reading_properties
+from slackwater_markers import FrontierState, FrontierStatus, RedisMarkerStore
+from slackwater_protocol import ConnectorReport, RedisSettings, SlackwaterError
+from slackwater_spark.errors import PipelineInputError
+from slackwater_spark.pipeline import connector_check
+from slackwater_spark.pipeline.connector_check import ConnectorCheck
+
+if TYPE_CHECKING:
+    from slackwater_devstack import RedisServer
+
+RIGHT = reading_properties("inv")
+WRONG = RIGHT | {"time.precision.mode": "connect", "binary.handling.mode": "hex"}
+
+
+class Connect:
+    """Kafka Connect, with a configuration that may change; an error: it does not answer."""
+
+    def __init__(self, properties: Mapping[str, str] | SlackwaterError | None) -> None:
+        self.properties = properties
+
+    def __call__(self, source: str) -> Mapping[str, str] | None:
+        assert source == "inv"
+        if isinstance(self.properties, SlackwaterError):
+            raise self.properties
+        return self.properties
+
+
+def test_another_form_of_values_is_refused_by_name() -> None:
+    check = ConnectorCheck("inv", Connect(WRONG), None)
+    check.look()
+    with pytest.raises(
+        PipelineInputError, match=r"source inv .* time\.precision\.mode: connect.*1 more"
+    ) as caught:
+        check.check()
+    assert "new snapshot" in caught.value.hint
+
+
+def test_a_connector_that_is_right_is_read() -> None:
+    check = ConnectorCheck("inv", Connect(RIGHT), None)
+    assert check.look() == []
+    check.check()
+
+
+def test_what_only_costs_the_database_ends_no_run() -> None:
+    check = ConnectorCheck("inv", Connect(RIGHT | {"heartbeat.interval.ms": "0"}), None)
+    assert check.look() == []
+
+
+@pytest.mark.parametrize("answer", [None, SlackwaterError("away")])
+def test_without_an_answer_nothing_is_known(answer: SlackwaterError | None) -> None:
+    check = ConnectorCheck("inv", Connect(answer), None)
+    assert check.look() is None
+    check.check()
+
+
+def test_a_fault_that_was_seen_is_not_forgotten_while_nobody_answers() -> None:
+    connect = Connect(WRONG)
+    check = ConnectorCheck("inv", connect, None)
+    check.look()
+    connect.properties = SlackwaterError("away")
+    check.look()
+    with pytest.raises(PipelineInputError):
+        check.check()
+
+
+def test_a_configuration_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector_check, "LOOK_SECONDS", 0.01)
+    connect = Connect(RIGHT)
+    check = ConnectorCheck("inv", connect, None)
+    check.look()
+    check.begin()
+    try:
+        connect.properties = WRONG
+        check_until_refused = iter(check.check, check)
+        with pytest.raises(PipelineInputError):
+            all(each is None for each in check_until_refused)
+    finally:
+        check.close()
+
+
+@pytest.mark.integration
+def test_what_the_sidecar_has_learnt_counts_if_connect_is_not_asked(redis_server: "RedisServer") -> None:
+    source = f"s{uuid.uuid4().hex}"
+    with closing(RedisMarkerStore.connect(redis_server.url)) as store:
+        for properties in (RIGHT, WRONG):
+            report = ConnectorReport(
+                read_ms=1, since_ms=1, properties=properties, findings=tuple(property_findings(properties))
+            )
+            status = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="a", connector=report)
+            store.set_status(source, status)
+            found = ConnectorCheck(source, None, RedisSettings(redis_server.url)).look()
+            assert [finding.subject for finding in found or ()] == (
+                [] if properties is RIGHT else ["time.precision.mode", "binary.handling.mode"]
+            )
