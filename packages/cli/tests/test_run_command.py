@@ -44,7 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def no_spark(_name: str, settings: RunSettings) -> Iterator[Callable[[], object]]:
+def no_spark(_name: str, settings: RunSettings, *, stop: threading.Event) -> Iterator[Callable[[], object]]:
+    assert not stop.is_set()
     assert settings.spark_log is not None
     yield object
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from pyspark import SparkContext
 
 from slackwater_protocol import NO_SERVERS
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.pipeline import RunSettings
+from slackwater_spark.pipeline import RunSettings, session
 from slackwater_spark.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end, logged_output
 from slackwater_spark.pipeline.session import starting_spark
 
@@ -112,6 +113,43 @@ def test_what_fails_beside_a_start_does_not_wait_for_it(java: Path) -> None:
     ):
         fail_when_it_has_begun()
     assert_ended(int(Path(f"{java}.pid").read_text()))
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_java(java: Path) -> None:
+    java.write_text("#!/bin/sh\nexec sleep 1000\n")
+    java.chmod(0o755)
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with (
+        pytest.raises(PipelineUnavailableError, match="the run was stopped in the meantime"),
+        starting_spark("p", settings_of(java), stop=stop) as started,
+    ):
+        started()
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_spark_either(
+    java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    jvm = subprocess.Popen(["sleep", "1000"])
+
+    class Connecting:
+        _gateway = None
+
+        def __init__(self, **_: object) -> None:
+            stop.set()
+            jvm.wait()
+            raise OSError("the connection is lost")
+
+    monkeypatch.setattr(session, "launch_gateway", lambda *_: SimpleNamespace(proc=jvm))
+    monkeypatch.setattr(session, "_conf_of_jvm", lambda _: {})
+    monkeypatch.setattr(session, "SparkContext", Connecting)
+    with (
+        pytest.raises(PipelineUnavailableError, match="the connection is lost"),
+        starting_spark("p", settings_of(java), stop=stop) as started,
+    ):
+        started()
+    assert jvm.returncode == -signal.SIGKILL
 
 
 def test_a_jvm_that_never_answers_is_ended(

@@ -42,7 +42,7 @@ def run_folder(
     name = revision_name(first_name, revision)
     settings = with_spark_log(settings, revision)
     on_step(f"{name}: starting Spark")
-    with starting_spark(name, settings) as started:
+    with starting_spark(name, settings, stop=stop) as started:
         # These load the libraries that plan views, which takes as long as half of Spark's start.
         from slackwater_spark.pipeline.folder import load_pipeline
         from slackwater_spark.pipeline.runner import run_pipeline

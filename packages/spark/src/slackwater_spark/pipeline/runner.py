@@ -114,9 +114,9 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
     with ExitStack() as ending:
         if context is None:
             run.on_step("starting Spark")
-            context = ending.enter_context(starting_spark(definition.name, settings))
+            context = ending.enter_context(starting_spark(definition.name, settings, stop=stop))
         run.check()
-        run.run(context())
+        run.run_when_started(context)
 
 
 class PipelineRun:
@@ -181,6 +181,17 @@ class PipelineRun:
                 copied = earlier.checkpoint
             self._check_catalogue(is_new=identity is None, copied=copied)
             unless_checked.pop_all()
+
+    def run_when_started(self, context: Callable[[], SparkContext]) -> None:
+        """Runs the pipeline when Spark has started, unless the run is stopped before that."""
+        try:
+            started = context()
+        except PipelineUnavailableError:
+            self._reporter.close()
+            if not self._stop.is_set():
+                raise
+            return
+        self.run(started)
 
     def run(self, context: SparkContext) -> None:
         """Takes over the pipeline, runs it and releases it; does nothing if it was already stopped."""

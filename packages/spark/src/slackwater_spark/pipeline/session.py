@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,12 +38,13 @@ from slackwater_spark.pipeline.spark_conf import (
 )
 from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
 
+_LOOK_SECONDS = 0.2
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def starting_spark(
-    name: str, settings: RunSettings, home: SparkHome | None = None
+    name: str, settings: RunSettings, home: SparkHome | None = None, stop: threading.Event | None = None
 ) -> Iterator[Callable[[], SparkContext]]:
     """Starts Spark in parallel with the block, with a JVM that writes to Spark's log; ends it afterwards.
 
@@ -55,11 +56,12 @@ def starting_spark(
         name: The application's name.
         settings: The settings of the run, with the file for the JVM's log.
         home: The home from which the JVM is started; None for that of :func:`spark_home`.
+        stop: Ends the JVM while it is starting.
 
     Yields:
         A function that waits until Spark has started and returns its context. It raises
-        ``PipelineUnavailableError`` if Java or Spark does not start, and ``PipelineConfigError`` if tasks
-        cannot run with its configuration.
+        ``PipelineUnavailableError`` if Java or Spark does not start or ``stop`` is set, and
+        ``PipelineConfigError`` if tasks cannot run with its configuration.
     """
     spark_log = settings.spark_log
     if spark_log is None:
@@ -68,10 +70,21 @@ def starting_spark(
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     is_in_vain = threading.Event()
+    launched: list[Any] = []
     with ThreadPoolExecutor(1, "starting-spark") as beside:
-        starting = beside.submit(_start, name, settings, spark_log, home, is_in_vain)
+        starting = beside.submit(_start, name, settings, spark_log, home, is_in_vain, launched)
+
+        def started() -> SparkContext:
+            while not starting.done():
+                if stop is not None and stop.is_set():
+                    is_in_vain.set()
+                    for gateway in launched:
+                        gateway.proc.kill()
+                wait([starting], _LOOK_SECONDS)
+            return starting.result()
+
         try:
-            yield starting.result
+            yield started
         finally:
             is_in_vain.set()
             if starting.exception() is None:
@@ -144,7 +157,9 @@ def _start(
     spark_log: Path,
     home: SparkHome | None,
     is_in_vain: threading.Event,
+    launched: list[Any],
 ) -> SparkContext:
+    """Starts Spark; adds the JVM that it has launched to a list."""
     try:
         if explain_jvm_end() is not None:
             SparkContext._gateway = None  # noqa: SLF001 - as below
@@ -169,6 +184,7 @@ def _start(
             ):
                 popen = {"stdout": output, "stderr": output}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
+            launched.append(gateway)
             # PYSPARK_SUBMIT_ARGS may have said more.
             own = session_conf(name, settings, _conf_of_jvm(gateway), None)
         os.environ["PYSPARK_PYTHON"] = workers_python(own, os.environ)
