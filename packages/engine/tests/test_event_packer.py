@@ -246,3 +246,14 @@ def test_a_change_is_packed_for_every_input_of_every_stage_that_reads_its_table(
         for event in decode_events(bucket, data)
     ]
     assert sorted(truncates) == sorted((*reader[:1], b, reader[1]) for reader in readers for b in range(3))
+
+
+def test_values_prove_their_form_if_nobody_knows_it() -> None:
+    ddl = "CREATE TABLE s.t (id bigint PRIMARY KEY, stamp timestamp);"
+    plan = compile_pipeline(
+        [("v.sql", "SELECT TRANSACTIONALLY id, stamp FROM s.t")], parse_catalog({"": ddl})
+    )
+    milliseconds = ("s.t", "c", None, {"id": 7, "stamp": 1_795_255_872_123})
+    assert len(packed(packing_spec(plan, 1), milliseconds)) == 1
+    with pytest.raises(RowContradictsSchemaError, match=r"Set connect\.url"):
+        packed(packing_spec(plan, 1, is_form_known=False), milliseconds)

@@ -1,6 +1,7 @@
 """Values that Debezium writes as others are repaired or refused; a real connector wrote those here."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from slackwater_sql.catalog import Table
 from slackwater_sql.errors import RowContradictsSchemaError
 from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.row_codec import RowCodec, row_struct
+from slackwater_sql.value_forms import in_unknown_form
 
 LATER = 20_778
 """2026-11-21."""
@@ -102,3 +104,55 @@ def test_a_uuid_array_that_an_update_omits_is_recognised() -> None:
     codec = RowCodec(table("uuid[]"), ["v"])
     row = codec.decode(b'{"v":["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]}')
     assert codec.merge(row, (["x"],)) == (["x"],)
+
+
+def in_any_form(column_type: str) -> Table:
+    declared = table(column_type)
+    columns = tuple(replace(each, type=in_unknown_form(each.type)) for each in declared.columns)
+    return replace(declared, columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        ("timestamp", 1_795_255_872_123),  # time.precision.mode=connect: milliseconds
+        ("timestamp(3)", 1_795_255_872_123_000),  # microseconds
+        ("timestamp[]", [1_795_255_872_123]),
+        ("time", 36_672_123),  # connect: milliseconds
+        ("bytea", "deadbeef"),  # binary.handling.mode=hex
+    ],
+)
+def test_a_value_that_another_form_may_contain_is_refused_if_nobody_knows_the_form(
+    column_type: str, value: Any
+) -> None:
+    raw = json.dumps({"v": value}).encode()
+    RowCodec(table(column_type), ["v"]).decode(raw)
+    declared = in_any_form(column_type)
+    with pytest.raises(RowContradictsSchemaError, match=r"Set connect\.url"):
+        RowCodec(declared, ["v"]).decode(raw)
+    fast = msgspec.json.Decoder(row_struct(declared.columns[1:], is_regular=True))
+    with pytest.raises(msgspec.ValidationError):
+        fast.decode(raw)
+
+
+@pytest.mark.parametrize(
+    ("column_type", "value"),
+    [
+        ("timestamp", 1_795_255_872_123_456),
+        ("timestamp", -1_795_255_872_123_456),
+        ("timestamp", 0),
+        ("timestamp", 2**63 - 1),
+        ("timestamp(3)", 1_795_255_872_123),
+        ("timestamp[]", [1_795_255_872_123_456, None]),
+        ("time", 36_672_123_456),
+        ("time", 0),
+        ("time(3)", 36_672_123),
+        ("bytea", "3q2+7w=="),
+        ("bytea", ""),
+        ("date", LATER),
+        ("text", "deadbeef"),
+    ],
+)
+def test_ordinary_values_prove_their_form(column_type: str, value: Any) -> None:
+    codec = RowCodec(in_any_form(column_type), ["v"])
+    assert codec.decode(json.dumps({"v": value}).encode()) == (value,)

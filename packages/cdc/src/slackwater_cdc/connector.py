@@ -154,7 +154,7 @@ def topic_properties(prefix: str, partitions: int, replication_factor: int) -> d
         replication_factor: Of all topics; -1: the broker's default.
     """
     topics = SourceTopics(prefix)
-    single = (topics.transactions, topics.notifications, f"__debezium-heartbeat.{prefix}")
+    single = (topics.transactions, topics.notifications, topics.heartbeats)
     return {
         "topic.creation.default.partitions": str(partitions),
         "topic.creation.default.replication.factor": str(replication_factor),

@@ -33,6 +33,9 @@ class StageSettings:
     partition."""
     limits: StatementLimits = DEFAULT_LIMITS
     """The limits of one statement of a view, for each Python worker."""
+    is_form_known: bool = True
+    """Whether the connector's configuration is known. Otherwise values that may be others in another form are
+    refused."""
 
 
 def default_buckets(cores: int) -> int:

@@ -134,3 +134,8 @@ class SourceTopics:
     def notifications(self) -> str:
         """The topic with the connector's notifications."""
         return self.notification_name or notification_topic(self.source)
+
+    @property
+    def heartbeats(self) -> str:
+        """Topic of the connector's heartbeats; a pipeline that is a source of others has none."""
+        return f"__debezium-heartbeat.{self.source}"

@@ -114,6 +114,8 @@ class ColumnType:
         may_be_unavailable: Updates that do not change the value may omit it.
         infinities: The numbers that represent -infinity and infinity, if the type has them.
         is_lost: Records do not contain the values, or other ones, so not even their text can be shown.
+        is_form_known: The connector's configuration is known to give values this form. Otherwise a value that
+            may be another one in another form is refused.
     """
 
     kind: TypeKind
@@ -127,6 +129,7 @@ class ColumnType:
     may_be_unavailable: bool = False
     infinities: tuple[int, int] | None = None
     is_lost: bool = False
+    is_form_known: bool = True
 
     def __str__(self) -> str:
         return self.name

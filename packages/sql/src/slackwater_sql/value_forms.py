@@ -7,6 +7,7 @@ name. A value that an honest one has in common with a lost one is refused, too.
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -41,14 +42,23 @@ _JAVA_INFINITIES: Final = {
 
 _JAVA_OBJECT: Final = re.compile(r"\[+L?[\w.$]+;?@[0-9a-f]{1,8}\Z")
 _SHOWN_AS_OBJECTS: Final = frozenset({TypeKind.TEXT, TypeKind.JSON, TypeKind.UUID})
-_LATER_TEXT: Final = (
-    r"\A(1[6-9]|[2-9][0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z\Z"
-)
+_OF_DAY: Final = r"T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z"
+_LATER_TEXT: Final = rf"\A(1[6-9]|[2-9][0-9])[0-9]{{2}}-[0-9]{{2}}-[0-9]{{2}}{_OF_DAY}\Z"
+_USUAL_TEXT: Final = rf"\A(-?infinity|-?[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_OF_DAY})\Z"
 
 _OTHER_DATES: Final = (
     f"from {_GREGORIAN_TEXT} on, because Debezium writes earlier ones as others, years before Christ as "
     "years after Christ"
 )
+_BETWEEN_FORMS: Final = 10**14
+"""In milliseconds the year 5138, in microseconds 1973: no timestamp of our time has as many in both forms."""
+_HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})+\Z")
+_URL_HINT: Final = (
+    "Set connect.url, for the run or for the sidecar, so that the connector's configuration is known, and "
+    "start the pipeline again"
+)
+_LAST_YEAR: Final = 294_246
+_RANGE: Final = f"a timestamp up to the year {_LAST_YEAR}"
 _ONE_DIMENSION: Final = (
     "an array of one dimension, because Debezium writes NULL or an address instead of inner arrays"
 )
@@ -71,26 +81,60 @@ class LostValueError(ValueError):
         self.hint = hint
 
 
+def in_unknown_form(column_type: ColumnType) -> ColumnType:
+    """Returns the type whose values have to prove their form, because nobody knows the configuration."""
+    element = column_type.element
+    return replace(
+        column_type, is_form_known=False, element=None if element is None else in_unknown_form(element)
+    )
+
+
 def check_of(column_type: ColumnType) -> Check | None:
     """Returns the check of a column's values that are not NULL; None if none is needed."""
     if column_type.element is not None:
         return _array_check(column_type.element)
+    check = _check_of_known(column_type)
+    return check if column_type.is_form_known else _check_of_unknown(column_type, check)
+
+
+def _check_of_unknown(column_type: ColumnType, check: Check | None) -> Check | None:
+    """Returns the check of values whose form nobody knows: one that another form may contain is refused."""
+    has_other_form = _OTHER_FORMS.get(column_type.kind)
+    if has_other_form is None:
+        return check
+
+    def checked(value: Any, is_snapshot: bool) -> Any:
+        if has_other_form(column_type, value):
+            raise LostValueError(
+                f"{column_type} as {column_type.expected}, in no form but this one", _URL_HINT
+            )
+        return value if check is None else check(value, is_snapshot)
+
+    return checked
+
+
+def _check_of_known(column_type: ColumnType) -> Check | None:
     if column_type.kind is TypeKind.DATE:
         return lambda days, is_snapshot: (
             _date(days, "dates in snapshots", _DATE_HINT) if is_snapshot else days
         )
     if column_type.kind is TypeKind.TIMESTAMP:
         return lambda value, _: _timestamp(column_type, value)
+    if column_type.kind is TypeKind.TIMESTAMPTZ:
+        return lambda text, _: _zoned(text)
     return None
 
 
 def _array_check(element: ColumnType) -> Check:
     has_inner = _has_object if element.kind in _SHOWN_AS_OBJECTS and element.name != "citext" else _has_nulls
     check = _ELEMENT_CHECKS.get(element.kind)
+    has_other_form = None if element.is_form_known else _OTHER_FORMS.get(element.kind)
 
     def checked(values: list[Any], _: bool) -> list[Any]:
         if has_inner(values):
             raise LostValueError(_ONE_DIMENSION, _ARRAY_HINT)
+        if has_other_form and any(value is not None and has_other_form(element, value) for value in values):
+            raise LostValueError(f"elements as {element.expected}, in no form but this one", _URL_HINT)
         if check is None:
             return values
         return [value if value is None else check(element, value) for value in values]
@@ -118,7 +162,30 @@ def _timestamp(column_type: ColumnType, value: int) -> int:
     unit = 1 if column_type.is_millisecond else 1000
     if _FIRST_MS * unit <= value <= _LAST_MS * unit or value in (column_type.infinities or ()):
         return value
-    raise LostValueError("a timestamp from 4713 BC to 294246", _OVERFLOW_HINT)
+    raise LostValueError(_RANGE, _OVERFLOW_HINT)
+
+
+def _zoned(text: str) -> str:
+    if text.startswith("+") and int(text[1 : text.index("-")]) > _LAST_YEAR:
+        raise LostValueError(_RANGE, _OVERFLOW_HINT)
+    return text
+
+
+def _timestamp_has_other_form(column_type: ColumnType, value: int) -> bool:
+    """Milliseconds of today are microseconds of 1970, and the other way round of the year 50,000."""
+    if value in (column_type.infinities or ()):
+        return False
+    return abs(value) >= _BETWEEN_FORMS if column_type.is_millisecond else 0 < abs(value) < _BETWEEN_FORMS
+
+
+def _time_has_other_form(column_type: ColumnType, value: int) -> bool:
+    """Milliseconds of any time of day are microseconds of the day's first 86 seconds."""
+    return not column_type.is_millisecond and 0 < value <= _DAY_MS
+
+
+def _bytes_have_other_form(_: ColumnType, text: str) -> bool:
+    """Texts in hexadecimal may also be base64."""
+    return bool(text) and _HEXADECIMAL.match(text) is not None
 
 
 def _date_element(_: ColumnType, days: int) -> int:
@@ -136,7 +203,7 @@ def _zoned_element(_: ColumnType, text: str) -> str:
     is_early = text < _GREGORIAN_TEXT if text[0].isdigit() else text.startswith("-0")
     if is_early:
         raise LostValueError(f"elements {_OTHER_DATES}", _ARRAY_HINT)
-    return text
+    return _zoned(text)
 
 
 _ELEMENT_CHECKS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], Any]]] = {
@@ -146,14 +213,37 @@ _ELEMENT_CHECKS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], Any]]] = {
 }
 
 
+_OTHER_FORMS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], bool]]] = {
+    TypeKind.TIMESTAMP: _timestamp_has_other_form,
+    TypeKind.TIME: _time_has_other_form,
+    TypeKind.BYTEA: _bytes_have_other_form,
+}
+
+
 @lru_cache(maxsize=1024)
 def regular_wire(column_type: ColumnType) -> Any:
     """Returns the msgspec type of a column's values in streamed records that need no check."""
     if column_type.element is not None:
         return _regular_array(column_type.element)
+    if column_type.kind in _OTHER_FORMS and not column_type.is_form_known:
+        return _proven(column_type)
     if column_type.kind is TypeKind.TIMESTAMP:
         return _at_least(_FIRST_MS, column_type)
+    if column_type.kind is TypeKind.TIMESTAMPTZ:
+        return Annotated[str, Meta(pattern=_USUAL_TEXT)]
     return column_type.wire
+
+
+def _proven(column_type: ColumnType) -> Any:
+    """Most values that are in no form but the expected one; the others are checked one by one."""
+    if column_type.kind is TypeKind.BYTEA:
+        return Annotated[str, Meta(pattern=r"\A(?![0-9a-f]+\Z)")]
+    if column_type.kind is TypeKind.TIME:
+        first = 0 if column_type.is_millisecond else _DAY_MS + 1
+        return Annotated[int, Meta(ge=first, le=_DAY_MS if column_type.is_millisecond else _DAY_MS * 1000)]
+    if column_type.is_millisecond:
+        return Annotated[int, Meta(ge=0, lt=_BETWEEN_FORMS)]
+    return Annotated[int, Meta(ge=_BETWEEN_FORMS, le=_LAST_MS * 1000)]
 
 
 def _regular_array(element: ColumnType) -> Any:
@@ -165,7 +255,8 @@ def _regular_array(element: ColumnType) -> Any:
     if element.kind is TypeKind.DATE:
         return list[Annotated[int, Meta(ge=_GREGORIAN_DAY, le=2**31 - 1)]]
     if element.kind is TypeKind.TIMESTAMP:
-        return list[_at_least(_GREGORIAN_DAY * _DAY_MS, element)]  # type: ignore[misc]
+        first = _GREGORIAN_DAY * _DAY_MS
+        return list[_at_least(first, element) if element.is_form_known else _proven(element)]  # type: ignore[misc]
     return list[element.wire]  # type: ignore[name-defined]
 
 

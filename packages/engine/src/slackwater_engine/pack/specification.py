@@ -1,11 +1,12 @@
 """The specification by which changes become events of stages. It is passed as an option of the source."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from slackwater_sql.catalog import Table
 from slackwater_sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
+from slackwater_sql.value_forms import in_unknown_form
 
 SPEC_VERSION = 2
 MIN_BUCKETS = 1
@@ -95,8 +96,13 @@ class PackingSpec:
         return spec
 
 
-def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
+def packing_spec(plan: EnginePlan, buckets: int, *, is_form_known: bool = True) -> PackingSpec:
     """Returns the specification for a pipeline.
+
+    Args:
+        plan: Its plan.
+        buckets: The number of buckets of each stage.
+        is_form_known: Whether the connector's configuration is known; otherwise values prove their form.
 
     Raises:
         ValueError: `buckets` is not positive.
@@ -107,7 +113,7 @@ def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
     stages = plan.stages
     return PackingSpec(
         inputs=tuple(
-            i
+            i if is_form_known else _in_unknown_form(i)
             for each in stages
             for i in stage_inputs(each)
             if not each.kept_by and _origin(each, i.number) == 0
@@ -117,6 +123,11 @@ def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
         fingerprint=fingerprint(plan.stages),
         touched=tuple(each.number for each in stages if not each.key),
     )
+
+
+def _in_unknown_form(of: PackingInput) -> PackingInput:
+    columns = tuple(replace(column, type=in_unknown_form(column.type)) for column in of.table.columns)
+    return replace(of, table=replace(of.table, columns=columns))
 
 
 def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:

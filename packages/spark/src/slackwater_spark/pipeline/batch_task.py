@@ -165,7 +165,9 @@ class _Worker:
 
     def __init__(self, program: TaskProgram) -> None:
         self._program = program
-        self._spec = packing_spec(program.plan, program.settings.buckets)
+        self._spec = packing_spec(
+            program.plan, program.settings.buckets, is_form_known=program.settings.is_form_known
+        )
         self._packers = IdlePackers(self._spec)
         self._task = PipelineTask(program.plan, program.settings, program.evaluators)
         self._store = open_store(program.checkpoint)

@@ -155,6 +155,7 @@ class PipelineRun:
             definition, settings.source_database, settings.source_user, self._checkpoint
         )
         self._connector = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis)
+        self._is_form_known = True
         self._wait_for_cuts = "waiting for a cut with something new"
 
     def check(self) -> None:
@@ -171,8 +172,7 @@ class PipelineRun:
             with self._stopped_in_order():
                 self._sink.check(query_id)
             self._check_tables()
-            self._connector.look()
-            self._connector.check()
+            self._check_connector()
             folder = self._settings.copy_state_of
             copied = None
             if folder is not None and not history(self._checkpoint.store):
@@ -264,6 +264,19 @@ class PipelineRun:
             else:
                 more = f" (and for {len(missing) - 1} more)" if len(missing) > 1 else ""
                 raise PipelineConfigError(f"table {table}: {text}{more}", hint)
+
+    def _check_connector(self) -> None:
+        """Refuses a connector that gives values another form; if nobody knows it, values prove their form."""
+        known = self._connector.look()
+        self._connector.check()
+        heartbeats = SourceTopics(self._definition.source).heartbeats
+        if known is None and heartbeats in existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT):
+            self._is_form_known = False
+            _log.warning(
+                "the configuration of the connector of source %s is not known: values that may have another "
+                "form are refused. Set connect.url, for the run or for the sidecar",
+                self._definition.source,
+            )
 
     def _check_catalogue(self, *, is_new: bool, copied: Checkpoint | None) -> None:
         """Refuses tables whose rows are not all in their topics, as far as the database shows."""
@@ -360,7 +373,9 @@ class PipelineRun:
         root = index_root(self._settings, master)
         return TaskProgram(
             plan=self._definition.plan,
-            settings=stage_settings(self._definition, self._settings.limits),
+            settings=replace(
+                stage_settings(self._definition, self._settings.limits), is_form_known=self._is_form_known
+            ),
             evaluators=self._definition.evaluators,
             options=options,
             checkpoint=self._checkpoint.location,
