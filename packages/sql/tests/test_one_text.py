@@ -40,6 +40,19 @@ def test_equal_values_have_one_text_and_stay_what_they_are(
     assert len(texts) == 1
 
 
+@pytest.mark.parametrize(
+    "value", ["{0}::DOUBLE", "{0}::FLOAT", "[{0}::DOUBLE]", "struct_pack(x := {0}::FLOAT)"]
+)
+def test_nan_has_one_text_whatever_its_sign(value: str, connection: duckdb.DuckDBPyConnection) -> None:
+    texts = set()
+    for nan in ("'nan'", "-('nan'::FLOAT)"):
+        there = f"(SELECT {value.format(nan)} AS v)"
+        sql = with_one_text("v", connection.sql(f"FROM {there}").types[0])
+        texts |= set(connection.execute(f"SELECT CAST({sql} AS VARCHAR) FROM {there}").fetchall())  # noqa: S608
+
+    assert len(texts) == 1
+
+
 def test_what_has_one_text_stays_as_it_is_written(connection: duckdb.DuckDBPyConnection) -> None:
     of_type = connection.sql("SELECT {'a': [1]}").types[0]
 
@@ -61,6 +74,8 @@ def test_what_has_one_text_stays_as_it_is_written(connection: duckdb.DuckDBPyCon
         ("UNION(a INTEGER, b FLOAT)", False),
         ("UNION(a INTEGER, b VARCHAR)", False),
         ("STRUCT(u UNION(a INTEGER, b VARCHAR))", False),
+        ("VARIANT", False),
+        ("VARIANT[]", False),
     ],
 )
 def test_some_types_have_no_one_text_for_equal_values(

@@ -38,8 +38,10 @@ _LISTS: Final = frozenset({"list", "array"})
 _NESTED: Final = _LISTS | {"struct", "map", "tuple", "union"}
 _JSON: Final = frozenset({"json"})
 _FLOATS: Final = frozenset({"float", "double"})
-_WITHOUT_ONE_TEXT: Final = frozenset({"interval", "time with time zone", "union"})
-"""Equal values have several texts, or, of a union, values of two members one."""
+_WITHOUT_TEXT: Final = frozenset({"union", "variant", "type"})
+"""DuckDB does not read a value's text back as the same value: the text does not say of which member it is."""
+_WITHOUT_ONE_TEXT: Final = _WITHOUT_TEXT | {"interval", "time with time zone"}
+"""Equal values have several texts, or different ones have the same."""
 _MAP_KEYS: Final = frozenset({"varchar", "enum", "tinyint", "smallint", "integer", "bigint"})
 
 
@@ -88,6 +90,16 @@ def unwritable_type(column_type: DuckDBPyType) -> str:
     return ""
 
 
+def has_text(column_type: DuckDBPyType) -> bool:
+    """Returns whether values of this type can be passed on as DuckDB's text."""
+    return not _holds(column_type, _WITHOUT_TEXT)
+
+
+def may_be_json_null(column_type: DuckDBPyType) -> bool:
+    """Returns whether JSON ``null`` and NULL are different values, but the same in a document."""
+    return _holds(column_type, _JSON)
+
+
 def may_have_one_text(column_type: DuckDBPyType) -> bool:
     """Says if :func:`with_one_text` gives equal values of this type equal texts."""
     kind = type_kind(column_type)
@@ -97,7 +109,10 @@ def may_have_one_text(column_type: DuckDBPyType) -> bool:
 
 
 def with_one_text(sql: str, column_type: DuckDBPyType) -> str:
-    """Returns SQL of an equal value whose text is that of all equal ones: 0.0 and -0.0 are equal."""
+    """Returns SQL of an equal value whose text is that of all equal ones.
+
+    0.0 and -0.0 are equal, and NaN is equal to NaN, although DuckDB writes some of them as ``-nan``.
+    """
     if type_kind(column_type) in _NESTED and _holds(column_type, _FLOATS):
         return f"CAST({_positive(sql, column_type, 0)} AS {column_type})"
     return _positive(sql, column_type, 0)
@@ -111,7 +126,7 @@ def _positive(sql: str, column_type: DuckDBPyType, depth: int) -> str:
     if not _holds(column_type, _FLOATS):
         return sql
     if type_kind(column_type) in _FLOATS:
-        return f"({sql}) + 0.0"
+        return f"CASE WHEN isnan({sql}) THEN 'nan' ELSE ({sql}) + 0.0 END"
     children = type_children(column_type)
     if type_kind(column_type) in _LISTS:
         element = f"e{depth}"

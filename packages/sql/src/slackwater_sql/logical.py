@@ -7,9 +7,12 @@ others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Final
 
 from slackwater_sql.catalog import Table
 from slackwater_sql.duckdb_sql import identifier
@@ -19,6 +22,43 @@ Dependency = tuple[frozenset[str], frozenset[str]]
 """Rows that agree on the first columns, NULL being equal to NULL, agree on the second ones."""
 
 _NO_READS: Mapping[str, Iterable[str]] = {}
+
+MAX_STEPS: Final = 500_000
+"""Steps of planning a view: nodes of its tree and of its expressions, each as often as it is visited."""
+
+
+class TooManyStepsError(Exception):
+    """Planning a view takes more than `MAX_STEPS`."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    left: int
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("planning", default=None)
+
+
+@contextmanager
+def limited_steps() -> Iterator[None]:
+    """Limits the steps of planning in the block, and in blocks within it; they raise `TooManyStepsError`."""
+    if _budget.get() is not None:
+        yield
+        return
+    token = _budget.set(_Budget(MAX_STEPS))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def spend(steps: int = 1) -> None:
+    """Counts steps of planning, which are the same on every machine."""
+    budget = _budget.get()
+    if budget is not None:
+        budget.left -= steps
+        if budget.left < 0:
+            raise TooManyStepsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +121,7 @@ class Scan:
     alias: str
     span: Span
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Ids of the columns."""
         return tuple(self.ids.values())
@@ -99,7 +139,7 @@ class Extend:
     child: "Relation"
     computed: tuple[tuple[str, Expression], ...]
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The child's columns and the computed ones."""
         return (*self.child.columns, *(name for name, _ in self.computed))
@@ -117,7 +157,7 @@ class Filter:
     child: "Relation"
     condition: Expression
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The child's own."""
         return self.child.columns
@@ -163,7 +203,7 @@ class Join:
     residual: Expression | None
     span: Span
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of both sides, or of the left one."""
         return self.left.columns if self.kind.keeps_left_only else (*self.left.columns, *self.right.columns)
@@ -224,7 +264,7 @@ class Aggregate:
     identity: tuple[str, ...]
     span: Span
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The groups and the aggregates."""
         return (*(name for name, _ in self.groups), *(name for name, _ in self.calls))
@@ -247,7 +287,7 @@ class Union:
     identity: tuple[str, ...]
     span: Span
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The common columns and the identity."""
         return (*(name for name, _ in self.sources), *self.identity)
@@ -270,7 +310,7 @@ class Window:
     calls: tuple[tuple[str, Expression], ...]
     span: Span
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The child's columns and the computed ones."""
         return (*self.child.columns, *(name for name, _ in self.calls))
@@ -333,6 +373,7 @@ def children(relation: Relation) -> tuple[Relation, ...]:
 
 def never_null(relation: Relation) -> frozenset[str]:
     """Columns without NULL."""
+    spend()
     match relation:
         case Scan(table=table, ids=ids):
             keys = set(table.primary_key)
@@ -368,6 +409,7 @@ def never_null(relation: Relation) -> frozenset[str]:
 
 def dependencies(relation: Relation) -> Iterator[Dependency]:
     """Yields the dependencies that hold between the columns of the relation's rows."""
+    spend()
     match relation:
         case Scan() | Aggregate() | Union():
             yield frozenset(relation.identity), frozenset(relation.columns)
@@ -376,9 +418,8 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
             if not kind.keeps_left_only:
                 yield from _of_side(right, may_be_missing=kind is not JoinKind.INNER)
         case Extend(child=child, computed=computed):
-            yield from dependencies(child)
             for determiners, determined in dependencies(child):
-                made = {name for name, each in computed if set(each.columns) <= determined}
+                made = {name for name, each in computed if determined.issuperset(each.columns)}
                 yield determiners, determined | made
         case Filter(child=child) | Window(child=child):
             yield from dependencies(child)
@@ -390,6 +431,7 @@ def closure(known: Iterable[str], rules: Iterable[Dependency]) -> frozenset[str]
     found = set(known)
     rules = [rule for rule in rules if rule[0]]
     while more := [rule for rule in rules if rule[0] <= found and not rule[1] <= found]:
+        spend(len(rules))
         found.update(*(determined for _, determined in more))
     return frozenset(found)
 

@@ -24,6 +24,7 @@ from slackwater_sql.logical import (
     Scan,
     Union,
     Window,
+    spend,
 )
 from slackwater_sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, InputPlan, rows_table
 
@@ -74,6 +75,7 @@ class _Renderer:
         self._leaf = leaf
 
     def select(self, relation: Relation, wanted: tuple[str, ...]) -> str:
+        spend(1 + len(wanted))
         match relation:
             case Leaf():
                 return self._leaf(relation, wanted)

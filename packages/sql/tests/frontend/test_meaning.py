@@ -192,7 +192,7 @@ SAME = {
     "lambda parameters like ids": "SELECT TRANSACTIONALLY id, list_transform([x, g], lambda c1: c1 + x) AS l, list_filter([1, 2, 3], lambda c2, i: c2 > g AND i > 0) AS m FROM a",
     "names like ids": "SELECT TRANSACTIONALLY c1, c9.c2 + c1 AS c3 FROM (SELECT x AS c1, id AS c2 FROM a) AS c9",
     "postfix operators": "SELECT TRANSACTIONALLY (x)::text::varchar AS t, (id + 1)::double AS d, ((x)) IS NULL AS n, x ISNULL AS i, (x > 1) IS TRUE AS b, [x, g][1] AS l, name[1:1] AS s, 'p' IN (name, 'q') AS c, id FROM a",
-    "operators by name": "SELECT TRANSACTIONALLY id, name SIMILAR TO 'p.*' AS a, name ~ '^p' AS b, name ILIKE 'P%' AS c, name GLOB 'p*' AS d, position('q' IN name) AS e, substring(name FROM 1 FOR 1) AS f, trim(BOTH 'p' FROM name) AS g, x ** 2 AS h, x // 2 AS i, name COLLATE nocase AS j FROM a",
+    "operators by name": "SELECT TRANSACTIONALLY id, name SIMILAR TO 'p.*' AS a, name ~ '^p' AS b, name ILIKE 'P%' AS c, name GLOB 'p*' AS d, position('q' IN name) AS e, substring(name FROM 1 FOR 1) AS f, trim(BOTH 'p' FROM name) AS g, x ** 2 AS h, x // 2 AS i, lower(name) AS j FROM a",
     "maps and structs": "SELECT TRANSACTIONALLY id, MAP {'k': x}['k'] AS a, struct_pack(a := x, b := g).b AS b, {x: 1, 'y': {'z': name}}.y.z AS c FROM a",
     "method calls": "SELECT TRANSACTIONALLY id, [x, g].list_sum() AS s, [x, g].list_filter(lambda z: z > 0) AS l FROM a",
     "aggregates in lambdas": "SELECT TRANSACTIONALLY a_id, list_transform([1, 2], lambda z: z + sum(y)) AS l FROM b GROUP BY a_id",

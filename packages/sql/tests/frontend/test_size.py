@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import slackwater_sql.frontend.view
+from slackwater_sql import logical
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.errors import SqlTextError
@@ -52,6 +53,23 @@ def doubled(levels: int) -> str:
         f"q{n} AS (SELECT a.id FROM q{n - 1} a JOIN q{n - 1} b ON a.id = b.id)" for n in range(1, levels)
     )
     return f"WITH q0 AS (SELECT id FROM orders), {queries} SELECT TRANSACTIONALLY id FROM q{levels - 1}"
+
+
+def computed(levels: int) -> str:
+    query = "SELECT id, line_count AS x0 FROM orders"
+    for level in range(levels):
+        query = f"SELECT id, x{level} + 1 AS x{level + 1} FROM ({query}) q{level}"
+    return query.replace("SELECT", "SELECT TRANSACTIONALLY", 1)
+
+
+def full_joins(count: int) -> str:
+    joins = " ".join(f"FULL JOIN orders o{number} USING (id)" for number in range(count))
+    return f"SELECT TRANSACTIONALLY id FROM orders o {joins}"
+
+
+def doubled_aliases(count: int) -> str:
+    aliases = ", ".join(f"x{number} + x{number} AS x{number + 1}" for number in range(count))
+    return f"{S}, o.line_count AS x0, {aliases} FROM orders o"
 
 
 SHAPES = {
@@ -107,6 +125,24 @@ def test_many_values_of_in_are_no_nesting(catalog: Catalog) -> None:
 def test_queries_that_are_read_again_and_again_are_refused(catalog: Catalog) -> None:
     with pytest.raises(SqlTextError, match="more than 300 queries"):
         compile_pipeline([("v.sql", doubled(30))], catalog)
+
+
+@pytest.mark.parametrize("sql", [computed(24), full_joins(24)], ids=["computed columns", "FULL JOIN"])
+def test_planning_takes_few_steps_for_each_level(
+    sql: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logical, "MAX_STEPS", 20_000)
+    compile_pipeline([("v.sql", sql)], catalog)
+
+
+def test_planning_that_takes_too_many_steps_is_refused_with_the_view(catalog: Catalog) -> None:
+    with pytest.raises(SqlTextError, match=r"w\.sql:1:1: .* more than 500,000 steps"):
+        compile_pipeline([("v.sql", f"{S} FROM orders o"), ("w.sql", doubled_aliases(40))], catalog)
+
+
+def test_each_view_may_take_as_many_steps(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logical, "MAX_STEPS", 2_000)
+    compile_pipeline([(f"v{number}.sql", computed(8)) for number in range(8)], catalog)
 
 
 def test_planning_is_bounded_from_the_text_to_the_stages(

@@ -17,7 +17,7 @@ from slackwater_sql.frontend.context import BindContext, Environment, Step
 from slackwater_sql.frontend.names import NameScope, ResolvedColumn
 from slackwater_sql.frontend.syntax import Node, is_expression, meaning
 from slackwater_sql.frontend.text import Splice, spliced
-from slackwater_sql.logical import Expression, Relation, never_null
+from slackwater_sql.logical import Expression, Relation, never_null, spend
 from slackwater_sql.session import open_connection
 
 _REFUSED = {
@@ -25,6 +25,11 @@ _REFUSED = {
     "PARAMETER": ("a parameter is not supported", "Write the value"),
     "POSITIONAL_REFERENCE": ("a position is not supported", "Name the column"),
     "DEFAULT": ("DEFAULT is not supported", "Write the value"),
+    "COLLATE": (
+        "COLLATE is not supported, because keys and state compare texts by their bytes",
+        "Compare what the collation compares: lower(s) for NOCASE, strip_accents(s) for NOACCENT, "
+        "nfc_normalize(s) for NFC, icu_sort_key(s, 'de') for a language",
+    ),
 }
 _SCHEMAS = frozenset({"", "main", "pg_catalog"})
 
@@ -71,6 +76,7 @@ class ExpressionBinder:
         self.window: Replacement | None = None
         self._aliases = aliases
         self._expanding: list[str] = []
+        self._checked: set[tuple[int, int]] = set()
         self._steps: list[Step] = []
 
     @property
@@ -144,6 +150,7 @@ class ExpressionBinder:
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
         """Returns SQL that stands for the whole expression; None: its text with its parts replaced."""
+        spend()
         self._refuse(node)
         if node.kind == "COLUMN_REF":
             return None if node.names[0].lower() in parameters else self.column(node)
@@ -262,6 +269,10 @@ class ExpressionBinder:
         return sql if _COLUMN.fullmatch(sql) else f"({sql})"
 
     def _check_extent(self, node: Node) -> None:
+        extent = (node.start, node.end)
+        if extent in self._checked:  # what an alias stands for is read as often as the alias
+            return
+        self._checked.add(extent)
         if any(each.kind == "WINDOW" for each in node.walk()):
             return  # what it names in WINDOW is not part of the text
         text = self.environment.text.code[max(node.start, 0) : max(node.end, 0)]

@@ -30,6 +30,7 @@ from slackwater_sql.frontend.syntax import Query, Refused, SetOperation, parse
 from slackwater_sql.frontend.text import ViewText, original_offset, spliced
 from slackwater_sql.limits import DEFAULT_LIMITS, bounded
 from slackwater_sql.logical import (
+    MAX_STEPS,
     Aggregate,
     Expression,
     Extend,
@@ -38,8 +39,10 @@ from slackwater_sql.logical import (
     LogicalView,
     Relation,
     Span,
+    TooManyStepsError,
     Union,
     dependencies,
+    limited_steps,
     never_null,
     without_dependents,
 )
@@ -48,6 +51,9 @@ from slackwater_sql.session import scratch_database
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
 _LESS = "Constant expressions are computed when the view is planned: simplify them"
+_SMALLER = (
+    "Move parts of it into other pipelines, or name what is used often in a subquery instead of an alias"
+)
 _WORD = re.compile(r"\w+|\S")
 
 
@@ -89,8 +95,11 @@ def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[
         SqlTextError: Planning takes too much, or the view is nested too deeply.
     """
     try:
-        with bounded(connection, DEFAULT_LIMITS, text.name):
+        with bounded(connection, DEFAULT_LIMITS, text.name), limited_steps():
             yield
+    except TooManyStepsError as error:
+        problem = f"the view cannot be planned: it takes more than {MAX_STEPS:,} steps"
+        raise text.error(0, 0, problem, _SMALLER) from error
     except (duckdb.Error, MemoryError) as error:
         problem = DEFAULT_LIMITS.problem(error)
         if problem is None:

@@ -41,8 +41,8 @@ _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 _NESTED_JSON = re.compile(r"\bJSON[\[\],)]")
 """Lists and structs of JSON have no text that reads back."""
 
-_UNORDERED = re.compile(r"\b(INTERVAL|TIME WITH TIME ZONE)\b")
-"""DuckDB's sort key tells values apart that are equal in SQL."""
+_UNORDERED = re.compile(r"\b(INTERVAL|TIME WITH TIME ZONE|UNION|VARIANT)\b")
+"""DuckDB's sort key tells values apart that are equal in SQL, or its text does not read back."""
 
 _MULTISET_OF = {
     "min": AccumulatorKind.MIN,

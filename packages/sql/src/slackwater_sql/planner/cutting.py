@@ -10,8 +10,10 @@ from duckdb.sqltypes import DuckDBPyType
 from slackwater_sql.column_type import carried
 from slackwater_sql.duckdb_sql import (
     Field,
+    has_text,
     identifier,
     literal,
+    may_be_json_null,
     may_have_one_text,
     unwritable_type,
     with_one_text,
@@ -32,6 +34,7 @@ from slackwater_sql.logical import (
     Window,
     children,
     column_expression,
+    never_null,
 )
 from slackwater_sql.plan import (
     DocumentsOutput,
@@ -342,12 +345,22 @@ class Cutter:
             if unwritable:
                 problem = f"column {field.name} of type {unwritable} cannot be written exactly as JSON"
                 raise self._error(0, 0, problem, "Convert it to a text, number, list or struct")
+        self._refuse_json_null(view, fields[: len(key)])
         documents = fields[len(key) :]
         for field, bound in zip(documents, view.types, strict=True):
             if str(field.type) != bound:
                 problem = f"column {field.name} was planned with type {field.type}, but has type {bound}"
                 raise self._error(0, 0, problem, f"Please report this, and write CAST(… AS {bound})")
         return fields[: len(key)], documents
+
+    def _refuse_json_null(self, view: LogicalView, key: tuple[Field, ...]) -> None:
+        safe = {identifier(name) for name in never_null(view.relation)}
+        for field in key:
+            is_never_null = str(field.type) == "JSON" and field.expression in safe
+            if may_be_json_null(field.type) and not is_never_null:
+                of_type = f"column {field.name} of type {field.type}"
+                problem = f"{of_type} is part of the record key, where JSON null and NULL would be the same"
+                raise self._error(0, 0, problem, "Use CAST(… AS VARCHAR) instead of the JSON value")
 
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
         """Returns the fragment as rows of a stage of its own."""
@@ -357,7 +370,7 @@ class Cutter:
         named = (name for name in relation.columns if name in needed)
         wire = tuple(dict.fromkeys((*relation.identity, *named)))
         assembly = self._assembled(fragment, wire)
-        types = self._type_names(assembly, [identifier(name) for name in wire])
+        types = self._carried_types(assembly, wire)
         statement = assembly.rows_statement(wire, types)
         stage = self._stages.stage_of(fragment)
         output = RowsOutput(len(relation.identity), ())
@@ -404,6 +417,15 @@ class Cutter:
     def _type_names(self, assembly: Assembly, expressions: Iterable[str]) -> tuple[str, ...]:
         """Returns DuckDB's names of the types of SQL expressions."""
         return tuple(map(str, assembly.types(self._connection, list(expressions))))
+
+    def _carried_types(self, assembly: Assembly, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the types of columns that one stage passes on to others."""
+        types = assembly.types(self._connection, [identifier(name) for name in names])
+        for of_type in types:
+            if not has_text(of_type):
+                problem = f"a value of type {of_type} cannot be passed on to further joins or aggregates"
+                raise self._error(0, 0, problem, "Convert it to a text, number, list or struct before")
+        return tuple(map(str, types))
 
     def _error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
         return self._views[-1].text.error(start, end, problem, hint)
