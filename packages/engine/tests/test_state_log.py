@@ -202,6 +202,27 @@ def test_a_flipped_bit_is_an_error_that_names_the_place_unless_it_changes_nothin
     assert harmless < 8, "only bits of the header that mean nothing to a reader"
 
 
+def test_a_blob_that_is_in_the_place_of_another_one_is_an_error(bucket: Bucket) -> None:
+    for number in (1, 2):
+        bucket.run([(name(number), b"x")])
+    written = bucket.segments.written
+    assert len(written["segment 1"]) == len(written["segment 2"])
+    written["segment 1"], written["segment 2"] = written["segment 2"], written["segment 1"]
+
+    with pytest.raises(EngineStateError, match=r"stage 7, bucket 3: .* segment 1 at 0 is not the blob"):
+        list(bucket.log.changes())
+
+
+def test_blobs_of_earlier_versions_are_read_without_a_token(bucket: Bucket) -> None:
+    bucket.run([(name(1), b"x")])
+    (blob,) = bucket.head.blobs
+    bucket.segments.written["segment 1"] = bucket.segments.written["segment 1"][len(blob.token) :]
+    old = msgspec.structs.replace(blob, token=blob.token[:8], length=blob.length - len(blob.token))
+    bucket.head = LogHead((old,), blob.size, blob.size)
+
+    assert list(bucket.log.changes()) == [[(name(1), b"x")]]
+
+
 @pytest.mark.parametrize("kept", [0, 1, 20])
 def test_a_blob_that_is_cut_short_is_an_error(bucket: Bucket, kept: int) -> None:
     bucket.run([(name(1), random.Random(3).randbytes(40))])
@@ -212,8 +233,8 @@ def test_a_blob_that_is_cut_short_is_an_error(bucket: Bucket, kept: int) -> None
 
 def test_a_blob_of_something_else_is_an_error(bucket: Bucket) -> None:
     bucket.run([(name(1), b"x")])
-    other = zstandard.compress(msgspec.msgpack.encode({"a": 1}))
     (blob,) = bucket.head.blobs
+    other = blob.token + zstandard.compress(msgspec.msgpack.encode({"a": 1}))
     bucket.head = LogHead((msgspec.structs.replace(blob, length=len(other)),), 1, 1)
     bucket.segments.written["segment 1"] = other
     with pytest.raises(EngineStateError, match="stage 7, bucket 3"):

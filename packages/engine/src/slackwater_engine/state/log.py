@@ -1,8 +1,9 @@
 """The log of a bucket: its changes in blobs, oldest first, and the head, which contains their places.
 
 The log is the source of truth; an index is rebuilt from it. A blob is
-``zstd(msgpack([(name, value or nil), ...]))`` with a checksum, and is a part of an immutable segment. No
-process holds more than a few blobs in memory.
+its token, followed by ``zstd(msgpack([(name, value or nil), ...]))`` with a checksum, and is a part of an
+immutable segment. The head contains the token, too, so a blob is used only where it belongs. No process holds
+more than a few blobs in memory.
 
 A log is kept short without pauses. The log of a small bucket is rewritten completely. In a large one, each
 batch reads the oldest blobs, adds what is still live in them to its own changes, and drops them. It drops
@@ -44,7 +45,7 @@ MAX_STEP_BLOBS: Final = 64
 _BLOB_COST_BYTES: Final = 256
 """The cost of a blob, in addition to its contents, in the decision whether a log is too long."""
 
-_TOKEN_BYTES: Final = 8
+_TOKEN_BYTES: Final = 16
 _COMPRESSION_LEVEL: Final = 1
 _CHANGES = msgspec.msgpack.Decoder(list[Change])
 _ENCODER = msgspec.msgpack.Encoder()
@@ -61,8 +62,8 @@ class Blob(msgspec.Struct, frozen=True, array_like=True):
     size: int
     """The size before compression, in bytes."""
     token: bytes
-    """A random token that identifies the result of the blobs up to this one. An index with this token
-    contains them."""
+    """A random token that identifies the blob, and the result of the blobs up to this one. An index with
+    this token contains them. A shorter token was written by an earlier version, and is not in the blob."""
 
 
 class LogHead(msgspec.Struct, frozen=True, array_like=True):
@@ -192,8 +193,15 @@ class BucketLog:
 
     def blob(self, blob: Blob) -> list[Change]:
         """Returns the changes of one blob; raises like :meth:`changes`."""
+        data = self._source.read(blob)
+        if len(blob.token) >= _TOKEN_BYTES:
+            data, token = data[_TOKEN_BYTES:], data[:_TOKEN_BYTES]
+            if token != blob.token:
+                raise self._unreadable(
+                    f"segment {blob.segment} at {blob.offset} is not the blob written there"
+                )
         try:
-            return _CHANGES.decode(zstandard.ZstdDecompressor().decompress(self._source.read(blob)))
+            return _CHANGES.decode(zstandard.ZstdDecompressor().decompress(data))
         except (msgspec.DecodeError, zstandard.ZstdError) as error:
             raise self._unreadable(f"segment {blob.segment} at {blob.offset}: {error}") from error
 
@@ -218,8 +226,8 @@ def pack_changes(changes: list[Change]) -> Iterator[PackedBlob]:
     for end, (name, value) in enumerate(changes, 1):
         size += len(name) + len(value or b"")
         if size >= MAX_BLOB_BYTES or end == len(changes):
-            data = compress(_ENCODER.encode(changes[start:end]))
-            yield PackedBlob(data, size, secrets.token_bytes(_TOKEN_BYTES))
+            token = secrets.token_bytes(_TOKEN_BYTES)
+            yield PackedBlob(token + compress(_ENCODER.encode(changes[start:end])), size, token)
             start, size = end, 0
 
 
