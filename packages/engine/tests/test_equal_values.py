@@ -70,7 +70,7 @@ MORE_VALUES = {
     "decimal": ["1.0::DECIMAL(9,2)", "1::DECIMAL(9,2)", "1.1::DECIMAL(9,2)"],
     "hugeint": ["1::HUGEINT", "170141183460469231731687303715884105727::HUGEINT", "-(1::HUGEINT)"],
     "bignum": ["1::BIGNUM", "123456789012345678901234567890123456789012345::BIGNUM"],
-    "timetz": ["'12:00+00'::TIMETZ", "'13:00+01'::TIMETZ", "'12:00+01'::TIMETZ"],
+    "timetz": ["'12:00:00+00'::TIMETZ", "'13:00:00+01'::TIMETZ", "'12:00:00+01'::TIMETZ"],
     "time": ["'24:00'::TIME", "'00:00'::TIME"],
     "timestamp": ["'0044-03-15 (BC) 00:00'::TIMESTAMP", "'0044-03-15'::TIMESTAMP", "'infinity'::TIMESTAMP"],
     "timestamptz": ["'2020-01-01 00:00+00'::TIMESTAMPTZ", "'2020-01-01 01:00+01'::TIMESTAMPTZ"],

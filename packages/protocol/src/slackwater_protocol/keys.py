@@ -53,6 +53,11 @@ def open_key(source: str) -> str:
     return f"slackwater:{{{source}}}:open"
 
 
+def is_reserved_topic(name: str) -> bool:
+    """Returns whether Slackwater, Kafka or a connector keeps records of its own in a topic of this name."""
+    return name.startswith(("slackwater.", "__")) or ".slackwater." in name or name in {".", ".."}
+
+
 def cut_log_topic(source: str) -> str:
     """Kafka topic that keeps every cut of a source; one partition."""
     return f"{source}.slackwater.cuts"

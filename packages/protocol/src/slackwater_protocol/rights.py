@@ -8,6 +8,7 @@ need Create. Readers that join no group need no right on one.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from shlex import quote
 
 from slackwater_protocol.keys import (
     LEASES_TOPIC,
@@ -275,13 +276,19 @@ def _sorted(*found: Iterable[Right]) -> list[Right]:
     return sorted({right for each in found for right in each})
 
 
+def _quoted(text: str) -> str:
+    """Returns a text as one word of a shell, always in quotes."""
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
 def acl_commands(user: str, rights: Iterable[Right], bootstrap: str) -> Iterator[str]:
     """Yields a command of Kafka's own tool for each resource and operation."""
     for right in rights:
         pattern = " --resource-pattern-type prefixed" if right.is_prefix else ""
         yield (
-            f"kafka-acls.sh --bootstrap-server {bootstrap} --add --allow-principal 'User:{user}' "
-            f"--operation {right.operation} --{right.resource} '{right.name}'{pattern}"
+            f"kafka-acls.sh --bootstrap-server {quote(bootstrap)} --add "
+            f"--allow-principal {_quoted(f'User:{user}')} "
+            f"--operation {right.operation} --{right.resource} {_quoted(right.name)}{pattern}"
         )
 
 

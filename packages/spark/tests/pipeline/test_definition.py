@@ -1,3 +1,5 @@
+import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput, load_pipeline, pipeline_definition
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.settings import revision_checkpoint
+from slackwater_spark.pipeline.toml_table import MAX_FILE_BYTES
 from slackwater_spark.sink import Emit, Format, KeyFormat
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.plan import DocumentsOutput
@@ -157,9 +160,9 @@ def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
             "did you mean 'inventory.orders'?",
         ),
         ('name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = 1', "topics.inventory.orders", "got 1"),
-        ('name = "o"\nsource = "inv"\nrevision = 0', "revision", "at least 1, got 0"),
-        ('name = "o"\nsource = "inv"\nbuckets = 0', "buckets", "a whole number of at least 1, got 0"),
-        ('name = "o"\nsource = "inv"\nbuckets = true', "buckets", "a whole number of at least 1, got True"),
+        ('name = "o"\nsource = "inv"\nrevision = 0', "revision", "from 1 to 2147483647, got 0"),
+        ('name = "o"\nsource = "inv"\nbuckets = 0', "buckets", "a whole number from 1 to 65536, got 0"),
+        ('name = "o"\nsource = "inv"\nbuckets = true', "buckets", "a whole number from 1 to 65536, got True"),
         ('name = "o"\nsource = "inv"\noutput = "x"', "output", "expected a table, got 'x'"),
         ("name = ", "", "not readable as TOML"),
     ],
@@ -303,3 +306,93 @@ def test_outputs_without_a_folder_have_the_same_forms() -> None:
 def test_outputs_without_a_folder_have_the_same_limits(output: ViewOutput, emit: Emit, says: str) -> None:
     with pytest.raises(PipelineConfigError, match=f"pipeline 'p': .*{says}"):
         pipeline_definition(name="p", source="inv", catalog=TABLES, views=ROWS, emit=emit, outputs=[output])
+
+
+RESERVED = {
+    "inv.slackwater.cuts": "reserved",
+    "other.slackwater.progress": "reserved",
+    "other.slackwater.readers": "reserved",
+    "slackwater.pipelines": "reserved",
+    "slackwater.leases": "reserved",
+    "__consumer_offsets": "reserved",
+    "inv.transaction": "the transaction topic",
+    "inv.notifications": "notifications",
+    "inv.inventory.orders": "the topic of table inventory.orders",
+    "inv.inventory.unread": "a table of source 'inv' by its name",
+    "sent.elsewhere": "the topic of table inventory.order_lines",
+}
+
+
+@pytest.mark.parametrize("topic", RESERVED)
+def test_an_output_has_no_name_of_a_topic_with_another_purpose(folder: Path, topic: str) -> None:
+    routed = '[topics]\n"inventory.order_lines" = "sent.elsewhere"'
+    write(folder, f'name = "o"\nsource = "inv"\n{routed}\n[output]\ntopic = "{topic}"')
+    refused = f"cannot write topic '{re.escape(topic)}'.*{RESERVED[topic]}"
+    with pytest.raises(PipelineConfigError, match=refused):
+        load_pipeline(folder)
+
+
+def test_a_definition_without_a_folder_refuses_such_names_as_well(folder: Path) -> None:
+    sql = load_pipeline(folder).sql
+    assert sql is not None
+    views = {view: text for view, (_, text) in zip(sql.view_names, sql.views, strict=True)}
+    outputs = [ViewOutput(view, "slackwater.pipelines") for view in views]
+    with pytest.raises(PipelineConfigError, match="reserved for the records of Slackwater"):
+        pipeline_definition(name="o", source="inv", catalog=sql.catalog, views=views, outputs=outputs)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ('name = ".."', "name"),
+        ('source = "."', "source"),
+        ("buckets = 1_000_000_000", "buckets"),
+        (f"revision = {10**30}", "revision"),
+        ("output.partitions = 1_000_000_000", "output.partitions"),
+        ('output.topic = ".."', "output.topic"),
+    ],
+)
+def test_values_that_no_pipeline_has_are_refused(folder: Path, line: str, key: str) -> None:
+    lines = {"name": 'name = "o"', "source": 'source = "inv"', key: line}
+    write(folder, "\n".join(lines.values()))
+    with pytest.raises(PipelineConfigError, match=f"pipeline.toml: {key}: "):
+        load_pipeline(folder)
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(folder: Path) -> None:
+    write(folder, f"name = {'[' * 5000}")
+    with pytest.raises(PipelineConfigError, match="nested too deeply"):
+        load_pipeline(folder)
+
+
+@pytest.mark.parametrize("name", ["views/x.sql", "schema.sql", "schema/x.sql", "pipeline.toml"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link", "long"])
+def test_only_files_of_the_folder_are_read(folder: Path, tmp_path: Path, name: str, kind: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    secret = tmp_path / "secret"
+    secret.write_text("the secret")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "long":
+        with path.open("w") as file:
+            file.truncate(MAX_FILE_BYTES + 1)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else secret)
+
+    with pytest.raises(PipelineConfigError, match=f"{name}: (this|the file has)") as raised:
+        load_pipeline(folder)
+
+    assert "the secret" not in str(raised.value)
+
+
+def test_a_link_within_the_folder_is_read(folder: Path) -> None:
+    """Kubernetes mounts files as such links."""
+    data = folder / "views" / "..data"
+    data.mkdir()
+    for view in (folder / "views").glob("*.sql"):
+        view.rename(data / view.name)
+        view.symlink_to(Path("..data", view.name))
+
+    assert load_pipeline(folder).outputs

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.settings import Scope, StageSettings
+from slackwater_protocol import SourceTopics
+from slackwater_protocol.keys import commit_topic, is_reserved_topic
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
@@ -24,6 +26,8 @@ from slackwater_sql.planner.sharing import stage_uses
 
 SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""
+HISTORY_SUFFIX = "_history"
+"""Of the table with every version, beside a table of PostgreSQL."""
 _TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is not the result of another stage."""
 
@@ -217,6 +221,53 @@ def _fault_of_key(view: PublishedView) -> OutputFault | None:
     return OutputFault("outputs", f"view {view.name!r}: {what}", hint)
 
 
+def own_places(output: ViewOutput) -> tuple[str, ...]:
+    """Returns the names of everything that an output writes."""
+    if output.kind is not SinkKind.KAFKA:
+        return (output.name, *((output.name + HISTORY_SUFFIX,) if output.history else ()))
+    return (output.name, commit_topic(output.name))
+
+
+def shared_places(output: ViewOutput) -> tuple[str, ...]:
+    """Returns the names of everything that an output writes together with others."""
+    topics = SourceTopics(output.prefix)
+    return (topics.transactions, topics.notifications) if output.is_source else ()
+
+
+def fault_of_names(
+    source: str, outputs: Sequence[ViewOutput], plan: EnginePlan, routed: Mapping[str, str]
+) -> OutputFault | None:
+    """Returns which output would be written to a topic that has another purpose; None if there is none.
+
+    Args:
+        source: The source that the pipeline reads.
+        outputs: All outputs.
+        plan: The plan of the pipeline.
+        routed: The topics of tables whose records a transform sends elsewhere.
+    """
+    topics = SourceTopics(source, routed)
+    inputs = {topics.data(table): f"the topic of table {table}" for table in table_names(plan)}
+    inputs[topics.transactions] = "the transaction topic of the source"
+    inputs[topics.notifications] = "the topic of the connector's notifications"
+    for output in outputs:
+        if output.kind is not SinkKind.KAFKA:
+            continue
+        for place in (*own_places(output), *shared_places(output)):
+            used = inputs.get(place) or _purpose_of(place, source)
+            if used:
+                problem = f"view {output.view!r} cannot write topic {place!r}, which is {used}"
+                return OutputFault("outputs", problem, "use another name for the topic")
+    return None
+
+
+def _purpose_of(topic: str, source: str) -> str:
+    if is_reserved_topic(topic):
+        return "reserved for the records of Slackwater, Kafka or a connector"
+    if SOURCE_TOPIC.fullmatch(topic) and topic.rsplit(".", 2)[0] == source:
+        return f"a table of source {source!r} by its name"
+    return ""
+
+
 def with_changes(plan: EnginePlan, outputs: Sequence[ViewOutput]) -> EnginePlan:
     """Returns a plan whose documents are changes for outputs that are tables of a source."""
     tables = [number for number, output in enumerate(outputs) if output.is_source]
@@ -257,6 +308,7 @@ def pipeline_definition(
     )
     plan = sql.plan([output.view for output in outputs])
     fault = fault_of_outputs(source, emit, Scope.STRICT, outputs, plan)
+    fault = fault or fault_of_names(source, outputs, plan, {})
     if fault is not None:
         raise PipelineConfigError(f"pipeline {name!r}: {fault.key}: {fault.problem}", fault.hint)
     return PipelineDefinition(

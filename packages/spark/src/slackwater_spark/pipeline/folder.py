@@ -18,20 +18,22 @@ from pathlib import Path
 from slackwater_engine.errors import EngineConfigError
 from slackwater_engine.owners import check_aggregate
 from slackwater_engine.settings import Scope
-from slackwater_protocol import SourceTopics
-from slackwater_protocol.keys import commit_topic
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import (
+    HISTORY_SUFFIX,
     SOURCE_TOPIC,
     PipelineDefinition,
     PipelineSql,
     ViewOutput,
+    fault_of_names,
     fault_of_outputs,
+    own_places,
+    shared_places,
     table_names,
     with_changes,
 )
 from slackwater_spark.pipeline.settings import revision_name
-from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition
+from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition, read_file
 from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.plan import EnginePlan
@@ -49,8 +51,9 @@ _RESERVED_SCHEMA = "slackwater"
 _OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
 _SOURCE_SCHEMA = "public"
-_HISTORY_SUFFIX = "_history"
 _LONGEST_NAME = 63
+_MAX_BUCKETS = 65_536
+_MAX_PARTITIONS = 10_000
 
 
 def load_pipeline(folder: Path) -> PipelineDefinition:
@@ -66,13 +69,15 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     source = toml.topic_name("source")
     scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
     emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
-    buckets = toml.integer("buckets", None, minimum=1)
+    buckets = toml.integer("buckets", None, maximum=_MAX_BUCKETS)
     sql = read_sql(folder)
     outputs = read_outputs(toml, sql.view_names, revision)
     _check_history(toml, emit, outputs)
     plan = sql.plan([output.view for output in outputs], scope=scope)
     _check_scope(toml, scope, plan)
+    topics = _topics(toml.table("topics"), plan)
     fault = fault_of_outputs(source, emit, scope, outputs, plan)
+    fault = fault or fault_of_names(source, outputs, plan, topics)
     if fault is not None:
         raise toml.error(fault.key, fault.problem, fault.hint)
     plan = with_changes(plan, outputs)
@@ -85,7 +90,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
         buckets=buckets,
         revision=revision,
         outputs=outputs,
-        topics=_topics(toml.table("topics"), plan),
+        topics=topics,
         plan=plan,
         sql=sql,
     )
@@ -102,12 +107,12 @@ def read_sql(folder: Path) -> PipelineSql:
 
 
 def _catalog(folder: Path) -> Catalog:
-    paths = [path for path in (folder / "schema.sql",) if path.is_file()]
+    paths = [path for path in (folder / "schema.sql",) if path.exists()]
     paths += sorted((folder / "schema").glob("*.sql"))
     if not paths:
         hint = "`slackwater schema pull` writes it"
         raise PipelineConfigError(f"{folder / 'schema.sql'}: no such file", hint)
-    return parse_catalog({str(path): path.read_text(encoding="utf-8") for path in paths})
+    return parse_catalog({str(path): read_file(folder, path) for path in paths})
 
 
 def _views(folder: Path) -> tuple[tuple[str, str], ...]:
@@ -116,7 +121,7 @@ def _views(folder: Path) -> tuple[tuple[str, str], ...]:
         raise PipelineConfigError(
             f"{folder / 'views'}: there are no views", "expected files views/<name>.sql"
         )
-    return tuple((str(path), path.read_text(encoding="utf-8")) for path in paths)
+    return tuple((str(path), read_file(folder, path)) for path in paths)
 
 
 def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[ViewOutput, ...]:
@@ -184,7 +189,7 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
     return ViewOutput(
         view,
         topic,
-        table.integer("partitions", None, minimum=1),
+        table.integer("partitions", None, maximum=_MAX_PARTITIONS),
         format=form,
         key_format=KeyFormat(table.choice("key_format", [str(each) for each in KeyFormat], KeyFormat.JSON)),
         cloudevents=table.boolean("cloudevents", default=False),
@@ -202,37 +207,24 @@ def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
         )
     if found[1] == _RESERVED_SCHEMA:
         raise table.error("table", f"{name!r}: schema {_RESERVED_SCHEMA!r} is reserved for the ledgers")
-    if history and len(found[2]) > _LONGEST_NAME - len(_HISTORY_SUFFIX):
+    if history and len(found[2]) > _LONGEST_NAME - len(HISTORY_SUFFIX):
         raise table.error(
-            "table", f"{name!r} is too long for the table of its versions, {name}{_HISTORY_SUFFIX}"
+            "table", f"{name!r} is too long for the table of its versions, {name}{HISTORY_SUFFIX}"
         )
     return ViewOutput(view, name, kind=kind, history=history)
-
-
-def _places(output: ViewOutput) -> tuple[str, ...]:
-    """Returns the names of everything that an output writes."""
-    if output.kind is not SinkKind.KAFKA:
-        return (output.name, *((output.name + _HISTORY_SUFFIX,) if output.history else ()))
-    return (output.name, commit_topic(output.name))
-
-
-def _shared_places(output: ViewOutput) -> tuple[str, ...]:
-    """Returns the names of everything that an output writes together with others."""
-    topics = SourceTopics(output.prefix)
-    return (topics.transactions, topics.notifications) if output.is_source else ()
 
 
 def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
     taken: dict[tuple[SinkKind, str], str] = {}
     for output in outputs:
-        for place in _places(output):
+        for place in own_places(output):
             writer = taken.setdefault((output.kind, place), output.view)
             if writer != output.view:
                 what = "topic" if output.kind is SinkKind.KAFKA else "table"
                 views = f"{writer} and {output.view}"
                 raise toml.error("outputs", f"{views} both write {what} {place!r}", "give each view its own")
     for output in outputs:
-        for place in _shared_places(output):
+        for place in shared_places(output):
             if (output.kind, place) in taken:
                 what = f"{taken[output.kind, place]} writes topic {place!r}, which describes the transactions"
                 raise toml.error("outputs", f"{what} of {output.view}", "use another name")

@@ -6,6 +6,7 @@ state.
 
 import difflib
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ from slackwater_spark.pipeline.settings import revision_name
 
 DEFINITION_FILE: Final = "pipeline.toml"
 
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+MAX_FILE_BYTES: Final = 16 << 20
+"""No file of a pipeline is longer. Views have at most 100,000 characters; schemas may have many tables."""
+_MAX_REVISION: Final = 2**31 - 1
+_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,13 @@ class TomlTable:
             raise self.error(key, f"expected {' or '.join(map(repr, allowed))}, got {value!r}")
         return value
 
-    def integer(self, key: str, default: int | None, *, minimum: int) -> int | None:
-        """Returns a whole number; None if there is neither one nor a default."""
+    def integer(self, key: str, default: int | None, *, maximum: int) -> int | None:
+        """Returns a whole number from 1 on; None if there is neither one nor a default."""
         value = self.values.get(key, default)
         if value is None:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise self.error(key, f"expected a whole number of at least {minimum}, got {_shown(value)}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= maximum:
+            raise self.error(key, f"expected a whole number from 1 to {maximum}, got {_shown(value)}")
         return value
 
     def boolean(self, key: str, *, default: bool) -> bool:
@@ -95,6 +99,31 @@ class TomlTable:
         return f"{self.path}.{key}" if self.path else key
 
 
+def read_file(folder: Path, path: Path) -> str:
+    """Reads a file of a pipeline's folder.
+
+    Only files of the folder are read, because errors show parts of their texts.
+
+    Raises:
+        PipelineConfigError: It is no file, it is outside of the folder, or it is too long.
+        FileNotFoundError: It does not exist.
+    """
+    place = path.resolve()
+    if not place.is_relative_to(folder.resolve()):
+        hint = "copy the file into the folder"
+        raise PipelineConfigError(f"{path}: this link leads out of the folder of the pipeline", hint)
+    facts = place.stat()
+    if not stat.S_ISREG(facts.st_mode):
+        raise PipelineConfigError(f"{path}: this is not a regular file", "write it as a file")
+    if facts.st_size > MAX_FILE_BYTES:
+        problem = f"{path}: the file has {facts.st_size:,} bytes, and at most {MAX_FILE_BYTES:,} are read"
+        raise PipelineConfigError(problem, "write several files")
+    try:
+        return place.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PipelineConfigError(f"{path}: not readable as UTF-8: {error}") from error
+
+
 def read_definition(folder: Path) -> TomlTable:
     """Reads the definition file of a pipeline's folder.
 
@@ -103,14 +132,16 @@ def read_definition(folder: Path) -> TomlTable:
     """
     path = folder / DEFINITION_FILE
     try:
-        return TomlTable(str(path), "", tomllib.loads(path.read_text(encoding="utf-8")))
+        return TomlTable(str(path), "", tomllib.loads(read_file(folder, path)))
     except FileNotFoundError:
         raise PipelineConfigError(
             f"{path}: no such file",
             "a pipeline is a folder that contains this file; `slackwater new DIR` creates one",
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise PipelineConfigError(f"{path}: not readable as TOML: {error}") from error
+    except RecursionError as error:
+        raise PipelineConfigError(f"{path}: not readable as TOML: it is nested too deeply") from error
 
 
 def name_and_revision(definition: TomlTable) -> tuple[str, int]:
@@ -119,7 +150,7 @@ def name_and_revision(definition: TomlTable) -> tuple[str, int]:
     Raises:
         PipelineConfigError: Something cannot be used; the error names the key and the reason.
     """
-    return definition.topic_name("name"), definition.integer("revision", 1, minimum=1) or 1
+    return definition.topic_name("name"), definition.integer("revision", 1, maximum=_MAX_REVISION) or 1
 
 
 def labels_of(folder: Path) -> tuple[str, str]:

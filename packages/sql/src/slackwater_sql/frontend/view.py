@@ -98,8 +98,8 @@ def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[
         with bounded(connection, DEFAULT_LIMITS, text.name), limited_steps():
             yield
     except TooManyStepsError as error:
-        problem = f"the view cannot be planned: it takes more than {MAX_STEPS:,} steps"
-        raise text.error(0, 0, problem, _SMALLER) from error
+        steps = f"the view cannot be planned: it takes more than {MAX_STEPS:,} steps"
+        raise text.error(0, 0, steps, _SMALLER) from error
     except (duckdb.Error, MemoryError) as error:
         problem = DEFAULT_LIMITS.problem(error)
         if problem is None:
