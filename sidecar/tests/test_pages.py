@@ -20,7 +20,7 @@ from slackwater_markers import FrontierState
 from slackwater_protocol import Clock, Cut, OpenTransaction
 from slackwater_protocol.metrics import SIDECAR_METRICS, series_of
 from slackwater_sidecar import SidecarConfigError, SidecarStatus
-from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer, SidecarPages
+from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer, SidecarPages, is_local_name
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.settings import HttpSettings
 from slackwater_testing.certificates import Certificate, certificate
@@ -235,6 +235,50 @@ def test_pages_are_answered_over_http_at_the_port_that_was_chosen(server: HttpSe
     assert b"slackwater_frontier_lsn" in text
     assert asked(server, "HEAD", "/status") == (200, "application/json", b"")
     assert asked(server, "GET", "/readyz")[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local"),
+    [
+        ("127.0.0.1:9400", True),
+        ("[::1]:9400", True),
+        ("10.1.2.3:9400", True),
+        ("localhost", True),
+        ("sidecar:9400", True),
+        ("sidecar.streams.svc.cluster.local.:9400", True),
+        ("sidecar.streams.svc", True),
+        ("", True),
+        ("rebound.example.com:9400", False),
+        ("127.0.0.1.example.com", False),
+        ("svc.example.com", False),
+        ("examplesvc.com", False),
+    ],
+)
+def test_names_that_somebody_can_register_are_not_local(host: str, is_local: bool) -> None:
+    assert is_local_name(host) is is_local
+
+
+def test_without_tokens_pages_are_answered_under_local_names_only(
+    pages: SidecarPages, server: HttpServer, tmp_path: Path
+) -> None:
+    def status(asked: HttpServer, path: str, **headers: str) -> int:
+        connection = HTTPConnection(netloc(asked), timeout=60)
+        try:
+            connection.request("GET", path, headers={"Host": "rebound.example.com"} | headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    assert [status(server, path) for path in ("/status", "/metrics", "/healthz")] == [421, 421, 200]
+    assert status(server, "/status", Host="localhost:1") == 200
+    token, entry = new_token("prometheus", Role.VIEWER)
+    (tmp_path / "tokens.toml").write_text(entry)
+    with_tokens = HttpServer(HttpSettings(address=ANY, tokens=tmp_path / "tokens.toml"), pages)
+    with_tokens.start()
+    try:
+        assert status(with_tokens, "/status", Authorization=f"Bearer {token}") == 200
+    finally:
+        with_tokens.close()
 
 
 def test_nothing_can_be_changed_over_http(server: HttpServer) -> None:

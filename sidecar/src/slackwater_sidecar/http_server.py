@@ -11,7 +11,9 @@ from dataclasses import asdict
 from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 import orjson
 from prometheus_client import generate_latest
@@ -36,6 +38,8 @@ SILENT_AFTER = timedelta(seconds=30)
 """A loop that has not turned for so long is not healthy; one turn may wait for Kafka for seconds."""
 _JSON = "application/json"
 _PROBES = frozenset({"/healthz", "/readyz"})
+_LOCAL_DOMAINS = (".svc", ".local", ".internal", ".localhost", ".localdomain")
+"""Domains that nobody can register, so that no page on the internet can have a name in them."""
 
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type, body."""
@@ -188,7 +192,8 @@ class HttpServer:
             raise _cannot_listen(address, "expected host:port")
         gate, context = Gate(settings.tokens), _tls(settings)
         try:
-            self._server = _Server((host.strip("[]") or "127.0.0.1", int(port)), _handler(pages, gate))
+            handler = _handler(pages, gate, has_tls=context is not None)
+            self._server = _Server((host.strip("[]") or "127.0.0.1", int(port)), handler)
         except (OSError, OverflowError) as error:
             raise _cannot_listen(address, str(error)) from error
         if context is not None:
@@ -272,15 +277,39 @@ def _tls(settings: HttpSettings) -> ssl.SSLContext | None:
     return context
 
 
-def _for_anybody(path: str, pages: Pages) -> Answer:
-    """Answers who has no token: probes need not say who they are, and get no reasons."""
+def is_local_name(host: str) -> bool:
+    """Returns whether a Host header names a server by its address, or by a name of a private network.
+
+    A page on the internet can let its own name stand for any address (DNS rebinding), and would then be
+    allowed to read the answers.
+    """
+    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    with suppress(ValueError):
+        ip_address(name)
+        return True
+    return "." not in name or name.endswith(_LOCAL_DOMAINS) or name == socket.getfqdn().lower()
+
+
+def _refused(path: str, pages: Pages, status: HTTPStatus, reason: str) -> Answer:
+    """Answers those who may not see pages: probes get no reasons."""
     if path not in _PROBES:
-        return json_answer(HTTPStatus.UNAUTHORIZED, {"error": f"{path} is shown to whoever has a token"})
+        return json_answer(status, {"error": reason})
     status, *_ = pages.answer(path)
     return json_answer(status, {"ok": status is HTTPStatus.OK})
 
 
-def _handler(pages: Pages, gate: Gate) -> type[BaseHTTPRequestHandler]:
+def _answer(path: str, pages: Pages, *, is_known: bool, is_misdirected: bool) -> Answer:
+    if is_misdirected:
+        reason = "this name is not served; ask the address, or set http.tokens or http.certificate"
+        return _refused(path, pages, HTTPStatus.MISDIRECTED_REQUEST, reason)
+    if not is_known:
+        return _refused(path, pages, HTTPStatus.UNAUTHORIZED, f"{path} is shown to whoever has a token")
+    return pages.answer(path)
+
+
+def _handler(pages: Pages, gate: Gate, *, has_tls: bool) -> type[BaseHTTPRequestHandler]:
+    is_open = not (gate.has_tokens or has_tls)
+
     class Handler(BaseHTTPRequestHandler):
         timeout = _CLIENT_SECONDS
         server_version = "slackwater"
@@ -289,8 +318,9 @@ def _handler(pages: Pages, gate: Gate) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             client = gate.admit(self.headers.get("Authorization", ""), self.client_address[0])
             path = self.path.partition("?")[0]
-            status, content_type, body = (
-                _for_anybody(path, pages) if client.role is None else pages.answer(path)
+            is_misdirected = is_open and not is_local_name(self.headers.get("Host", ""))
+            status, content_type, body = _answer(
+                path, pages, is_known=client.role is not None, is_misdirected=is_misdirected
             )
             self.send_response(status)
             if status is HTTPStatus.UNAUTHORIZED:

@@ -4,6 +4,7 @@ How the promises were seen to fail. Roles: ``_refused`` returns nothing. One tru
 picture's. Bodies: ``LARGEST_BODY`` is not looked at.
 """
 
+import asyncio
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -394,6 +395,31 @@ def test_what_an_operator_has_decided_already_is_decided_again(tokens: tuple[Pat
     headers = {"Authorization": f"Bearer {tokens[1]['operator']}", "If-None-Match": first.headers["ETag"]}
     path, body = f"{ROOT}/sources/{SOURCE}/decisions", {"kind": "skip", "to_lsn": "0/700"}
     assert api.client.post(path, json=body, headers=headers).status_code == 200
+
+
+def test_a_body_that_breaks_off_is_a_mistake_of_the_client(tokens: tuple[Path, dict[str, str]]) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = {"host": "127.0.0.1", "authorization": f"Bearer {tokens[1]['operator']}"}
+    headers |= {"content-type": "application/json", "content-length": "100"}
+    path = f"{ROOT}/sources/{SOURCE}/decisions"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
+    scope |= {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "scheme": "http", "root_path": ""}
+    app = Api(tokens[0]).client.app
+
+    async def ask() -> None:
+        await app(scope, receive, send)
+
+    asyncio.run(ask())
+
+    assert sent[0]["status"] == 400
 
 
 @pytest.mark.parametrize(("role", "status"), [("", 401), ("viewer", 403), ("operator", 409)])

@@ -108,7 +108,7 @@ def test_who_sends_nothing_keeps_nobody_else_from_the_page(tmp_path: Path) -> No
         assert plane is not None
         page(plane)
         address = urlsplit(plane.address)
-        silent = [socket.create_connection((address.hostname, address.port), SECONDS) for _ in range(50)]
+        silent = [socket.create_connection((address.hostname, address.port), SECONDS) for _ in range(300)]
         try:
             for each in silent[::2]:
                 each.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX: ")

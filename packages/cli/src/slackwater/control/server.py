@@ -1,5 +1,6 @@
 """Runs the control plane in a process of its own, which ends with the sidecar that has started it."""
 
+import asyncio
 import gc
 import logging
 import multiprocessing
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from slackwater.control.access import RateLimit, is_loopback
 from slackwater.doctor.examination import open_sources
@@ -28,6 +29,7 @@ from slackwater_protocol import SystemClock
 
 if TYPE_CHECKING:  # sidecars import this module, and only its process needs a web server
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from slackwater.control.picture import ClusterPicture
 
@@ -155,6 +157,7 @@ def _listening(control: ControlSection) -> socket.socket:
         ) from error
 
 
+_MAX_CONNECTIONS: Final = 128
 _SAMPLE_SECONDS = 30.0
 """From one sample of delays to the next: those that are kept are of six hours then."""
 
@@ -164,6 +167,26 @@ def _end(process: BaseProcess) -> None:
     if process.is_alive():
         process.kill()
     process.join()
+
+
+def _connection_protocol() -> "type[H11Protocol]":
+    """Returns what handles connections; the web server is imported in the process only."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Web(H11Protocol):
+        """When there are too many connections, the one that has asked for nothing for longest is ended."""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.since = self.loop.time()
+            others = (each for each in self.connections if isinstance(each, Web) and each is not self)
+            silent = [each for each in others if each.cycle is None or each.cycle.response_complete]
+            if len(self.connections) > _MAX_CONNECTIONS and silent:
+                oldest = min(silent, key=lambda each: each.since)
+                self.connections.discard(oldest)
+                oldest.transport.abort()
+
+    return Web
 
 
 def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> None:
@@ -201,9 +224,9 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
         lifespan="off",
         ws="none",
         loop="asyncio",
-        http="h11",
+        http=_connection_protocol(),
         timeout_keep_alive=30,
-        limit_concurrency=256,
+        limit_concurrency=2 * _MAX_CONNECTIONS,  # requests that are being answered are never ended
         h11_max_incomplete_event_size=16 << 10,
         ssl_certfile=control.certificate,
         ssl_keyfile=control.key,
