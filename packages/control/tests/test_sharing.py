@@ -54,14 +54,19 @@ def test_equal_stages_of_pipelines_of_one_source_are_found_with_what_one_would_s
 
 
 def test_pipelines_that_cannot_be_one_have_nothing_in_common() -> None:
-    for other in ({"source": "crm"}, {"timeline": 2}, {"emit": "latest"}, {"scope": "aggregate"}):
+    for other in ({"source": "crm"}, {"timeline": 2}, {"scope": "aggregate"}):
         assert sharing(pipeline("a", LINES), pipeline("b", LINES, **other)).equal == ()
+
+
+def test_pipelines_that_publish_other_states_are_compared() -> None:
+    (found,) = sharing(pipeline("a", LINES), pipeline("b", LINES, emit="latest")).equal
+    assert [copy.emit for copy in found.copies] == ["transactions", "latest"]
 
 
 def test_what_is_not_known_of_all_is_not_added_up() -> None:
     (found,) = sharing(pipeline("a", LINES, sizes={"1": 100}), pipeline("b", LINES)).equal
     assert found.saved_bytes is None
-    assert found.copies[1] == StageCopy(pipeline="b", stage=1, state_bytes=None)
+    assert found.copies[1] == StageCopy(pipeline="b", stage=1, emit="transactions", state_bytes=None)
 
 
 def test_stages_of_older_versions_are_equal_to_nothing_and_their_pipelines_are_named() -> None:

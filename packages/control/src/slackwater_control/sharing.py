@@ -12,6 +12,8 @@ class StageCopy:
 
     pipeline: str
     stage: int
+    emit: str
+    """Which states its pipeline publishes. Pipelines that differ in it have to agree on one to become one."""
     state_bytes: int | None
     """What it keeps, before compression; None: not known."""
 
@@ -46,13 +48,13 @@ class Sharing:
 def find_equal_stages(topology: Topology) -> Sharing:
     """Finds stages that could be one if their pipelines were.
 
-    Only pipelines that could be one are compared: of the same source and timeline, with the same ``emit`` and
-    scope. Pipelines that do not run count, too, since they still have their state. Of the revisions of a
+    Only pipelines that could be one are compared: of the same source and timeline, with the same scope.
+    Pipelines that do not run count, too, since they still have their state. Of the revisions of a
     pipeline only the newest does: the earlier one is there to be left.
     """
     groups: dict[tuple[str, ...], list[tuple[PipelineNode, int]]] = {}
     for pipeline in _newest_revisions(topology.pipelines):
-        alike = (pipeline.source, str(pipeline.timeline), pipeline.emit, pipeline.scope)
+        alike = (pipeline.source, str(pipeline.timeline), pipeline.scope)
         for place, stage in enumerate(pipeline.stages):
             if stage.identity:
                 groups.setdefault((*alike, stage.identity), []).append((pipeline, place))
@@ -81,6 +83,7 @@ def _equal(group: list[tuple[PipelineNode, int]]) -> EqualStages:
         StageCopy(
             pipeline=each.name,
             stage=each.stages[its].number,
+            emit=each.emit,
             state_bytes=each.state_bytes.get(str(each.stages[its].number)),
         )
         for each, its in group

@@ -140,4 +140,7 @@ def _equal_lines(each: EqualStages) -> Iterator[str]:
     yield f"  keeps  {', '.join(sizes)}"
     saved = "not known" if each.saved_bytes is None else f"{each.saved_bytes:,} bytes"
     yield f"  one pipeline with all of their views would keep it once, and save {saved} of state"
+    if len({copy.emit for copy in each.copies}) > 1:
+        emits = ", ".join(f"{copy.pipeline} {copy.emit}" for copy in each.copies)
+        yield f"  emit   {emits}: one of them has to change"
     yield ""
