@@ -107,6 +107,7 @@ class Run:
         self.loop: Callable[[], None] = lambda: None
         self.topics: set[str] = set()
         self.steps: list[str] = []
+        self.on_step: Callable[[str], object] = lambda _: None
         self.pipelines = InMemoryPipelineLog()
         monkeypatch.setattr(progress_module, "KafkaPipelineLog", lambda *_, **__: self.pipelines)
         monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
@@ -121,10 +122,14 @@ class Run:
             self.settings,
             sink,
             on_progress=lambda _: None,
-            on_step=self.steps.append,
+            on_step=self._note_step,
             stop=self.stop,
             clock=SystemClock(),
         )
+
+    def _note_step(self, step: str) -> None:
+        self.steps.append(step)
+        self.on_step(step)
 
     def go(self) -> None:
         run = self.new()
@@ -222,9 +227,41 @@ def test_a_table_without_a_topic_is_told_before_it_is_waited_for(
 
 def test_a_table_without_a_topic_is_refused_unless_it_is_allowed(run: Run) -> None:
     run.settings = replace(run.settings, allow_missing_tables=False)
+    run.topics.add("inv.transaction")
     problem = r"table inventory.order_lines: there is no topic inv.inventory.order_lines \(and for 1 more\)"
     with pytest.raises(PipelineConfigError, match=problem):
         run.go()
+    assert "open" not in run.sink.happened
+
+
+def test_a_source_that_has_not_begun_is_waited_for(run: Run) -> None:
+    run.settings = replace(run.settings, allow_missing_tables=False)
+    run.topics.add("inv.slackwater.cuts")
+    tables = {"inv.inventory.orders", "inv.inventory.order_lines"}
+
+    def begin(step: str) -> None:
+        if "has no topics yet" in step:
+            run.topics.update(tables)
+
+    run.on_step = begin
+    run.go()
+    assert run.steps[1].startswith("waiting for source 'inv', which has no topics yet: start its connector")
+    assert "open" in run.sink.happened
+    run.topics.difference_update(tables)
+    run.settings = replace(run.settings, available_now=True)
+    with pytest.raises(PipelineConfigError, match="there is no topic"):
+        run.go()
+
+
+def test_a_run_that_is_stopped_while_its_source_has_not_begun_ends_in_order(run: Run) -> None:
+    run.settings = replace(run.settings, allow_missing_tables=False)
+
+    def ask_to_stop(step: str) -> None:
+        if "has no topics yet" in step:
+            run.stop.set()
+
+    run.on_step = ask_to_stop
+    run.go()
     assert "open" not in run.sink.happened
 
 

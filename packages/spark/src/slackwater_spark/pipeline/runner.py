@@ -49,6 +49,8 @@ from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
 
 _CANCEL_INTERVAL_SECONDS = 0.2
+_LOOK_SECONDS = 1.0
+"""How often topics that do not exist yet are looked for."""
 
 _log = logging.getLogger(__name__)
 
@@ -249,7 +251,9 @@ class PipelineRun:
 
     def _check_tables(self) -> None:
         """Refuses tables without a topic, or logs a warning if they are to count as empty."""
-        known = existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT)
+        known = self._topics_of_source()
+        if self._stop.is_set():
+            return
         source = self._definition.source
         if cut_log_topic(source) not in known:
             self._wait_for_cuts = (
@@ -277,6 +281,25 @@ class PipelineRun:
                 "form are refused. Set connect.url, for the run or for the sidecar",
                 self._definition.source,
             )
+
+    def _topics_of_source(self) -> frozenset[str]:
+        """Returns the topics that exist. If none is of the source, whoever writes them is waited for."""
+        settings, source = self._settings, self._definition.source
+        may_be_empty = settings.allow_missing_tables or settings.available_now
+        wait = (
+            f"waiting for source {source!r}, which has no topics yet: start its connector, or the pipeline "
+            "whose output it is, or correct the name"
+        )
+        while True:
+            known = existing_topics(settings.servers.kafka, REQUEST_TIMEOUT)
+            own = {topic for topic in known if topic.startswith(f"{source}.")}
+            if may_be_empty or any(".slackwater." not in topic for topic in own):
+                return known
+            if wait:
+                self.on_step(wait)
+                wait = ""
+            if self._stop.wait(_LOOK_SECONDS):
+                return known
 
     def _check_catalogue(self, *, is_new: bool, copied: Checkpoint | None) -> None:
         """Refuses tables whose rows are not all in their topics, as far as the database shows."""
