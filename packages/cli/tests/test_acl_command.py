@@ -90,6 +90,7 @@ def test_an_operator_who_switches_may_write_which_revision_is_read(lines: Lines)
         (("reader", "--topic", "a", "--table", "s.t", "--group", "g"), "only one of --source and --table"),
         (("operator", "--source", "inv", "--switches", "p"), "of switches are not complete"),
         (("sender", "saved", "--topic", "a"), "no --name was given"),
+        (("sender", "polling", "--topic", "a", "--pool"), "--pool was given for polling"),
         (("sender", "capture", "--topic", "a", "--name", "n"), "the captured outbox was not given"),
         (
             ("receiver", "--topic", "a", "--group", "g", "--id", "i"),

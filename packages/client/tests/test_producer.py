@@ -256,6 +256,47 @@ def test_an_async_service_writes_without_blocking(world: World, producer: Transa
     assert world.is_idle(consumer)
 
 
+def test_tasks_that_share_a_producer_are_refused_or_written_whole(
+    world: World, producer: TransactionalProducer
+) -> None:
+    """Each task begins in a thread, so all of them find the producer free at first."""
+    refused: list[int] = []
+
+    async def write(number: int) -> None:
+        try:
+            async with producer.transaction() as transaction:
+                transaction.insert(INVOICES, {"id": number}, {})
+                await asyncio.sleep(0)
+                transaction.insert(INVOICES, {"id": 100 + number}, {})
+        except ClientConfigError as error:
+            assert "asyncio.Lock" in str(error)  # noqa: PT017 - of some of them
+            refused.append(number)
+
+    async def work() -> None:
+        for first in (0, 8):
+            await asyncio.gather(*(write(number) for number in range(first, first + 8)))
+
+    asyncio.run(work())
+    assert 0 < len(refused) < 16
+    read = world.read(world.consumer(topics(world)), 16 - len(refused))
+    written = sorted(json.loads(key)["id"] for found in read for key, _ in contents(found))
+    done = [number for number in range(16) if number not in refused]
+    assert written == [*done, *(100 + number for number in done)]
+
+
+def test_a_transaction_whose_producer_was_closed_meanwhile_is_not_committed(
+    world: World, producer: TransactionalProducer
+) -> None:
+    def write() -> None:
+        with producer.transaction() as transaction:
+            transaction.insert(INVOICES, {"id": 1}, {})
+            producer.close()
+
+    with pytest.raises(ClientStateError, match="has already ended; nothing was committed"):
+        write()
+    assert world.is_idle(world.consumer(topics(world)))
+
+
 def test_what_is_read_and_what_is_written_are_one_transaction(
     world: World, producer: TransactionalProducer
 ) -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 PAGE = Path(__file__).parents[3] / "docs" / "messaging.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-ORDERS = 9
+ORDERS = 12
 
 
 class Stop(threading.Event):
@@ -92,8 +92,8 @@ def test_every_example_does_what_the_page_says(world: World, capsys: pytest.Capt
     assert found.fetchone() == (ORDERS,)
     report = names["report"]
     assert isinstance(report, AuditReport)
-    assert (report.committed, report.lost, report.ghosts) == (ORDERS, ("7", "8", "9"), ())
-    assert "('7', '8', '9')" in capsys.readouterr().out
+    assert (report.committed, report.lost, report.ghosts) == (ORDERS, ("7", "8", "9", "10", "11", "12"), ())
+    assert "('7', '8', '9', '10', '11', '12')" in capsys.readouterr().out
 
 
 def test_the_page_has_an_example_of_every_way() -> None:
@@ -105,5 +105,8 @@ def test_the_page_has_an_example_of_every_way() -> None:
         "PreparedSender(",
         "audit_messages(",
         "session_transaction(",
+        "SenderPool(",
+        "pool.transaction_async(",
+        "async_session_transaction(",
     )
     assert [name for name in (*ways, *more) if name not in text] == []

@@ -27,12 +27,14 @@ from slackwater_messaging import (
     ProvenSender,
     RelaySettings,
     SavedSender,
+    SenderPool,
     SenderSettings,
     audit_messages,
     id_finder,
 )
 from slackwater_messaging.receiving import Receiver, TableInbox, TransactionalProcessor
-from slackwater_messaging.sending import SendStep
+from slackwater_messaging.sending import SendProbe, SendStep
+from slackwater_messaging.sending.step import no_probe
 from slackwater_protocol import SystemClock
 from slackwater_protocol.keys import cut_log_topic, data_topic
 from slackwater_protocol.rights import (
@@ -154,6 +156,28 @@ def prepared(shop: Business) -> Trial:
     return Trial(sender_rights(SendingWay.PREPARED, [shop.topic], shop.name), work)
 
 
+def pool(shop: Business, way: SendingWay) -> Trial:
+    """Recovers what a slot has left that this pool does not have, and then sends a message."""
+
+    def make(name: str, probe: SendProbe = no_probe) -> SavedSender | PreparedSender:
+        if way is SendingWay.SAVED:
+            return SavedSender(shop.own, shop.outbox, name, settings=SETTINGS, probe=probe)
+        return PreparedSender(shop.own, name, settings=SETTINGS, probe=probe)
+
+    def work() -> None:
+        step = SendStep.DATABASE_COMMITTED if way is SendingWay.SAVED else SendStep.PREPARED
+        with pytest.raises(Death), make(f"{shop.name}.slot-7", At(step)) as sender:
+            shop.sell(sender, 1)
+        with SenderPool(make, shop.name, size=1) as senders:
+            senders.recover(shop.connection)
+            with senders.transaction(shop.connection) as sending:
+                sending.send(shop.message("2"))
+            if shop.waiting:
+                raise WorkRefusedError("a message was not sent")
+
+    return Trial(sender_rights(way, [shop.topic], shop.name, is_pool=True), work)
+
+
 def listener(shop: Business) -> Trial:
     with ProvenSender(shop.kafka, shop.outbox, shop.name) as sender:
         shop.sell(sender, 1)
@@ -217,6 +241,8 @@ TRIALS: Mapping[str, Callable[[Business], Trial]] = {
     "saved": saved,
     "proven": lambda shop: saved(shop, ProvenSender, SendingWay.PROVEN),
     "prepared": prepared,
+    "pool of saved": lambda shop: pool(shop, SendingWay.SAVED),
+    "pool of prepared": lambda shop: pool(shop, SendingWay.PREPARED),
     "listener": listener,
     "receiver": receiver,
     "processor": processor,

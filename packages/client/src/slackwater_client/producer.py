@@ -1,6 +1,7 @@
 """Lets a service write whole transactions to Kafka."""
 
 import logging
+import threading
 from datetime import timedelta
 from types import TracebackType
 
@@ -75,6 +76,7 @@ class TransactionalProducer:
         self._broker: Broker = kafka
         self._newest: CommitRecord | None = None
         self._open: ProducerTransaction | None = None
+        self._beginning = threading.Lock()
         self._over: ClientError | None = None
         """The error that ended the instance."""
         for topic in (self.transaction_topic, self.commit_topic):
@@ -144,23 +146,33 @@ class TransactionalProducer:
 
     def begin(self, transaction: ProducerTransaction) -> tuple[Writer, WrittenTransaction]:
         """Begins a Kafka transaction at the next position, or at that of a given commit."""
-        if self._open is not None:
-            hint = "end it first, or create another producer with its own source"
-            raise ClientConfigError(f"a transaction of producer {self.source} is already open", hint)
+        with self._beginning:  # tasks of one event loop begin in threads
+            if self._open is not None:
+                hint = "end it first; in asyncio, hold an asyncio.Lock during each transaction"
+                raise ClientConfigError(f"a transaction of producer {self.source} is already open", hint)
+            self._open = transaction
+        try:
+            return self._begin(transaction.given)
+        except BaseException:
+            self._open = None
+            raise
+
+    def _begin(self, given: Commit | None) -> tuple[Writer, WrittenTransaction]:
         writer = self._ready_writer()
         now_ms = epoch_ms(self._clock.now())
-        given = transaction.given
         place = self._next_place(now_ms) if given is None else place_of(given, self.position)
         try:
             writer.begin()
         except ClientError as error:
             self._give_up(error)
             raise
-        self._open = transaction
         return writer, WrittenTransaction(self.source, place, self.position, now_ms)
 
     def commit(self, transaction: ProducerTransaction) -> None:
         """Commits, or aborts and raises."""
+        if self._open is not transaction:
+            problem = f"the transaction of producer {self.source} has already ended; nothing was committed"
+            raise ClientStateError(problem, "do not close the producer inside the block")
         try:
             self._newest = self._commit(transaction)
         except ClientError as error:

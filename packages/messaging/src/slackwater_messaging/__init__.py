@@ -22,6 +22,7 @@ from slackwater_messaging.sending import (
     ProvenSender,
     RelaySettings,
     SavedSender,
+    SenderPool,
     SenderSettings,
     SendingTransaction,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "ProvenSender",
     "RelaySettings",
     "SavedSender",
+    "SenderPool",
     "SenderSettings",
     "SendingTransaction",
     "audit_messages",

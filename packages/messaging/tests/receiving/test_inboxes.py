@@ -439,6 +439,33 @@ def test_a_filter_that_has_forgotten_what_the_table_knows_loses_and_repeats_noth
     assert effects(connect) == ["a", "b"]
 
 
+def test_an_effect_that_the_database_refuses_the_second_time_is_no_error_of_the_service(
+    connect: Connect,
+) -> None:
+    """The filter lacks what was committed without an answer, so the service is asked to do it again."""
+    connection = connect()
+    connection.execute("ALTER TABLE effect ADD UNIQUE (item)")
+    connection.commit()
+    process(connection, loaded(connection, Way.TABLE), message(0, "a"))
+    inbox = loaded(connection, Way.FILTERED)
+    with pytest.raises(TakenOverError, match="has processed one of 2"):
+        process_once(connection, inbox, message(1, "b"), message(2, "a"))
+    assert is_repeat(process_once(connection, inbox, message(1, "b"), message(2, "a"))) == [False, True]
+    assert effects(connect) == ["a", "b"]
+
+
+def test_an_error_of_the_service_behind_a_filter_is_passed_on(connect: Connect) -> None:
+    connection = connect()
+    inbox = loaded(connection, Way.FILTERED)
+    with pytest.raises(ZeroDivisionError), inbox.receive_batch(connection, [message(0, "a")]):
+        raise ZeroDivisionError
+    lost = pytest.raises(psycopg.OperationalError)
+    with lost, inbox.receive_batch(connection, [message(0, "a")]):
+        connection.close()
+        connection.execute("SELECT 1")
+    assert effects(connect) == []
+
+
 def test_a_table_is_asked_only_about_what_the_filter_seems_to_know(connect: Connect) -> None:
     connection = connect()
     inbox = loaded(connection, Way.FILTERED)

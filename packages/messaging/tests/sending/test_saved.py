@@ -90,10 +90,10 @@ def test_a_sender_looks_for_kafka_only_now_and_then(world: World) -> None:
     looks = 0
 
     class Counting(SavedSender):
-        def recover(self, connection: Any) -> Recovery:
+        def _recover(self, connection: Any) -> Recovery:
             nonlocal looks
             looks += 1
-            return super().recover(connection)
+            return super()._recover(connection)
 
     with Counting(NOWHERE, world.outbox, world.name, settings=short) as sender:
         for number in range(3):

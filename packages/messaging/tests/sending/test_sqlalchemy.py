@@ -1,9 +1,12 @@
 """SQLAlchemy's sessions with the ways of sending."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from slackwater_messaging import (
@@ -13,7 +16,14 @@ from slackwater_messaging import (
     PreparedSender,
     SavedSender,
 )
-from slackwater_messaging.sending.sqlalchemy import Sender, connection_of, session_transaction
+from slackwater_messaging.receiving import AsyncTableInbox
+from slackwater_messaging.sending.sqlalchemy import (
+    Sender,
+    async_connection_of,
+    async_session_transaction,
+    connection_of,
+    session_transaction,
+)
 from slackwater_testing.messaging.sending.world import World
 
 pytestmark = pytest.mark.integration
@@ -95,3 +105,86 @@ def test_another_driver_is_refused() -> None:
         pytest.raises(MessagingConfigError, match=r"driver is sqlite3.*postgresql\+psycopg"),
     ):
         connection_of(session)
+
+
+DRIVERS = pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
+
+
+@asynccontextmanager
+async def opened(world: World, driver: str) -> AsyncIterator[AsyncSession]:
+    world.connection.execute(b"CREATE TABLE IF NOT EXISTS business (number bigint PRIMARY KEY)")
+    world.connection.execute(b"TRUNCATE business")
+    url = world.dsn.replace("postgresql://", f"postgresql+{driver}://")
+    engine = create_async_engine(url, isolation_level="REPEATABLE READ")
+    async with AsyncSession(engine) as session:
+        yield session
+    await engine.dispose()
+
+
+@DRIVERS
+def test_an_outbox_and_an_inbox_write_in_the_asynchronous_session_s_transaction(
+    world: World, driver: str
+) -> None:
+    inbox = AsyncTableInbox(f"{world.name}_inbox")
+
+    async def do(session: AsyncSession, number: int) -> bool:
+        connection = await async_connection_of(session)
+        async with inbox.receive(connection, str(number)) as receipt:
+            if not receipt.is_repeat:
+                await world.outbox.send_async(connection, world.message(str(number)))
+                session.add(Business(number=number))
+                await session.flush()
+        return receipt.is_repeat
+
+    async def work() -> None:
+        async with opened(world, driver) as session:
+            await inbox.create(await async_connection_of(session))
+            await session.commit()
+            assert not await do(session, 1)
+            assert world.waiting == 0
+            await session.commit()
+            assert not await do(session, 2)
+            await session.rollback()
+            assert await do(session, 1)
+
+    asyncio.run(work())
+    assert (numbers(world), world.waiting) == ([1], 1)
+
+
+@DRIVERS
+@pytest.mark.parametrize("way", ["chained", "saved", "prepared"])
+def test_a_sender_commits_what_the_asynchronous_session_has_changed(
+    world: World, driver: str, way: str
+) -> None:
+    async def do(session: AsyncSession, number: int) -> str:
+        async with async_session_transaction(sender, session) as sending:
+            level = str(await session.scalar(sa.text("SHOW transaction_isolation")))
+            session.add(Business(number=number))
+            async with session.begin_nested():
+                session.add(Business(number=10 + number))
+            sending.send(world.message(str(number)))
+        return level
+
+    async def work() -> None:
+        async with opened(world, driver) as session:
+            for number in (1, 2):
+                assert await do(session, number) == "repeatable read"
+                assert not session.in_transaction()
+            with pytest.raises(sa.exc.IntegrityError):
+                await do(session, 2)
+            await do(session, 3)
+
+    sender = senders(world)[way]
+    asyncio.run(work())
+    assert (numbers(world), world.values()) == ([1, 2, 3, 11, 12, 13], ["1", "2", "3"])
+
+
+def test_an_asynchronous_session_in_a_transaction_is_refused(world: World) -> None:
+    async def work() -> None:
+        async with opened(world, "asyncpg") as session:
+            await session.execute(sa.text("SELECT 1"))
+            with pytest.raises(MessagingConfigError, match="already has an open transaction"):
+                async with async_session_transaction(senders(world)["saved"], session):
+                    pass
+
+    asyncio.run(work())

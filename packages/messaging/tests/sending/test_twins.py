@@ -62,7 +62,7 @@ def test_recovery_that_does_not_fence_repeats_what_a_paused_process_sends(
     for is_fenced in (False, True):
         world.connection.execute(f"TRUNCATE {world.table}".encode())
         other = SavedSender(world.kafka, world.outbox, world.name if is_fenced else f"{world.name}-unfenced")
-        monkeypatch.setattr(other, "_name", world.name)
+        monkeypatch.setattr(other, "name", world.name)
 
         def recover(other: SavedSender = other) -> None:
             with psycopg.connect(world.dsn, autocommit=True) as connection:

@@ -98,6 +98,11 @@ def outcome_topic(sender: str) -> str:
     return f"{sender}.slackwater.outcomes"
 
 
+def slot_prefix(pool: str) -> str:
+    """What the names of the senders of a pool begin with; a number follows."""
+    return f"{pool}.slot-"
+
+
 def lake_ledger(pipeline: str) -> str:
     """The table of a lake that lists which snapshots of a pipeline's tables belong to one commit."""
     return f"{LEDGER_SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"

@@ -20,6 +20,7 @@ from slackwater_protocol.keys import (
     outcome_topic,
     progress_topic,
     readers_topic,
+    slot_prefix,
     transaction_topic,
     units_topic,
 )
@@ -197,7 +198,7 @@ class SendingWay(StrEnum):
 
 
 def sender_rights(
-    way: SendingWay, topics: Iterable[str], name: str, captured: Iterable[str] = ()
+    way: SendingWay, topics: Iterable[str], name: str, captured: Iterable[str] = (), *, is_pool: bool = False
 ) -> list[Right]:
     """Returns the rights of a service that sends messages, or of its relay.
 
@@ -206,18 +207,23 @@ def sender_rights(
         topics: Where they go.
         name: The name of the sender; a relay that polls has none.
         captured: With capture: the topics of the outbox and of the cuts of its source.
+        is_pool: Whether it is the name of a pool, whose slots have names of their own.
     """
     topics = list(topics)
     found = [_topics(topic, Operation.WRITE) for topic in topics]
+    own = slot_prefix(name) if is_pool else name
     if way is not SendingWay.POLLING:
-        found.append(_own_id(Resource.TRANSACTIONAL_ID, name, Operation.WRITE))
+        found.append([Right(Resource.TRANSACTIONAL_ID, own, Operation.WRITE, is_pool)])
     if way is SendingWay.CAPTURE:
         found.append(consumer_rights(captured, name))
     if way in (SendingWay.SAVED, SendingWay.PROVEN):
         found.append(audit_rights(topics))
     if way is SendingWay.PREPARED:
-        outcomes = outcome_topic(name)
-        found += [_topics(outcomes, Operation.CREATE, Operation.WRITE), audit_rights([outcomes])]
+        outcomes, used = (
+            own if is_pool else outcome_topic(name),
+            (Operation.CREATE, Operation.READ, Operation.WRITE),
+        )
+        found.append([Right(Resource.TOPIC, outcomes, each, is_pool) for each in used])
     return _sorted(*found)
 
 

@@ -188,6 +188,7 @@ def _check_reader(
     "--topic", "topics", multiple=True, required=True, metavar="TOPIC", help="A destination; repeat."
 )
 @click.option("--name", metavar="NAME", help="Of the sender or relay; all but polling relays have one.")
+@click.option("--pool", "is_pool", is_flag=True, help="It is the name of a SenderPool of such senders.")
 @click.option("--source", metavar="NAME", help="With capture: the connector's topic.prefix.")
 @click.option("--table", metavar="SCHEMA.TABLE", help="With capture: the outbox.")
 @click.pass_context
@@ -196,6 +197,7 @@ def sender(  # noqa: PLR0913 - click hands over each option by its name
     way: str,
     topics: tuple[str, ...],
     name: str | None,
+    is_pool: bool,
     source: str | None,
     table: str | None,
     user: str,
@@ -214,18 +216,21 @@ def sender(  # noqa: PLR0913 - click hands over each option by its name
     \b
     Examples:
       slackwater acl sender saved --topic paid --name shop-1 --user shop
+      slackwater acl sender saved --topic paid --name shop-1 --pool --user shop
       slackwater acl sender capture --topic paid --name shop-relay --source inv --table public.outbox --user r
     """
     settings = start_command(ctx)
     used = SendingWay(way)
     if name is None and used is not SendingWay.POLLING:
         raise CommandConfigError("no --name was given", "give the name of the sender or relay")
+    if is_pool and used in (SendingWay.POLLING, SendingWay.CAPTURE):
+        raise CommandConfigError(f"--pool was given for {way}", "a relay has no pool: leave it out")
     captured: list[str] = []
     if used is SendingWay.CAPTURE:
         if source is None or table is None:
             raise CommandConfigError("the captured outbox was not given", "give --source and --table")
         captured = [_topics_of(settings, source).data(table), cut_log_topic(source)]
-    _print(settings, user, sender_rights(used, topics, name or "", captured), form)
+    _print(settings, user, sender_rights(used, topics, name or "", captured, is_pool=is_pool), form)
 
 
 @acl.command()

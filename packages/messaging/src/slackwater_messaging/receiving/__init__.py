@@ -1,7 +1,7 @@
 """Receiving: inboxes and filters that recognise repeated messages, and the loops that use them."""
 
 from slackwater_messaging.message import Place
-from slackwater_messaging.receiving.asynchronous import AsyncTableInbox
+from slackwater_messaging.receiving.asynchronous import AsyncReceiver, AsyncTableInbox
 from slackwater_messaging.receiving.bloom import BloomInbox
 from slackwater_messaging.receiving.filtered import FilteredInbox
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy
@@ -18,6 +18,7 @@ from slackwater_messaging.receiving.receiver import Receiver, ReceiverSettings, 
 from slackwater_messaging.receiving.table import TableInbox
 
 __all__ = [
+    "AsyncReceiver",
     "AsyncTableInbox",
     "BloomInbox",
     "FilterChain",

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.bloom_statements import position_statements
 from slackwater_messaging.receiving.filters import FilterPolicy, split_digests
@@ -56,6 +57,7 @@ class BloomInbox:
         clock: Clock | None = None,
     ) -> None:
         self._key_of = key_of
+        self._use = Exclusive(f"the inbox {name}", "give each receiver its own, with the same tables")
         self._filters = StoredFilters(name, policy, clock or SystemClock(), save_interval)
         self._sql = position_statements(name)
         self._next: dict[Place, int] = {}
@@ -87,6 +89,13 @@ class BloomInbox:
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
         """See the protocol. After any failure, the partitions must be loaded again."""
+        with self._use.held(), self._received(connection, messages) as receipts:
+            yield receipts
+
+    @contextmanager
+    def _received(
+        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+    ) -> Iterator[list[Receipt]]:
         places = sorted({message.place for message in messages})
         require_idle(connection)
         self._require(places)

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.filters import FilterPolicy, digest_of
 from slackwater_messaging.receiving.receipt import (
@@ -47,6 +48,7 @@ class FilteredInbox:
         clock: Clock | None = None,
     ) -> None:
         self._table = table
+        self._use = Exclusive(f"the inbox {table.table}", "give each receiver its own, with the same tables")
         self._filters = StoredFilters(table.table, policy, clock or SystemClock(), save_interval)
         self._suspects: set[bytes] = set()
         """Digests of keys that the table knew, but the filter did not; kept until they are received."""
@@ -70,6 +72,13 @@ class FilteredInbox:
         self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
     ) -> Iterator[list[Receipt]]:
         """See the protocol. Partitions that are not loaded have no filter, so the table is queried."""
+        with self._use.held(), self._received(connection, messages) as receipts:
+            yield receipts
+
+    @contextmanager
+    def _received(
+        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+    ) -> Iterator[list[Receipt]]:
         require_idle(connection)
         receipts = new_receipts(messages, self._table.key_of, lambda message, key: False)
         firsts = [receipt for receipt in receipts if not receipt.is_repeat]
@@ -77,12 +86,18 @@ class FilteredInbox:
         new: list[Receipt] = []
         for receipt in firsts:
             (hits if self._may_be_known(receipt) else new).append(receipt)
-        with connection.transaction():
-            if hits:
-                self._table.mark(connection, hits)
-            yield receipts
-            self._table.store(connection, hits)
-            self._insert(connection, new)
+        try:
+            with connection.transaction():
+                if hits:
+                    self._table.mark(connection, hits)
+                yield receipts
+                self._table.store(connection, hits)
+                self._insert(connection, new)
+        except TakenOverError:
+            raise
+        except Exception as error:
+            self._check_new(connection, new, error)
+            raise
         self._note(firsts, messages)
 
     def maintain(self, connection: psycopg.Connection[Any]) -> None:
@@ -115,9 +130,24 @@ class FilteredInbox:
         try:
             self._table.insert(connection, new)
         except psycopg.errors.UniqueViolation as error:
-            self._suspects.update(digest_of(receipt.key) for receipt in new)
-            problem = f"{self._table.table}: another process has processed one of {len(new)} messages"
-            raise TakenOverError(problem, "nothing was stored; receive the messages again") from error
+            raise self._taken_over(new) from error
+
+    def _check_new(
+        self, connection: psycopg.Connection[Any], new: Sequence[Receipt], error: Exception
+    ) -> None:
+        """Raises if the error may be caused by an effect that was repeated because the filter is outdated."""
+        try:
+            with connection.transaction():
+                is_outdated = self._table.knows_any(connection, new)
+        except psycopg.Error:
+            return  # the connection is lost, too
+        if is_outdated:
+            raise self._taken_over(new) from error
+
+    def _taken_over(self, new: Sequence[Receipt]) -> TakenOverError:
+        self._suspects.update(digest_of(receipt.key) for receipt in new)
+        problem = f"{self._table.table}: another process has processed one of {len(new)} messages"
+        return TakenOverError(problem, "nothing was stored; receive the messages again")
 
     def _note(self, firsts: Sequence[Receipt], messages: Sequence[ReceivedMessage]) -> None:
         """Adds committed keys to the filters."""

@@ -63,13 +63,13 @@ class GroupMember:
         self._on_revoke = on_revoke
         self._consumer = Consumer(
             {
+                **kafka.client_config,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
                 "on_commit": self._committed,
-                **kafka.client_config,
             },
             logger=logger,
         )
@@ -208,14 +208,15 @@ class GroupMember:
 
     def _take(self, messages: Sequence[KafkaMessage]) -> None:
         for message in messages:
-            error = message.error()
-            if error is not None:
-                self._refuse(message, error)
+            if message.error() is not None:
                 continue
             received = as_received(message)
             # A rebalance in between has revoked the partition, or restarted it.
             if self.is_begun and received.place in self.places:
                 self.batch.append(received)
+        for message in messages:  # after all were kept, because the consumer's position is behind all of them
+            if (error := message.error()) is not None:
+                self._refuse(message, error)
 
     def _refuse(self, message: KafkaMessage, error: KafkaError) -> None:
         place = f"{message.topic()}/{message.partition()}"

@@ -1,17 +1,21 @@
 """Consume, process and produce within Kafka alone, in Kafka transactions."""
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Record
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
 from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
+from slackwater_messaging.bridge import run_in_thread
 from slackwater_messaging.errors import (
     WRITING,
     MessagingConfigError,
@@ -19,6 +23,7 @@ from slackwater_messaging.errors import (
     MessagingStateError,
     MessagingUnavailableError,
 )
+from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.patience import Patience
@@ -27,6 +32,8 @@ from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
 """Returns the outputs of a message. It may be called again, so it must have no other effects."""
+AsyncProcess = Callable[[ReceivedMessage], Coroutine[Any, Any, Iterable[Message]]]
+"""Does what :data:`Process` does, as a coroutine."""
 
 _TRANSACTION_TIMEOUT = timedelta(seconds=60)
 """How long a killed process delays readers of its outputs, unless it is restarted before."""
@@ -67,7 +74,7 @@ class TransactionalProcessor:
     never twice. Only effects in Kafka are covered: any other effect of ``process`` can be repeated. Messages
     that a producer has written twice are not recognised, and produce two outputs.
 
-    Not thread-safe, except for :meth:`stop`.
+    Not thread-safe, except for :meth:`stop`: a second thread or task is refused.
 
     Args:
         kafka: The brokers, and further librdkafka settings.
@@ -93,6 +100,8 @@ class TransactionalProcessor:
         probe: ProcessorProbe = lambda step: None,
     ) -> None:
         self._settings = settings or ProcessorSettings()
+        hint = "give each thread and task its own, with its own transactional id"
+        self._use = Exclusive(f"processor {transactional_id}", hint)
         self._kafka, self._id, self._probe = kafka, transactional_id, probe
         self._transactions: _Transactions | None = None
         self._stop = threading.Event()
@@ -117,6 +126,19 @@ class TransactionalProcessor:
         while not self._stop.is_set():
             self.poll(process)
 
+    async def run_async(self, process: AsyncProcess) -> None:
+        """Does what :meth:`run` does in a thread, with a coroutine function, until the task is cancelled.
+
+        ``process`` runs in the caller's event loop, one message at a time. A cancellation ends the loop after
+        the current batch.
+        """
+        loop = asyncio.get_running_loop()
+
+        def call(message: ReceivedMessage) -> Iterable[Message]:
+            return asyncio.run_coroutine_threadsafe(process(message), loop).result()
+
+        await run_in_thread(partial(self.run, call), self.stop)
+
     def stop(self) -> None:
         """Ends :meth:`run` after the current batch. May be called by any thread or signal handler."""
         self._stop.set()
@@ -131,19 +153,30 @@ class TransactionalProcessor:
             The number of processed messages; also 0 if an attempt has to be repeated.
 
         Raises:
-            MessagingConfigError: Kafka rejects an output, or a right is missing.
+            MessagingConfigError: Kafka rejects an output, a right is missing, or the processor is in use by
+                another thread or task.
             MessagingStateError: Another process uses the transactional id, or the next record is no longer in
                 Kafka.
             MessagingUnavailableError: Kafka was unavailable for too long.
             KafkaException: Kafka rejects another request.
         """
+        with self._use.held():
+            return self._poll(process, timeout.total_seconds())
+
+    def close(self) -> None:
+        """Leaves the group. An open transaction is aborted, or left to its time-out."""
+        self._give_up()
+        self._member.close()
+
+    def _poll(self, process: Process, seconds: float) -> int:
+        """Tries to process a batch; returns 0 if it has to be tried again."""
         try:
             transactions = (
                 self._open()
             )  # first, because it ends the transaction that hides the group's offsets
             if not self._member.is_begun:
                 self._member.begin({})
-            self._member.read(self._settings.max_batch, timeout.total_seconds())
+            self._member.read(self._settings.max_batch, seconds)
             processed = self._process(transactions, process) if self._member.batch else 0
         except (KafkaException, _PassingError) as error:
             self._give_up()
@@ -156,11 +189,6 @@ class TransactionalProcessor:
             raise
         self._patience.reset()
         return processed
-
-    def close(self) -> None:
-        """Leaves the group. An open transaction is aborted, or left to its time-out."""
-        self._give_up()
-        self._member.close()
 
     def _process(self, transactions: "_Transactions", process: Process) -> int:
         batch = self._member.batch

@@ -13,6 +13,7 @@ import psycopg
 from confluent_kafka import KafkaException
 
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingConfigError, MessagingError
+from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember, is_passing
 from slackwater_messaging.receiving.patience import Patience
@@ -70,8 +71,8 @@ class Receiver:
     fails, or another member takes over a partition. Answers are sent at least once, and repeated answers are
     identical.
 
-    Not thread-safe, except for :meth:`stop`. A batch must be finished within the group's
-    ``max.poll.interval.ms``.
+    Not thread-safe, except for :meth:`stop`: a second thread or task is refused. A batch must be finished
+    within the group's ``max.poll.interval.ms``.
 
     Args:
         kafka: The brokers, and further librdkafka settings.
@@ -95,6 +96,7 @@ class Receiver:
         probe: ReceiverProbe = lambda step: None,
     ) -> None:
         self._settings = settings or ReceiverSettings()
+        self._use = Exclusive(f"the receiver of group {group}", "give each thread and task its own")
         self._inbox = inbox
         self._connect = connect
         self._probe = probe
@@ -139,15 +141,28 @@ class Receiver:
             The number of received messages, including repeats; also 0 if an attempt has to be repeated.
 
         Raises:
-            MessagingConfigError: ``reply`` is given, but the inbox does not store answers.
+            MessagingConfigError: ``reply`` is given, but the inbox does not store answers, or another thread
+                or task uses the receiver.
             MessagingStateError: The next record is no longer in Kafka, or stored filters are damaged.
             MessagingUnavailableError: The database or Kafka was unavailable for too long.
         """
         if reply is not None and not self._inbox.keeps_answers:
             problem = f"reply= needs stored answers, but {type(self._inbox).__name__} does not store them"
             raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox")
+        with self._use.held():
+            return self._poll(handle, reply, timeout.total_seconds())
+
+    def close(self) -> None:
+        """Saves the inbox for a fast restart, leaves the group, and closes the connection."""
         try:
-            return self._receive(handle, reply, timeout.total_seconds())
+            self._member.close()
+        finally:
+            self._disconnect()
+
+    def _poll(self, handle: Handle, reply: Reply | None, seconds: float) -> int:
+        """Tries to process a batch; returns 0 if it has to be tried again."""
+        try:
+            return self._receive(handle, reply, seconds)
         except TakenOverError as error:
             self._begin_again(error, is_broken=False)
         except LOST_CONNECTION as error:
@@ -161,13 +176,6 @@ class Receiver:
             self._unload()
             raise
         return 0
-
-    def close(self) -> None:
-        """Saves the inbox for a fast restart, leaves the group, and closes the connection."""
-        try:
-            self._member.close()
-        finally:
-            self._disconnect()
 
     def _receive(self, handle: Handle, reply: Reply | None, seconds: float) -> int:
         self._take_over()

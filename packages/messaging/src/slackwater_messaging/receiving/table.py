@@ -117,6 +117,11 @@ class TableInbox:
             rows = [receipt.key for receipt in receipts], [receipt.answer for receipt in receipts]
             connection.execute(self._sql.insert_answered, rows)
 
+    def knows_any(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> bool:
+        """Returns whether one of the keys exists."""
+        keys = [receipt.key for receipt in receipts]
+        return connection.execute(self._sql.answers, [keys]).fetchone() is not None
+
     def clean(self, connection: psycopg.Connection[Any], *, at_most: int = CLEAN_AT_ONCE) -> int:
         """Deletes the oldest expired keys, at most ``at_most`` of them.
 

@@ -13,6 +13,7 @@ from slackwater_messaging.sending.indoubt import (
 from slackwater_messaging.sending.listener import DeliveryListener
 from slackwater_messaging.sending.outbox import Outbox, SavedMessage
 from slackwater_messaging.sending.polling import PollingRelay, RelaySettings
+from slackwater_messaging.sending.pool import SenderPool
 from slackwater_messaging.sending.prepared import InDoubtError, PreparedSender
 from slackwater_messaging.sending.saved import ProvenSender, Recovery, SavedSender
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep
@@ -40,6 +41,7 @@ __all__ = [
     "SavedSender",
     "SendProbe",
     "SendStep",
+    "SenderPool",
     "SenderSettings",
     "SendingTransaction",
     "find_prepared",

@@ -34,7 +34,7 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.closing import Closing
+from slackwater_messaging.sending.closing import Runner
 from slackwater_messaging.sending.headers import MessageId, decode_headers, microseconds
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import MessageTable, SavedMessage
@@ -122,7 +122,7 @@ class CapturedOutbox(MessageTable):
             raise bad_input(record, problem) from error
 
 
-class CaptureRelay(Closing):
+class CaptureRelay(Runner):
     """Sends the messages of a captured outbox to their topics, exactly once and in commit order.
 
     Each message becomes visible together with all others of its database transaction, and has the commit LSN
@@ -133,7 +133,7 @@ class CaptureRelay(Closing):
     takes over first ends the Kafka transaction of its predecessor, because the committed position is not
     known before.
 
-    Not thread-safe. Close it, or use it in a ``with`` block.
+    Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
 
     Args:
         kafka: The brokers.
@@ -159,6 +159,7 @@ class CaptureRelay(Closing):
         settings: SenderSettings | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
+        super().__init__(f"relay {name}")
         self._kafka, self._outbox, self._name = kafka, outbox, check_name(name)
         self._inputs = ChangeTopics(source=source, tables=(outbox.table,))
         self._batch, self._probe = batch, probe
@@ -188,16 +189,12 @@ class CaptureRelay(Closing):
         Raises:
             MessagingError: Kafka failed or did not answer. Either nothing is visible, or the outcome is not
                 known; the next call continues at the position that Kafka has committed.
+            MessagingConfigError: The relay is in use by another thread or task.
             ClientError: The change topics cannot be read.
             slackwater_cdc.BadInputError: A record is not one of the table.
         """
-        consumer = self._consumer = self._consumer or self._open_consumer()
-        try:
-            first = consumer.poll(timeout)
-            return 0 if first is None else self._route(consumer, first)
-        except BaseException:
-            self.close()
-            raise
+        with self._use.held():
+            return self._send_next(timeout)
 
     def close(self) -> None:
         """Leaves the group, and closes the connection to Kafka. Idempotent."""
@@ -205,6 +202,15 @@ class CaptureRelay(Closing):
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+
+    def _send_next(self, timeout: timedelta) -> int:
+        consumer = self._consumer = self._consumer or self._open_consumer()
+        try:
+            first = consumer.poll(timeout)
+            return 0 if first is None else self._route(consumer, first)
+        except BaseException:
+            self.close()
+            raise
 
     def _open_consumer(self) -> TransactionalConsumer:
         return TransactionalConsumer(

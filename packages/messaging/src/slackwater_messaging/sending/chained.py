@@ -1,23 +1,21 @@
 """Way 3, chained: one commit after the other. It is cheap, but a crash between the two commits loses data."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from slackwater_messaging.errors import MessagingError
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.closing import Closing, in_thread
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import AsyncDatabase, Database
+from slackwater_messaging.sending.outbox import Database
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import (
     HalfCommittedError,
+    Sender,
     SendingTransaction,
     check_idle,
-    check_name,
     check_whole,
     database_transaction,
-    database_transaction_async,
 )
 from slackwater_protocol import KafkaSettings
 
@@ -31,15 +29,15 @@ class CommitOrder(StrEnum):
     """A crash in between leaves ghosts: Kafka has messages without rows."""
 
 
-class ChainedSender(Closing):
+class ChainedSender(Sender):
     """Commits a database transaction and a Kafka transaction directly after each other.
 
     Everything that can be rejected is tried before the first commit, except for deferred constraints: at that
     point Kafka has all records. The remaining risk is a crash, or the failure of a server, between the two
     commits; see :class:`CommitOrder`. The outcome is not recorded anywhere, so audit the topic.
 
-    Use it from one thread, with one transaction at a time. Each process needs its own name, because the name
-    is a transactional id.
+    One transaction at a time; requests that run at once share a :class:`SenderPool`. Each process needs its
+    own name, because the name is a transactional id.
 
     Args:
         kafka: The brokers.
@@ -61,8 +59,9 @@ class ChainedSender(Closing):
         settings: SenderSettings | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
+        super().__init__(name)
         self._order, self._probe = order, probe
-        self._producer = SenderProducer(kafka, check_name(name), settings or SenderSettings())
+        self._producer = SenderProducer(kafka, name, settings or SenderSettings())
 
     @contextmanager
     def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
@@ -70,8 +69,19 @@ class ChainedSender(Closing):
 
         Raises:
             HalfCommittedError: One side has committed, and the other has not, or its outcome is not known.
+            MessagingConfigError: The sender is in use by another thread or task.
             MessagingError: Kafka rejects the messages or does not answer; both sides are rolled back.
         """
+        with self._use.held(), self._transaction(connection) as sending:
+            yield sending
+
+    def close(self) -> None:
+        """Closes the connection to Kafka. Idempotent."""
+        with self._use.held():
+            self._producer.close()
+
+    @contextmanager
+    def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
         check_idle(connection)
         sending = SendingTransaction(connection)
         shown: list[Message] = []
@@ -84,28 +94,6 @@ class ChainedSender(Closing):
             self._give_up(error, shown)
             raise
         self._after_commit(sending.messages)
-
-    @asynccontextmanager
-    async def transaction_async(
-        self, connection: AsyncDatabase
-    ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
-        """Does what :meth:`transaction` does; a thread waits for Kafka."""
-        check_idle(connection)
-        sending = SendingTransaction(connection)
-        shown: list[Message] = []
-        try:
-            async with database_transaction_async(connection):
-                yield sending
-                check_whole(connection)
-                shown += await in_thread(self._before_commit, sending.messages)
-        except BaseException as error:
-            await in_thread(self._give_up, error, shown)
-            raise
-        await in_thread(self._after_commit, sending.messages)
-
-    def close(self) -> None:
-        """Closes the connection to Kafka. Idempotent."""
-        self._producer.close()
 
     def _before_commit(self, messages: list[Message]) -> list[Message]:
         """Writes to Kafka before the database commits; returns the messages that are visible by then."""

@@ -1,17 +1,16 @@
 """What senders, relays and listeners have in common: closing, and a kept connection."""
 
-import asyncio
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import psycopg
 
-from slackwater_client.finishing import finished
+from slackwater_messaging.bridge import run_in_thread
+from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.sending.outbox import Database
-
-T = TypeVar("T")
 
 
 class Closing(ABC):
@@ -30,6 +29,26 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Closes the connections to the servers. Idempotent."""
+
+
+class Runner(Closing):
+    """Works until it is stopped.
+
+    Args:
+        what: What it is, for messages.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._use = Exclusive(what, "give each thread and task its own")
+
+    @abstractmethod
+    def run(self, stop: threading.Event) -> None:
+        """Works until it is told to stop. Waits for servers that do not answer."""
+
+    async def run_async(self) -> None:
+        """Does what :meth:`run` does in a thread, until the task is cancelled and a step has ended."""
+        stop = threading.Event()
+        await run_in_thread(partial(self.run, stop), stop.set)
 
 
 class KeptConnection:
@@ -58,8 +77,3 @@ class KeptConnection:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-async def in_thread(call: Callable[..., T], *arguments: object) -> T:
-    """Makes a call in a thread. A cancellation of the caller takes effect when the call has ended."""
-    return await finished(asyncio.ensure_future(asyncio.to_thread(call, *arguments)))

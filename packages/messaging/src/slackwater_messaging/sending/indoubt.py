@@ -15,9 +15,9 @@ from psycopg import sql
 
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import AsyncDatabase, Database
+from slackwater_messaging.sending.outbox import Database
 from slackwater_messaging.sending.step import SenderSettings
-from slackwater_messaging.sending.transaction import autocommit, autocommit_async, check_name
+from slackwater_messaging.sending.transaction import autocommit, check_name
 from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import outcome_topic
@@ -136,13 +136,6 @@ def finish(connection: Database, gid: str, *, is_commit: bool) -> None:
     """Commits or rolls back a prepared transaction, unless another process has done so."""
     with autocommit(connection), suppress(psycopg.errors.UndefinedObject):
         connection.execute(_ending(gid, is_commit=is_commit))
-
-
-async def finish_async(connection: AsyncDatabase, gid: str, *, is_commit: bool) -> None:
-    """Does what :func:`finish` does."""
-    async with autocommit_async(connection):
-        with suppress(psycopg.errors.UndefinedObject):
-            await connection.execute(_ending(gid, is_commit=is_commit))
 
 
 def _ending(gid: str, *, is_commit: bool) -> sql.Composed:

@@ -134,15 +134,17 @@ class SenderProducer:
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
         """Adds a consumer's offsets to the transaction, so that they are committed with it."""
-        if self._producer is not None and self._is_begun:
-            self._producer.send_offsets(offsets, member)
+        self._begun("its offsets").send_offsets(offsets, member)
 
     def commit(self) -> None:
-        """Commits the transaction. After an error, its outcome is not known until :meth:`open`."""
-        if self._producer is None or not self._is_begun:
-            return
+        """Commits the transaction. After an error, its outcome is not known until :meth:`open`.
+
+        Raises:
+            MessagingStateError: There is no open transaction, so nothing was committed.
+        """
+        producer = self._begun("its commit")
         try:
-            self._producer.commit()
+            producer.commit()
         except BaseException:
             self.close()
             raise
@@ -153,6 +155,12 @@ class SenderProducer:
         if self._producer is not None and self._is_begun:
             self._producer.abort()
             self.close()
+
+    def _begun(self, what: str) -> MessageTransactions:
+        if self._producer is None or not self._is_begun:
+            problem = f"the Kafka transaction of sender {self.name} ended before {what}"
+            raise MessagingStateError(problem, "use a sender from one thread or task at a time")
+        return self._producer
 
     def close(self) -> None:
         """Closes the connection; the next :meth:`open` ends an open transaction. Idempotent."""

@@ -5,13 +5,12 @@ import threading
 from collections.abc import Collection
 from datetime import timedelta
 
-import psycopg
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Message as Record
 
 from slackwater_markers.kafka_retry import is_transient
-from slackwater_messaging.errors import MessagingUnavailableError
-from slackwater_messaging.sending.closing import Closing, KeptConnection
+from slackwater_messaging.errors import LOST_CONNECTION, MessagingUnavailableError
+from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId, header_of
 from slackwater_messaging.sending.outbox import Outbox
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
@@ -24,13 +23,13 @@ _AT_ONCE = 5_000
 _PAUSE = timedelta(seconds=1)
 
 
-class DeliveryListener(Closing):
+class DeliveryListener(Runner):
     """Removes messages from an outbox that its destination topics contain, many rows at once.
 
     Listeners with the same group share the topics. If one dies, the records whose rows it had not removed are
     read again; removing is idempotent. Records that do not come from the outbox are ignored.
 
-    Not thread-safe. Close it, or use it in a ``with`` block.
+    Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
 
     Args:
         database: A connection string of libpq.
@@ -51,7 +50,10 @@ class DeliveryListener(Closing):
         group: str,
         probe: SendProbe = no_probe,
     ) -> None:
+        super().__init__(f"the listener of group {group}")
         self._outbox, self._probe = outbox, probe
+        self._found: list[MessageId] = []
+        """Messages before the consumer's position whose rows were not removed yet."""
         self._connection = KeptConnection(database)
         self._consumer = Consumer(
             {
@@ -70,7 +72,7 @@ class DeliveryListener(Closing):
         while not stop.is_set():
             try:
                 self.run_once()
-            except (MessagingUnavailableError, psycopg.OperationalError) as error:
+            except (MessagingUnavailableError, *LOST_CONNECTION) as error:
                 logger.warning("outbox %s: %s; retrying", self._outbox.table, error)
                 self._connection.close()
                 stop.wait(_PAUSE.total_seconds())
@@ -78,39 +80,51 @@ class DeliveryListener(Closing):
     def run_once(self, timeout: timedelta = timedelta(milliseconds=200)) -> int:
         """Removes the rows of messages that arrive within ``timeout``; returns the number of rows.
 
+        After an error, the next call first removes the rows that this one could not remove.
+
         Raises:
+            MessagingConfigError: The listener is in use by another thread or task.
             MessagingUnavailableError: Kafka rejects a request.
-            psycopg.Error: The database failed or did not answer. The messages are read again.
+            psycopg.Error: The database failed or did not answer.
         """
-        with explained("reading the destination topics"):
-            first = self._consumer.poll(timeout.total_seconds())
-            records = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
-            ids = [found for record in records if (found := self._id_of(record)) is not None]
-        removed = 0
-        if ids:
-            removed = self._remove(ids)
-        if records:
-            with explained("committing the group's offsets"):
-                self._consumer.commit(asynchronous=False)
-        return removed
+        with self._use.held():
+            has_read = bool(self._found) or self._read(timeout)
+            removed = self._remove()
+            if has_read:
+                with explained("committing the group's offsets"):
+                    self._consumer.commit(asynchronous=False)
+            return removed
 
     def close(self) -> None:
         """Leaves the group. Idempotent."""
         self._consumer.close()
         self._connection.close()
 
+    def _read(self, timeout: timedelta) -> bool:
+        """Notes messages; returns whether the consumer's position has advanced.
+
+        All records are noted before an error among them is raised, because the position is behind all.
+        """
+        with explained("reading the destination topics"):
+            first = self._consumer.poll(timeout.total_seconds())
+            records = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
+            good = [record for record in records if record.error() is None]
+            self._found += [found for record in good if (found := self._id_of(record)) is not None]
+            for record in records:
+                if (error := record.error()) is not None and not is_transient(error):
+                    raise KafkaException(error)
+        return bool(good)
+
     def _id_of(self, record: Record) -> MessageId | None:
-        error = record.error()
-        if error is not None:
-            if not is_transient(error):
-                raise KafkaException(error)
-            return None
         text = header_of(record.headers(), HEADER_MESSAGE)
         found = None if text is None else MessageId.parse(text)
         return found if found is not None and found.outbox == self._outbox.table else None
 
-    def _remove(self, ids: list[MessageId]) -> int:
+    def _remove(self) -> int:
+        if not self._found:
+            return 0
         self._probe(SendStep.TAKEN)
-        removed = self._outbox.remove(self._connection.open(), ids)
+        removed = self._outbox.remove(self._connection.open(), self._found)
+        self._found = []
         self._probe(SendStep.REMOVED)
         return removed

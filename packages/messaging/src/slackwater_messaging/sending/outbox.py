@@ -5,6 +5,7 @@ Any number of messages is written with one INSERT in the caller's transaction. T
 :class:`slackwater_messaging.sending.captured.CapturedOutbox`, whose rows are read from the database's log.
 """
 
+import json
 import re
 import zlib
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, LiteralString
 
-from psycopg import AsyncConnection, Connection, sql
+from psycopg import Connection, sql
 
+from slackwater_messaging.bridge import driver_of
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.headers import MessageId, decode_headers, encode_headers, microseconds
 
 Database = Connection[Any]
-AsyncDatabase = AsyncConnection[Any]
 
 LANES: Final = 16
 """The number of lanes. Messages with one key share a lane, and only one relay sends a lane at a time."""
@@ -54,6 +55,7 @@ _SAVE: Final = (
 )
 _COLUMNS: Final = "SELECT id, created_at, topic, key, value, headers FROM {table} "
 _READ: Final = _COLUMNS + "WHERE sender = %s ORDER BY id"
+_SENDERS: Final = "SELECT DISTINCT sender FROM {table} WHERE sender IS NOT NULL"
 _BUSY: Final = """
 SELECT lane FROM generate_series(0, 15) AS each(lane)
 WHERE EXISTS (SELECT FROM {table} AS waiting WHERE waiting.lane = each.lane AND waiting.sender IS NULL)
@@ -130,10 +132,15 @@ class MessageTable:
         if messages:
             connection.execute(self._sql(_SEND), _parameters(messages))
 
-    async def send_async(self, connection: AsyncDatabase, *messages: Message) -> None:
-        """Does what :meth:`send` does."""
+    async def send_async(self, connection: object, *messages: Message) -> None:
+        """Does what :meth:`send` does.
+
+        Args:
+            connection: A ``psycopg.AsyncConnection``, or a connection of asyncpg or of its pool.
+            messages: The messages.
+        """
         if messages:
-            await connection.execute(self._sql(_SEND), _parameters(messages))
+            await driver_of(connection).execute(self._sql(_SEND), _parameters(messages))
 
     def _sql(self, template: LiteralString) -> sql.Composed:
         return sql.SQL(template).format(**self._names)
@@ -155,16 +162,13 @@ class Outbox(MessageTable):
         cursor = connection.execute(self._sql(_SAVE), [sender, *_parameters(messages)])
         return self._saved(messages, cursor.fetchall())
 
-    async def save_async(
-        self, connection: AsyncDatabase, messages: Sequence[Message], sender: str
-    ) -> list[SavedMessage]:
-        """Does what :meth:`save` does."""
-        cursor = await connection.execute(self._sql(_SAVE), [sender, *_parameters(messages)])
-        return self._saved(messages, await cursor.fetchall())
-
     def read(self, connection: Database, sender: str) -> list[SavedMessage]:
         """Returns the saved messages of a sender that were not removed, oldest first."""
         return [self._row(row) for row in connection.execute(self._sql(_READ), [sender])]
+
+    def senders(self, connection: Database) -> set[str]:
+        """Returns the names of senders whose saved messages were not removed."""
+        return {name for (name,) in connection.execute(self._sql(_SENDERS))}
 
     def remove(self, connection: Database, ids: Sequence[MessageId]) -> int:
         """Removes rows in one statement; returns their number."""
@@ -173,14 +177,6 @@ class Outbox(MessageTable):
     def remove_own(self, connection: Database, ids: Sequence[MessageId], sender: str) -> bool:
         """Removes rows of a sender in one statement; returns whether other rows of it remain."""
         row = connection.execute(self._sql(_REMOVE_OWN), self._own(ids, sender)).fetchone()
-        return row is not None and bool(row[0])
-
-    async def remove_own_async(
-        self, connection: AsyncDatabase, ids: Sequence[MessageId], sender: str
-    ) -> bool:
-        """Does what :meth:`remove_own` does."""
-        cursor = await connection.execute(self._sql(_REMOVE_OWN), self._own(ids, sender))
-        row = await cursor.fetchone()
         return row is not None and bool(row[0])
 
     # --- for relays
@@ -206,7 +202,8 @@ class Outbox(MessageTable):
 
     def _row(self, row: Sequence[Any]) -> SavedMessage:
         number, created_at, topic, key, value, headers = row
-        message = Message(topic=topic, key=key, value=value, headers=decode_headers(headers))
+        pairs = json.loads(headers) if isinstance(headers, str) else headers  # asyncpg returns text
+        message = Message(topic=topic, key=key, value=value, headers=decode_headers(pairs))
         return SavedMessage(self._id(number, created_at), message)
 
     def _saved(self, messages: Sequence[Message], rows: Sequence[Sequence[Any]]) -> list[SavedMessage]:

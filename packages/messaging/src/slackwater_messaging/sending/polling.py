@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingError, MessagingUnavailableError
-from slackwater_messaging.sending.closing import Closing, KeptConnection
+from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
@@ -31,7 +31,7 @@ class RelaySettings:
     """The time until the next attempt with a lane in which a message was rejected."""
 
 
-class PollingRelay(Closing):
+class PollingRelay(Runner):
     """Sends the messages of an outbox at least once, in the order of each key.
 
     Any number of relays may work on one outbox. An advisory lock in the relay's transaction ensures that only
@@ -41,7 +41,7 @@ class PollingRelay(Closing):
     A message that Kafka rejects is reported in the log and in :attr:`refused`. It blocks its lane until the
     topic is repaired or the row is removed; other lanes continue.
 
-    Not thread-safe. Close it, or use it in a ``with`` block.
+    Not thread-safe: a second thread or task is refused. Close it, or use it in a ``with`` block.
 
     Args:
         database: A connection string of libpq.
@@ -62,6 +62,7 @@ class PollingRelay(Closing):
         clock: Clock | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
+        super().__init__(f"the relay of outbox {outbox.table}")
         self._outbox = outbox
         self._settings, self._clock, self._probe = settings or RelaySettings(), clock or SystemClock(), probe
         self._producer = BatchProducer(kafka, self._settings.request_timeout)
@@ -93,8 +94,18 @@ class PollingRelay(Closing):
         Raises:
             MessagingUnavailableError: Kafka does not answer. Messages of a batch may have arrived, and will
                 be sent again.
+            MessagingConfigError: The relay is in use by another thread or task.
             psycopg.Error: The database failed or did not answer; the same applies.
         """
+        with self._use.held():
+            return self._send_busy()
+
+    def close(self) -> None:
+        """Closes the connections to both servers. Idempotent."""
+        self._producer.discard()
+        self._connection.close()
+
+    def _send_busy(self) -> int:
         connection = self._connection.open()
         now = self._clock.monotonic()
         busy = [
@@ -103,11 +114,6 @@ class PollingRelay(Closing):
         self._next = (self._next + 1) % LANES  # relays that begin with different lanes collide less often
         turn = sorted(busy, key=lambda lane: (lane - self._next) % LANES)
         return sum(self._send(connection, lane) for lane in turn)
-
-    def close(self) -> None:
-        """Closes the connections to both servers. Idempotent."""
-        self._producer.discard()
-        self._connection.close()
 
     def _send(self, connection: Database, lane: int) -> int:
         with connection.transaction():

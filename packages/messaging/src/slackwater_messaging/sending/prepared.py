@@ -5,8 +5,8 @@ after a crash the topic of these records shows the outcome.
 """
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 from psycopg import sql
@@ -18,26 +18,25 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.closing import Closing, in_thread
 from slackwater_messaging.sending.indoubt import (
     Outcome,
     decide,
+    find_prepared,
     finish,
-    finish_async,
     gid_of,
     is_committed,
     outcome_record,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import AsyncDatabase, Database
+from slackwater_messaging.sending.outbox import Database
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import (
+    Sender,
     SendingTransaction,
+    autocommit,
     check_idle,
-    check_name,
     check_whole,
     database_transaction,
-    database_transaction_async,
 )
 from slackwater_messaging.topics import ensure_compacted_topic
 from slackwater_protocol import KafkaSettings
@@ -61,7 +60,7 @@ class InDoubtError(MessagingUnavailableError):
         """The name under which the database keeps it."""
 
 
-class PreparedSender(Closing):
+class PreparedSender(Sender):
     """Commits a database transaction and a Kafka transaction with PREPARE TRANSACTION.
 
     Readers of committed records see exactly once: both sides commit, or neither does. Messages become visible
@@ -71,7 +70,8 @@ class PreparedSender(Closing):
     The database needs ``max_prepared_transactions`` above 0. The topic of the sender's outcomes is created if
     it does not exist.
 
-    Use it from one thread, with one transaction at a time. Each process needs its own name.
+    One transaction at a time; requests that run at once share a :class:`SenderPool`. Each process needs its
+    own name.
 
     Args:
         kafka: The brokers.
@@ -91,7 +91,8 @@ class PreparedSender(Closing):
         settings: SenderSettings | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
-        self._name, self._probe = check_name(name), probe
+        super().__init__(name)
+        self._probe = probe
         self._producer = SenderProducer(kafka, name, settings or SenderSettings())
         self._is_settled = False
         self._has_topic = False
@@ -104,15 +105,21 @@ class PreparedSender(Closing):
 
         Raises:
             InDoubtError: It is not known yet whether the transaction was committed.
-            MessagingConfigError: The database cannot prepare transactions, or Kafka rejects the messages.
+            MessagingConfigError: The database cannot prepare transactions, Kafka rejects the messages, or
+                the sender is in use by another thread or task.
             MessagingError: Kafka failed or did not answer; both sides are rolled back.
             psycopg.OperationalError: The connection broke. If that happened after Kafka's commit, the
                 database commits when the transaction is resolved.
         """
+        with self._use.held(), self._transaction(connection) as sending:
+            yield sending
+
+    @contextmanager
+    def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
         check_idle(connection)
         if not self._is_settled:
-            self.recover(connection)
-        sending, gid = SendingTransaction(connection), gid_of(self._name, uuid.uuid4().hex)
+            self._recover(connection)
+        sending, gid = SendingTransaction(connection), gid_of(self.name, uuid.uuid4().hex)
         try:
             with database_transaction(connection):
                 yield sending
@@ -129,31 +136,6 @@ class PreparedSender(Closing):
             finish(connection, gid, is_commit=failed is None)
             self._end(failed)
 
-    @asynccontextmanager
-    async def transaction_async(
-        self, connection: AsyncDatabase
-    ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
-        """Does what :meth:`transaction` does; threads wait for Kafka and for recovery."""
-        check_idle(connection)
-        if not self._is_settled:
-            await in_thread(self._recover_separately, connection)
-        sending, gid = SendingTransaction(connection), gid_of(self._name, uuid.uuid4().hex)
-        try:
-            async with database_transaction_async(connection):
-                yield sending
-                if sending.messages:
-                    check_whole(connection)
-                    await in_thread(self._write, sending.messages, gid)
-                    self._check_prepared((await connection.execute(_prepare(gid))).statusmessage)
-        except BaseException as error:
-            await in_thread(self._give_up)
-            _explain(error)
-            raise
-        if sending.messages:
-            failed = await in_thread(self._commit, gid)
-            await finish_async(connection, gid, is_commit=failed is None)
-            self._end(failed)
-
     def recover(self, connection: Database) -> dict[str, Outcome]:
         """Takes over the sender's name, and resolves the transactions that are prepared under it.
 
@@ -161,29 +143,39 @@ class PreparedSender(Closing):
             MessagingStateError: The topic of outcomes no longer exists.
             MessagingUnavailableError: Kafka does not answer.
             psycopg.Error: The database failed or did not answer.
+            MessagingConfigError: The sender is in use by another thread or task.
         """
+        with self._use.held():
+            return self._recover(connection)
+
+    @property
+    def is_settled(self) -> bool:
+        """False if transactions may be prepared under the name, which the next transaction resolves."""
+        return self._is_settled
+
+    def waiting_senders(self, connection: Database) -> set[str]:
+        """Returns the names of all senders that have transactions prepared in the connection's database."""
+        with autocommit(connection):
+            return {each.sender for each in find_prepared(connection) if each.sender and each.is_here}
+
+    def close(self) -> None:
+        """Closes the connection to Kafka. Idempotent."""
+        with self._use.held():
+            self._producer.close()
+            self._is_settled = False
+
+    def _recover(self, connection: Database) -> dict[str, Outcome]:
         self._is_settled = False
         if not self._has_topic:
-            ensure_compacted_topic(self._producer.kafka, outcome_topic(self._name))
+            ensure_compacted_topic(self._producer.kafka, outcome_topic(self.name))
             self._has_topic = True
         self._producer.open()
         decided = decide(connection, self._producer)
         self._is_settled = True
         return decided
 
-    def close(self) -> None:
-        """Closes the connection to Kafka. Idempotent."""
-        self._producer.close()
-        self._is_settled = False
-
-    def _recover_separately(self, connection: AsyncDatabase) -> None:
-        """Recovers with a separate synchronous connection; it is too rare to be implemented twice."""
-        info = connection.info
-        with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:
-            self.recover(own)
-
     def _write(self, messages: list[Message], gid: str) -> None:
-        records = [*messages, outcome_record(self._name, gid)]
+        records = [*messages, outcome_record(self.name, gid)]
         self._producer.write((message, None) for message in records)
         self._probe(SendStep.PRODUCED)
         self._is_settled = False
@@ -214,7 +206,7 @@ class PreparedSender(Closing):
             try:
                 self._producer.open()
                 producer = self._producer
-                if not is_committed(producer.kafka, self._name, gid, producer.settings.patience):
+                if not is_committed(producer.kafka, self.name, gid, producer.settings.patience):
                     return error
             except MessagingError as later:
                 raise InDoubtError(str(later), gid) from error

@@ -6,28 +6,25 @@ the others.
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import psycopg
 
 from slackwater_messaging.errors import MessagingError
-from slackwater_messaging.sending.closing import Closing, in_thread
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, header_of
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import AsyncDatabase, Database, Outbox, SavedMessage
+from slackwater_messaging.sending.outbox import Database, Outbox, SavedMessage
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import (
+    Sender,
     SendingTransaction,
     autocommit,
-    autocommit_async,
     check_idle,
-    check_name,
     check_whole,
     database_transaction,
-    database_transaction_async,
 )
 from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
@@ -48,7 +45,7 @@ class Recovery:
     """The number of saved messages that were missing in their topics, and were sent."""
 
 
-class SavedSender(Closing):
+class SavedSender(Sender):
     """Way 4: saves messages with the data, sends them after the commit, and removes them in one statement.
 
     Readers of committed records see exactly once: whatever process dies, a committed message is in its topic
@@ -61,8 +58,8 @@ class SavedSender(Closing):
     messages saved under it, reads the topics from the time of the oldest saved message on, and sends the
     messages that are missing there. Topics must therefore keep records for longer than a sender may be down.
 
-    Use it from one thread, with one transaction at a time. Each process needs its own name. The rows of a
-    process that does not return wait until another one recovers under its name.
+    One transaction at a time; requests that run at once share a :class:`SenderPool`. Each process needs its
+    own name. The rows of a process that does not return wait until another one recovers under its name.
 
     Args:
         kafka: The brokers.
@@ -89,7 +86,8 @@ class SavedSender(Closing):
         clock: Clock | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
-        self._outbox, self._name, self._probe = outbox, check_name(name), probe
+        super().__init__(name)
+        self._outbox, self._probe = outbox, probe
         self._settings, self._clock = settings or SenderSettings(), clock or SystemClock()
         self._producer = SenderProducer(kafka, name, self._settings)
         self._is_settled = False
@@ -106,11 +104,19 @@ class SavedSender(Closing):
 
         If Kafka fails or does not answer after the commit, a warning is logged, and the messages remain
         saved. A later transaction or :meth:`recover` sends them.
+
+        Raises:
+            MessagingConfigError: The sender is in use by another thread or task.
         """
+        with self._use.held(), self._transaction(connection) as sending:
+            yield sending
+
+    @contextmanager
+    def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
         check_idle(connection)
         if self._is_due:
             with self._waiting_for_servers():
-                self.recover(connection)
+                self._recover(connection)
         sending = SendingTransaction(connection)
         with database_transaction(connection):
             yield sending
@@ -121,29 +127,6 @@ class SavedSender(Closing):
         if is_next:
             with self._waiting_for_servers():
                 self._deliver(connection, saved)
-
-    @asynccontextmanager
-    async def transaction_async(
-        self, connection: AsyncDatabase
-    ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
-        """Does what :meth:`transaction` does; threads wait for Kafka and for recovery."""
-        check_idle(connection)
-        if self._is_due:
-            with self._waiting_for_servers():
-                await in_thread(self._recover_separately, connection)
-        sending = SendingTransaction(connection)
-        async with database_transaction_async(connection):
-            yield sending
-            check_whole(connection)
-            saved: list[SavedMessage] = []
-            if sending.messages:
-                saved = await self._outbox.save_async(connection, sending.messages, self._name)
-                self._probe(SendStep.SAVED)
-            is_next = self._unsettle(saved)
-        self._probe(SendStep.DATABASE_COMMITTED)
-        if is_next:
-            with self._waiting_for_servers():
-                await self._deliver_async(connection, saved)
 
     @property
     def _is_due(self) -> bool:
@@ -156,11 +139,27 @@ class SavedSender(Closing):
             MessagingStateError: A topic no longer exists, or another process has taken over the sender's
                 name.
             MessagingUnavailableError: A server failed or did not answer. The messages remain saved.
+            MessagingConfigError: The sender is in use by another thread or task.
         """
+        with self._use.held():
+            return self._recover(connection)
+
+    def waiting_senders(self, connection: Database) -> set[str]:
+        """Returns the names of all senders whose saved messages are in the table."""
+        with autocommit(connection):
+            return self._outbox.senders(connection)
+
+    def close(self) -> None:
+        """Closes the connection to Kafka. Idempotent."""
+        with self._use.held():
+            self._producer.close()
+            self._is_settled = False
+
+    def _recover(self, connection: Database) -> Recovery:
         self._is_settled = False
         self._producer.open()
         with autocommit(connection):
-            saved = self._outbox.read(connection, self._name)
+            saved = self._outbox.read(connection, self.name)
         missing = self._missing(saved)
         gone = {each.id for each in missing}
         held = [each for each in saved if each.id not in gone]
@@ -172,15 +171,10 @@ class SavedSender(Closing):
         self._is_settled = True
         return Recovery(len(held), len(missing))
 
-    def close(self) -> None:
-        """Closes the connection to Kafka. Idempotent."""
-        self._producer.close()
-        self._is_settled = False
-
     def _save(self, connection: Database, sending: SendingTransaction[Database]) -> list[SavedMessage]:
         if not sending.messages:
             return []
-        saved = self._outbox.save(connection, sending.messages, self._name)
+        saved = self._outbox.save(connection, sending.messages, self.name)
         self._probe(SendStep.SAVED)
         return saved
 
@@ -198,23 +192,6 @@ class SavedSender(Closing):
         has_others = self._remove(connection, saved) if self.removes else False
         self._is_settled = not has_others
 
-    async def _deliver_async(self, connection: AsyncDatabase, saved: Sequence[SavedMessage]) -> None:
-        await in_thread(self._send, saved)
-        has_others = False
-        if self.removes:
-            async with autocommit_async(connection):
-                has_others = await self._outbox.remove_own_async(
-                    connection, [each.id for each in saved], self._name
-                )
-            self._probe(SendStep.REMOVED)
-        self._is_settled = not has_others
-
-    def _recover_separately(self, connection: AsyncDatabase) -> None:
-        """Recovers with a separate synchronous connection; it is too rare to be implemented twice."""
-        info = connection.info
-        with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:
-            self.recover(own)
-
     def _send(self, saved: Sequence[SavedMessage]) -> None:
         self._producer.write((each.message, each.id) for each in saved)
         self._probe(SendStep.PRODUCED)
@@ -226,7 +203,7 @@ class SavedSender(Closing):
         if not saved:
             return False
         with autocommit(connection):
-            has_others = self._outbox.remove_own(connection, [each.id for each in saved], self._name)
+            has_others = self._outbox.remove_own(connection, [each.id for each in saved], self.name)
         self._probe(SendStep.REMOVED)
         return has_others
 
@@ -250,7 +227,7 @@ class SavedSender(Closing):
         except (MessagingError, psycopg.OperationalError) as error:
             self._producer.close()
             self._retry_at = self._clock.monotonic() + self._settings.retry_after.total_seconds()
-            logger.warning("sender %s: messages remain saved and will be sent later: %s", self._name, error)
+            logger.warning("sender %s: messages remain saved and will be sent later: %s", self.name, error)
 
 
 class ProvenSender(SavedSender):

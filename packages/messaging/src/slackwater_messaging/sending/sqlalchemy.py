@@ -1,4 +1,4 @@
-"""Combines sessions of SQLAlchemy 2 over psycopg with all ways of sending.
+"""Combines sessions of SQLAlchemy 2 with all ways of sending, over psycopg, and asynchronously over asyncpg.
 
 ::
 
@@ -9,19 +9,30 @@
     with Session(engine) as session, session_transaction(sender, session) as sending:
         session.add(order)
         sending.send(message)
+
+    async with AsyncSession(engine) as session, async_session_transaction(pool, session) as sending:
+        session.add(order)
+        sending.send(message)
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, Protocol
 
 import psycopg
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
+from slackwater_messaging.bridge import driver_of
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.sending.outbox import Database
-from slackwater_messaging.sending.transaction import SendingTransaction
+from slackwater_messaging.sending.transaction import AnyDatabase, SendingTransaction
 
 
 class Sender(Protocol):
@@ -29,6 +40,12 @@ class Sender(Protocol):
 
     def transaction(self, connection: Database) -> AbstractContextManager[SendingTransaction[Database]]:
         """Opens a transaction."""
+        ...
+
+    def transaction_async(
+        self, connection: AnyDatabase
+    ) -> AbstractAsyncContextManager[SendingTransaction[AnyDatabase]]:
+        """Opens a transaction over a connection of asyncio."""
         ...
 
 
@@ -69,3 +86,63 @@ def session_transaction(sender: Sender, session: Session) -> Iterator[SendingTra
         session.rollback()
         raise
     session.commit()  # The database has committed already; this only ends the session's transaction.
+
+
+async def async_connection_of(session: AsyncSession | AsyncConnection) -> Any:
+    """Returns the connection of psycopg or asyncpg of an asynchronous session, in its transaction.
+
+    Use it with ``Outbox.send_async`` and ``AsyncTableInbox.receive``.
+
+    Raises:
+        MessagingConfigError: The engine uses another driver.
+    """
+    await session.execute(text("SELECT 1"))  # asyncpg's transaction begins only with the first statement
+    return await _driver_connection(session)
+
+
+@asynccontextmanager
+async def async_session_transaction(
+    sender: Sender, session: AsyncSession
+) -> AsyncIterator[SendingTransaction[Any]]:
+    """Does what :func:`session_transaction` does with an asynchronous session.
+
+    Raises:
+        MessagingConfigError: The session has an open transaction, or uses another driver.
+        MessagingError: The same errors as the sender's ``transaction_async``.
+    """
+    if session.in_transaction():
+        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
+        raise MessagingConfigError("the session already has an open transaction", hint)
+    try:
+        level = await _let_begin(session)
+        async with sender.transaction_async(await _driver_connection(session)) as sending:
+            if level is not None:
+                await session.execute(text(f"SET TRANSACTION ISOLATION LEVEL {level}"))
+            yield sending
+            await session.flush()
+    except BaseException:
+        await session.rollback()
+        raise
+    await session.commit()  # The database has committed already; this only ends the session's transaction.
+
+
+async def _let_begin(session: AsyncSession) -> str | None:
+    """Lets others begin the session's transaction; returns the isolation level that it should have.
+
+    SQLAlchemy's adapter of asyncpg begins transactions by itself, unless it is in its autocommit mode, which
+    replaces the isolation level. With psycopg, the sender switches to autocommit and keeps the level.
+    """
+    connection = await session.connection()
+    if connection.dialect.driver != "asyncpg":
+        return None
+    level = await connection.get_isolation_level()
+    await session.rollback()
+    await session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+    return level
+
+
+async def _driver_connection(session: AsyncSession | AsyncConnection) -> Any:
+    connection = await session.connection() if isinstance(session, AsyncSession) else session
+    found = (await connection.get_raw_connection()).driver_connection
+    driver_of(found)
+    return found

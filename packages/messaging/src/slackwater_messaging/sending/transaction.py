@@ -1,18 +1,22 @@
 """The transaction of a service that sends messages: a database transaction and its messages."""
 
 import re
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Generic, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from slackwater_messaging.bridge import bridge, in_threads
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.outbox import AsyncDatabase, Database
+from slackwater_messaging.sending.closing import Closing
+from slackwater_messaging.sending.outbox import Database
 
-AnyDatabase = TypeVar("AnyDatabase", bound=Database | AsyncDatabase)
+AnyDatabase = TypeVar("AnyDatabase")
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -32,6 +36,57 @@ class SendingTransaction(Generic[AnyDatabase]):
     def send(self, *messages: Message) -> None:
         """Adds messages to the transaction. Does no I/O."""
         self.messages += messages
+
+
+class Sender(Closing):
+    """What all senders have in common: a name, and one transaction at a time.
+
+    Args:
+        name: The name.
+
+    Raises:
+        MessagingConfigError: It is not valid.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name)
+        """The name."""
+        hint = "give each thread and task its own sender, or let all requests share a SenderPool"
+        self._use = Exclusive(f"sender {name}", hint)
+
+    @abstractmethod
+    def transaction(self, connection: Database) -> AbstractContextManager[SendingTransaction[Database]]:
+        """Opens a transaction; it ends with the block."""
+
+    @property
+    def is_settled(self) -> bool:
+        """False if something may wait for :meth:`recover`, which the next transaction tries."""
+        return True
+
+    def recover(self, connection: Database) -> object:
+        """Completes what earlier processes with this name, or earlier failures, have left."""
+        return None
+
+    def waiting_senders(self, connection: Database) -> set[str]:
+        """Returns the names of all senders of this kind that have left something to recover."""
+        return set()
+
+    @asynccontextmanager
+    async def transaction_async(
+        self, connection: AnyDatabase
+    ) -> AsyncIterator[SendingTransaction[AnyDatabase]]:
+        """Does what :meth:`transaction` does over a connection of asyncio, without blocking the event loop.
+
+        If the task is cancelled while the block begins or ends, that takes effect when it has begun or ended.
+
+        Args:
+            connection: A ``psycopg.AsyncConnection``, or a connection of asyncpg or of its pool. The errors
+                of the sender's own statements are psycopg's in either case.
+        """
+        sending = SendingTransaction(connection)
+        async with in_threads(self.transaction(bridge(connection))) as opened:
+            yield sending
+            opened.messages = sending.messages
 
 
 class HalfCommittedError(MessagingStateError):
@@ -60,7 +115,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_idle(connection: Database | AsyncDatabase) -> None:
+def check_idle(connection: Database) -> None:
     """Checks that a connection has no open transaction, which the sender would not commit itself.
 
     Raises:
@@ -72,7 +127,7 @@ def check_idle(connection: Database | AsyncDatabase) -> None:
         raise MessagingConfigError(f"the connection already has an open transaction ({status.name})", hint)
 
 
-def check_whole(connection: Database | AsyncDatabase) -> None:
+def check_whole(connection: Database) -> None:
     """Checks that a transaction has neither failed nor ended, which COMMIT would not report.
 
     Raises:
@@ -96,18 +151,6 @@ def autocommit(connection: Database) -> Iterator[None]:
             connection.autocommit = before
 
 
-@asynccontextmanager
-async def autocommit_async(connection: AsyncDatabase) -> AsyncIterator[None]:
-    """Does what :func:`autocommit` does."""
-    before = connection.autocommit
-    await connection.set_autocommit(True)
-    try:
-        yield
-    finally:
-        with suppress(psycopg.OperationalError):
-            await connection.set_autocommit(before)
-
-
 @contextmanager
 def database_transaction(connection: Database) -> Iterator[None]:
     """Begins a transaction with the connection's properties, and commits or rolls back when the block ends.
@@ -126,21 +169,7 @@ def database_transaction(connection: Database) -> Iterator[None]:
         connection.commit()
 
 
-@asynccontextmanager
-async def database_transaction_async(connection: AsyncDatabase) -> AsyncIterator[None]:
-    """Does what :func:`database_transaction` does."""
-    async with autocommit_async(connection):
-        await connection.execute(_begin(connection))
-        try:
-            yield
-        except BaseException:
-            with suppress(psycopg.OperationalError):
-                await connection.rollback()
-            raise
-        await connection.commit()
-
-
-def _begin(connection: Database | AsyncDatabase) -> bytes:
+def _begin(connection: Database) -> bytes:
     words = ["BEGIN"]
     if (level := connection.isolation_level) is not None:
         words.append(f"ISOLATION LEVEL {level.name.replace('_', ' ')}")

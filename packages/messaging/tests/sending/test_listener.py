@@ -1,0 +1,120 @@
+"""A delivery listener whose calls fail, without servers: nothing that it has read is forgotten."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from slackwater_messaging import MessagingConfigError, MessagingUnavailableError
+from slackwater_messaging.sending import DeliveryListener, MessageId, Outbox, SendStep
+from slackwater_protocol import KafkaSettings
+from slackwater_testing.probes import At
+
+Refused = MessagingUnavailableError
+
+
+class Record:
+    """A record of the topic, or an error that the client reports as one."""
+
+    def __init__(self, number: int, error: KafkaError | None = None) -> None:
+        self._number, self._error = number, error
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [("slackwater-message", str(MessageId("outbox", self._number, 1)).encode())]
+
+
+class Topic:
+    """Hands out portions of records, and notes what has been committed."""
+
+    def __init__(self, *portions: list[Record]) -> None:
+        self.portions = list(portions)
+        self.commits: list[list[int]] = []
+        self.removed: list[int] = []
+        self.failures: list[Exception] = []
+        self.commit_failures: list[Exception] = []
+
+    def poll(self, _: float) -> Record | None:
+        return self.portions[0].pop(0) if self.portions else None
+
+    def consume(self, *_: object) -> list[Record]:
+        return self.portions.pop(0)
+
+    def commit(self, *, asynchronous: bool) -> None:
+        assert not asynchronous
+        if self.commit_failures:
+            raise self.commit_failures.pop()
+        self.commits.append(list(self.removed))
+
+    def remove(self, _: object, ids: Sequence[MessageId]) -> int:
+        if self.failures:
+            raise self.failures.pop()
+        self.removed += [each.id for each in ids]
+        return len(ids)
+
+
+def listening(monkeypatch: pytest.MonkeyPatch, topic: Topic, probe: Any = lambda _: None) -> DeliveryListener:
+    kafka, outbox = KafkaSettings("127.0.0.1:1"), Outbox("outbox")
+    listener = DeliveryListener("", kafka, outbox, topics=["paid"], group="deliveries", probe=probe)
+    listener._consumer.close()  # noqa: SLF001
+    monkeypatch.setattr(listener, "_consumer", topic)
+    monkeypatch.setattr(listener._connection, "open", lambda: None)  # noqa: SLF001
+    monkeypatch.setattr(outbox, "remove", topic.remove)
+    return listener
+
+
+def test_rows_that_could_not_be_removed_are_removed_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic([Record(0), Record(1)], [Record(2)])
+    listener = listening(monkeypatch, topic)
+    topic.failures.append(psycopg.OperationalError("the database is away"))
+    with pytest.raises(psycopg.OperationalError):
+        listener.run_once()
+    assert (topic.removed, topic.commits) == ([], [])
+    assert [listener.run_once() for _ in range(3)] == [2, 1, 0]
+    assert topic.commits == [[0, 1], [0, 1, 2]]
+
+
+def test_an_error_among_records_forgets_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    topic = Topic([Record(0), Record(1, refused), Record(2)])
+    listener = listening(monkeypatch, topic)
+    with pytest.raises(Refused, match="reading the destination topics failed"):
+        listener.run_once()
+    assert (listener.run_once(), topic.removed, topic.commits) == (2, [0, 2], [[0, 2]])
+
+
+def test_a_passing_error_among_records_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = KafkaError(KafkaError._TRANSPORT)  # noqa: SLF001 - librdkafka's name
+    topic = Topic([Record(0, away)], [Record(1), Record(2, away)])
+    listener = listening(monkeypatch, topic)
+    assert [listener.run_once() for _ in range(2)] == [0, 1]
+    assert topic.commits == [[1]]  # nothing to commit after an error alone
+
+
+def test_a_position_that_could_not_be_committed_is_committed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic([Record(0)], [Record(1)])
+    listener = listening(monkeypatch, topic)
+    topic.commit_failures.append(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
+    with pytest.raises(MessagingUnavailableError):
+        listener.run_once()
+    assert [listener.run_once(timedelta(0)) for _ in range(2)] == [1, 0]
+    assert topic.commits == [[0, 1]]
+
+
+def test_a_second_caller_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic([Record(0)], [Record(1)])
+    refused: list[str] = []
+
+    def again() -> None:
+        with pytest.raises(MessagingConfigError, match="in use by another thread or task") as caught:
+            listener.run_once()
+        refused.append(str(caught.value))
+
+    listener = listening(monkeypatch, topic, At(SendStep.TAKEN, again))
+    assert [listener.run_once() for _ in range(2)] == [1, 1]
+    assert len(refused) == 1
