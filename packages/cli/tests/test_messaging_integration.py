@@ -1,6 +1,9 @@
 """``slackwater indoubt`` and ``slackwater messaging audit`` over real servers."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,7 +13,7 @@ import pytest
 from slackwater import main
 from slackwater_devstack import KafkaBroker, PostgresServer
 from slackwater_messaging import Message, PollingRelay, PreparedSender
-from slackwater_messaging.sending import SendStep
+from slackwater_messaging.sending import SenderSettings, SendStep
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_protocol import SystemClock
 from slackwater_testing.messaging.sending.world import World
@@ -135,3 +138,39 @@ def test_an_audit_that_cannot_be_made_says_why(
     common = ("messaging", "audit", "--topic", world.topic, "--query", "SELECT 1, now()")
     assert run(world, *common, *words) in (1, 2)
     assert said in capsys.readouterr().err
+
+
+NOWHERE = "127.0.0.1:1"
+AWAY = [
+    ("messaging", "audit", "--topic", "paid", "--query", "SELECT 'k', now() WHERE now() > %(start)s"),
+    ("indoubt", "resolve", "--sender", "shop-1"),
+]
+
+
+@pytest.mark.parametrize("words", AWAY)
+def test_a_kafka_that_is_away_is_one_line_with_what_to_do(
+    world: World, words: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka itself would write a line for each of its attempts."""
+    monkeypatch.setattr("slackwater_messaging.topics._SECONDS", 3.0)
+    short = SenderSettings(request_timeout=timedelta(seconds=3))
+    monkeypatch.setattr("slackwater_messaging.sending.indoubt.SenderSettings", lambda: short)
+    assert main.run([*words, "--postgres-url", world.dsn, "--bootstrap", NOWHERE]) == 1
+    *waits, line = capfd.readouterr().err.splitlines()
+    assert len(waits) <= 1, waits
+    assert line.startswith("error: ")
+    assert NOWHERE in line
+    assert "check that the brokers are up and reachable" in line
+
+
+def test_sigterm_ends_an_audit_that_waits_for_kafka(world: World) -> None:
+    """Fails if the signal is heard only when Kafka has been given up, which ends with another code."""
+    mine = f"audit-{world.name}"
+    url = f"{world.dsn}?application_name={mine}"
+    command = [sys.executable, "-m", "slackwater", *AWAY[0], "--postgres-url", url, "--bootstrap", NOWHERE]
+    process = subprocess.Popen(command)
+    query = "SELECT FROM pg_stat_activity WHERE application_name = %s AND state = 'idle in transaction'"
+    while world.connection.execute(query, [mine]).fetchone() is None:
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == -signal.SIGTERM

@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, create_topics, is_transient, kafka_error
 from slackwater_messaging.errors import READING, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
+from slackwater_messaging.retrying import quiet
 from slackwater_protocol import Clock, KafkaSettings, SystemClock, epoch_ms
 
 _SECONDS: Final = 30.0
@@ -46,6 +47,7 @@ class TopicReader:
     """
 
     def __init__(self, kafka: KafkaSettings, patience: timedelta, clock: Clock | None = None) -> None:
+        kafka, self._bootstrap = quiet(kafka), kafka.bootstrap
         self._patience, self._clock = patience.total_seconds(), clock or SystemClock()
         self._admin = AdminClient({**kafka.client_config})
         self._consumer = Consumer(
@@ -163,9 +165,8 @@ class TopicReader:
 
         return self._asked("reading the offsets of topics", ask) if places else {}
 
-    @staticmethod
-    def _asked(what: str, ask: Callable[[float], T]) -> T:
-        with explained(what):
+    def _asked(self, what: str, ask: Callable[[float], T]) -> T:
+        with explained(f"{what} at {self._bootstrap}"):
             return KafkaRetry(what, _SECONDS).call(ask)
 
 
@@ -175,11 +176,11 @@ def ensure_compacted_topic(kafka: KafkaSettings, topic: str) -> None:
     Raises:
         MessagingUnavailableError: Kafka rejects the request or does not answer.
     """
-    admin = AdminClient({**kafka.client_config})
+    admin = AdminClient({**quiet(kafka).client_config})
     wanted = NewTopic(topic, 1, -1, config={"cleanup.policy": "compact"})
 
     what = f"creating topic {topic}"
-    with explained(what):
+    with explained(f"{what} at {kafka.bootstrap}"):
         KafkaRetry(what, _SECONDS).call(partial(create_topics, admin, [wanted]))
 
 

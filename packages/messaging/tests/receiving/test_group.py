@@ -1,11 +1,13 @@
 """A member of a group, without a broker."""
 
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from slackwater_messaging import MessagingUnavailableError
+from slackwater_messaging import MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import ReceivedMessage
 from slackwater_messaging.receiving.group import GroupMember
@@ -71,8 +73,8 @@ class Portion:
 class Fetched:
     """A message of Kafka's client, or an error in the place of one."""
 
-    def __init__(self, offset: int, error: KafkaError | None = None) -> None:
-        self._offset, self._error = offset, error
+    def __init__(self, offset: int, error: KafkaError | None = None, partition: int = 0) -> None:
+        self._offset, self._error, self._partition = offset, error, partition
 
     def error(self) -> KafkaError | None:
         return self._error
@@ -84,7 +86,7 @@ class Fetched:
         return "orders"
 
     def partition(self) -> int:
-        return 0
+        return self._partition
 
     def timestamp(self) -> tuple[int, int]:
         return 0, 0
@@ -111,3 +113,193 @@ def test_an_error_in_the_middle_of_a_portion_drops_no_message(monkeypatch: pytes
     member.read(10, 0)
     assert [each.offset for each in member.batch] == [0, 1, 2, 3, 4]
     real.close()
+
+
+ZERO, ONE = Place("orders", 0), Place("orders", 1)
+
+
+def parts(*found: tuple[int, int]) -> list[TopicPartition]:
+    return [TopicPartition("orders", partition, offset) for partition, offset in found]
+
+
+class Consumer:
+    """Notes what is asked of a consumer, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[tuple[int, int]]]] = []
+        self.stored: list[TopicPartition] = []
+        self.waiting: list[Any] = []
+        self.sync_error: KafkaException | None = None
+
+    def _note(self, what: str, found: list[TopicPartition]) -> None:
+        self.calls.append((what, [(part.partition, part.offset) for part in found]))
+
+    def assign(self, found: list[TopicPartition]) -> None:
+        self._note("assign", found)
+
+    def pause(self, found: list[TopicPartition]) -> None:
+        self._note("pause", found)
+
+    def resume(self, found: list[TopicPartition]) -> None:
+        self._note("resume", found)
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        self._note("commit later" if asynchronous else "commit", offsets)
+        if self.sync_error is not None and not asynchronous:
+            raise self.sync_error
+
+    def committed(self, _: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return self.stored
+
+    def poll(self, _: float) -> Any:
+        self.calls.append(("poll", []))
+        return self.waiting.pop(0) if self.waiting else None
+
+    def consume(self, *_: object) -> list[Any]:
+        found, self.waiting = self.waiting, []
+        return found
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer()
+
+
+@pytest.fixture
+def member(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GroupMember]:
+    """A member that both partitions were assigned to."""
+
+    def note(places: Any) -> None:
+        consumer.calls.append(("given", [(place.partition, 0) for place in places]))
+
+    made = GroupMember(KafkaSettings("127.0.0.1:1"), ["orders"], "group", latest=False, on_revoke=note)
+    real = made._consumer  # noqa: SLF001
+    monkeypatch.setattr(made, "_consumer", consumer)
+    made._assign(consumer, parts((0, 0), (1, 0)))  # type: ignore[arg-type] # noqa: SLF001
+    yield made
+    real.close()
+
+
+def offsets(member: GroupMember) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in member.batch]
+
+
+def fetch(member: GroupMember, consumer: Consumer, *found: tuple[int, int]) -> None:
+    consumer.waiting = [Fetched(offset, partition=partition) for partition, offset in found]
+    member.read(10, 0)
+
+
+def test_nothing_is_read_between_an_assignment_and_the_beginning(
+    member: GroupMember, consumer: Consumer
+) -> None:
+    assert (consumer.calls, member.is_begun, member.places) == ([("assign", [])], False, (ZERO, ONE))
+    fetch(member, consumer, (0, 7))
+    assert offsets(member) == []
+
+
+def test_an_inbox_s_own_position_counts_more_than_the_group_s(
+    member: GroupMember, consumer: Consumer
+) -> None:
+    consumer.stored = parts((0, 5), (1, 6))
+    member.begin({ZERO: 3})
+    assert consumer.calls[-1] == ("assign", [(0, 3), (1, 6)])
+    assert member.is_begun
+    consumer.stored = parts((0, 5), (1, -1001))
+    member.begin({})
+    assert consumer.calls[-1] == ("assign", [(0, 5), (1, OFFSET_BEGINNING)])
+
+
+def test_an_offset_that_is_not_known_begins_nothing(member: GroupMember, consumer: Consumer) -> None:
+    broken: Any = SimpleNamespace(error=KafkaError(KafkaError.NOT_COORDINATOR))
+    consumer.stored = [broken]
+    with pytest.raises(KafkaException):
+        member.begin({})
+    assert not member.is_begun
+
+
+def test_a_revoked_partition_is_given_away_after_what_is_done_was_committed(
+    member: GroupMember, consumer: Consumer
+) -> None:
+    member.begin({})
+    fetch(member, consumer, (0, 4), (1, 8))
+    member.done()
+    fetch(member, consumer, (0, 5), (1, 9))
+    consumer.calls.clear()
+    member._revoke(consumer, parts((0, 0)))  # type: ignore[arg-type] # noqa: SLF001
+    assert consumer.calls == [("given", [(0, 0)]), ("commit", [(0, 5), (1, 9)])]
+    assert (member.places, offsets(member)) == ((ONE,), [(1, 9)])
+    fetch(member, consumer)
+    member.batch = []
+    fetch(member, consumer, (0, 6), (1, 10))
+    assert offsets(member) == [(1, 10)]
+
+
+def test_offsets_that_could_not_be_committed_on_the_way_out_are_kept_for_what_remains(
+    member: GroupMember, consumer: Consumer
+) -> None:
+    member.begin({})
+    fetch(member, consumer, (0, 4), (1, 8))
+    member.done()
+    consumer.sync_error = KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
+    member._revoke(consumer, parts((0, 0)))  # type: ignore[arg-type] # noqa: SLF001
+    consumer.calls.clear()
+    member.commit()
+    assert consumer.calls == [("commit later", [(1, 9)])]
+
+
+def test_of_lost_partitions_nothing_is_committed(member: GroupMember, consumer: Consumer) -> None:
+    member.begin({})
+    fetch(member, consumer, (0, 4), (1, 8))
+    member.done()
+    consumer.calls.clear()
+    member._lose(consumer, parts((0, 0)))  # type: ignore[arg-type] # noqa: SLF001
+    member.commit()
+    assert consumer.calls == [("commit later", [(1, 9)])]
+
+
+def test_a_failed_commit_does_not_take_a_newer_offset_back(member: GroupMember, consumer: Consumer) -> None:
+    member.begin({})
+    for offset in (4, 5):
+        fetch(member, consumer, (0, offset))
+        member.done()
+        member.commit()
+    member._committed(KafkaError(KafkaError.NOT_COORDINATOR), parts((0, 5)))  # noqa: SLF001
+    consumer.calls.clear()
+    member.commit()
+    assert consumer.calls == [("commit later", [(0, 6)])]
+    member._lose(consumer, parts((0, 0)))  # type: ignore[arg-type] # noqa: SLF001
+    member._committed(KafkaError(KafkaError.NOT_COORDINATOR), parts((0, 6)))  # noqa: SLF001
+    member.commit()
+    assert len(consumer.calls) == 1
+
+
+def test_a_batch_is_kept_until_it_is_done(member: GroupMember, consumer: Consumer) -> None:
+    member.begin({})
+    fetch(member, consumer, (0, 4), (0, 5))
+    consumer.calls.clear()
+    fetch(member, consumer, (0, 6))
+    assert (offsets(member), consumer.calls) == ([(0, 4), (0, 5)], [])
+    member.drop_below({ZERO: 5})
+    assert offsets(member) == [(0, 5)]
+
+
+def test_a_member_that_waits_reads_nothing_and_resumes_what_it_still_has(
+    member: GroupMember, consumer: Consumer
+) -> None:
+    member.begin({})
+    consumer.waiting = [Fetched(4)]
+    consumer.calls.clear()
+    member.wait(0)
+    assert [what for what, _ in consumer.calls] == ["pause", "poll", "resume"]
+    assert [part for part, _ in consumer.calls[0][1]] == [0, 1]
+    assert offsets(member) == [(0, 4)]  # it was on its way already
+    member._lose(consumer, parts((0, 0)))  # type: ignore[arg-type] # noqa: SLF001
+    member.wait(0)
+    assert [part for part, _ in consumer.calls[-1][1]] == [1]
+
+
+def test_a_position_that_is_no_longer_in_kafka_is_named(member: GroupMember, consumer: Consumer) -> None:
+    member.begin({})
+    consumer.waiting = [Fetched(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))]
+    with pytest.raises(MessagingStateError, match="is no longer in Kafka"):
+        member.read(10, 0)

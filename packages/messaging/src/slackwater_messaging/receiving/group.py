@@ -16,6 +16,7 @@ from slackwater_messaging.errors import (
 )
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.receipt import ReceivedMessage
+from slackwater_messaging.retrying import RepeatedWarning, quiet
 from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -59,11 +60,12 @@ class GroupMember:
                 problem, "expected range or roundrobin; cooperative assignment is not supported"
             )
         self._group = group
+        self._warning = RepeatedWarning(logger, f"group {group}")
         self._start = OFFSET_END if latest else OFFSET_BEGINNING
         self._on_revoke = on_revoke
         self._consumer = Consumer(
             {
-                **kafka.client_config,
+                **quiet(kafka).client_config,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -214,6 +216,7 @@ class GroupMember:
             # A rebalance in between has revoked the partition, or restarted it.
             if self.is_begun and received.place in self.places:
                 self.batch.append(received)
+                self._warning.reset()
         for message in messages:  # after all were kept, because the consumer's position is behind all of them
             if (error := message.error()) is not None:
                 self._refuse(message, error)
@@ -232,7 +235,7 @@ class GroupMember:
             problem = f"group {self._group}: reading failed: {error.str()}"
             hint = READING.advice(error) or "check the address, and the rights of the client's user"
             raise MessagingUnavailableError(problem, hint)
-        logger.warning("group %s: Kafka: %s; retrying", self._group, error.str())
+        self._warning.note(f"Kafka: {error.str()}; check that the brokers are up and reachable")
 
 
 def as_received(message: KafkaMessage) -> ReceivedMessage:

@@ -4,6 +4,7 @@ import logging
 from datetime import timedelta
 
 from slackwater_messaging.errors import MessagingUnavailableError
+from slackwater_messaging.retrying import RepeatedWarning
 from slackwater_protocol import Clock
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ class Patience:
         self._what, self._limit, self._clock = what, limit.total_seconds(), clock
         self._since: float | None = None
         self._seconds = _FIRST_SECONDS
+        self._warning = RepeatedWarning(logger, what, clock)
 
     def note(self, error: BaseException) -> float:
         """Returns how long to wait before the next attempt, longer each time.
@@ -38,10 +40,11 @@ class Patience:
             raise MessagingUnavailableError(
                 problem, "check that the server is up; nothing was lost"
             ) from error
-        logger.warning("%s: %s; retrying", self._what, error)
+        self._warning.note(error)
         seconds, self._seconds = self._seconds, min(2 * self._seconds, _LONGEST_SECONDS)
         return seconds
 
     def reset(self) -> None:
         """Notes that something succeeded."""
         self._since, self._seconds = None, _FIRST_SECONDS
+        self._warning.reset()

@@ -28,6 +28,7 @@ from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.patience import Patience
 from slackwater_messaging.receiving.receipt import ReceivedMessage
+from slackwater_messaging.retrying import quiet
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
@@ -102,7 +103,7 @@ class TransactionalProcessor:
         self._settings = settings or ProcessorSettings()
         hint = "give each thread and task its own, with its own transactional id"
         self._use = Exclusive(f"processor {transactional_id}", hint)
-        self._kafka, self._id, self._probe = kafka, transactional_id, probe
+        self._kafka, self._id, self._probe = quiet(kafka), transactional_id, probe
         self._transactions: _Transactions | None = None
         self._stop = threading.Event()
         clock: Clock = SystemClock()

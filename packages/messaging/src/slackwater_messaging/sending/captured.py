@@ -34,6 +34,7 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
+from slackwater_messaging.retrying import RepeatedWarning, quiet
 from slackwater_messaging.sending.closing import Runner
 from slackwater_messaging.sending.headers import MessageId, decode_headers, microseconds
 from slackwater_messaging.sending.kafka import SenderProducer
@@ -160,6 +161,7 @@ class CaptureRelay(Runner):
         probe: SendProbe = no_probe,
     ) -> None:
         super().__init__(f"relay {name}")
+        kafka = quiet(kafka)
         self._kafka, self._outbox, self._name = kafka, outbox, check_name(name)
         self._inputs = ChangeTopics(source=source, tables=(outbox.table,))
         self._batch, self._probe = batch, probe
@@ -176,11 +178,13 @@ class CaptureRelay(Runner):
             MessagingConfigError: Kafka rejects a message, or something else that a retry would not change.
             ClientError: Topics or stored positions have changed and no longer match.
         """
+        warning = RepeatedWarning(logger, f"relay {self._name}")
         while not stop.is_set():
             try:
                 self.run_once()
+                warning.reset()
             except (MessagingStateError, MessagingUnavailableError, ClientUnavailableError) as error:
-                logger.warning("relay %s: %s; retrying", self._name, error)
+                warning.note(error)
                 stop.wait(_PAUSE.total_seconds())
 
     def run_once(self, timeout: timedelta = timedelta(milliseconds=500)) -> int:

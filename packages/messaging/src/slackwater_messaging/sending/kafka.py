@@ -19,6 +19,7 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
+from slackwater_messaging.retrying import quiet
 from slackwater_messaging.sending.headers import HEADER_MESSAGE
 from slackwater_messaging.sending.outbox import SavedMessage
 from slackwater_messaging.sending.step import SenderSettings
@@ -58,7 +59,7 @@ class MessageTransactions(KafkaTransactions):
     """
 
     def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: SenderSettings) -> None:
-        self.transactional_id = transactional_id
+        self.transactional_id, self._place = transactional_id, kafka.bootstrap
         self._first_error: KafkaError | None = None
         super().__init__(
             kafka,
@@ -91,7 +92,7 @@ class MessageTransactions(KafkaTransactions):
         self._first_error = self._first_error or error
 
     def _meaning(self, what: str, error: KafkaException) -> MessagingError:
-        return failure(f"{what} as {self.transactional_id}", error.args[0])
+        return failure(f"{what} as {self.transactional_id} at {self._place}", error.args[0])
 
 
 class SenderProducer:
@@ -102,7 +103,7 @@ class SenderProducer:
     """
 
     def __init__(self, kafka: KafkaSettings, name: str, settings: SenderSettings) -> None:
-        self.kafka, self.name, self.settings = kafka, name, settings
+        self.kafka, self.name, self.settings = quiet(kafka), name, settings
         self._producer: MessageTransactions | None = None
         self._is_begun = False
 
@@ -180,12 +181,12 @@ class BatchProducer:
     """
 
     def __init__(self, kafka: KafkaSettings, request_timeout: timedelta) -> None:
-        self._seconds = request_timeout.total_seconds()
+        self._seconds, self._place = request_timeout.total_seconds(), kafka.bootstrap
         self._config: dict[str, str | int | float | bool] = {
             "linger.ms": 5,
             "compression.type": "lz4",
             "message.max.bytes": 100_000_000,
-            **kafka.client_config,
+            **quiet(kafka).client_config,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "message.timeout.ms": int(self._seconds * 1000),
@@ -217,8 +218,9 @@ class BatchProducer:
         if self._left or unclear is not None:
             self.discard()
             reason = unclear or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - it has no other name
-            problem = f"{self._left + len(self._refused)} of {len(batch)} messages did not arrive"
-            raise MessagingUnavailableError(f"{problem}: {reason.str()}", "they will be sent again")
+            count = self._left + len(self._refused)
+            problem = f"{count} of {len(batch)} messages did not arrive at {self._place}: {reason.str()}"
+            raise MessagingUnavailableError(problem, "they will be sent again")
         return {place: failure("writing a message", error) for place, error in self._refused.items()}
 
     def discard(self) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import Message as Record
 
 from slackwater_markers.kafka_retry import is_transient
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingUnavailableError
+from slackwater_messaging.retrying import RepeatedWarning, quiet
 from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId, header_of
 from slackwater_messaging.sending.outbox import Outbox
@@ -52,12 +53,13 @@ class DeliveryListener(Runner):
     ) -> None:
         super().__init__(f"the listener of group {group}")
         self._outbox, self._probe = outbox, probe
+        self._warning = RepeatedWarning(logger, f"outbox {outbox.table}")
         self._found: list[MessageId] = []
         """Messages before the consumer's position whose rows were not removed yet."""
         self._connection = KeptConnection(database)
         self._consumer = Consumer(
             {
-                **kafka.client_config,
+                **quiet(kafka).client_config,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
@@ -73,7 +75,7 @@ class DeliveryListener(Runner):
             try:
                 self.run_once()
             except (MessagingUnavailableError, *LOST_CONNECTION) as error:
-                logger.warning("outbox %s: %s; retrying", self._outbox.table, error)
+                self._warning.note(error)
                 self._connection.close()
                 stop.wait(_PAUSE.total_seconds())
 
@@ -111,7 +113,11 @@ class DeliveryListener(Runner):
             good = [record for record in records if record.error() is None]
             self._found += [found for record in good if (found := self._id_of(record)) is not None]
             for record in records:
-                if (error := record.error()) is not None and not is_transient(error):
+                if (error := record.error()) is None:
+                    self._warning.reset()
+                elif is_transient(error):
+                    self._warning.note(f"Kafka: {error.str()}; check that the brokers are up and reachable")
+                else:
                     raise KafkaException(error)
         return bool(good)
 

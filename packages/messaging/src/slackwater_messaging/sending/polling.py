@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingError, MessagingUnavailableError
+from slackwater_messaging.retrying import RepeatedWarning
 from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
@@ -75,11 +76,13 @@ class PollingRelay(Runner):
     def run(self, stop: threading.Event) -> None:
         """Sends messages until it is told to stop. Waits for servers that do not answer."""
         pause = self._settings.first_pause
+        warning = RepeatedWarning(logger, f"outbox {self._outbox.table}", self._clock)
         while not stop.is_set():
             try:
                 sent = self.run_once()
+                warning.reset()
             except (MessagingUnavailableError, *LOST_CONNECTION) as error:
-                logger.warning("outbox %s: %s; retrying", self._outbox.table, error)
+                warning.note(error)
                 self._connection.close()
                 sent, pause = 0, self._settings.longest_pause
             if sent:
