@@ -13,6 +13,9 @@ from slackwater_protocol import ConnectorReport, RedisSettings, SlackwaterError
 from slackwater_spark.errors import PipelineInputError
 from slackwater_spark.pipeline import connector_check
 from slackwater_spark.pipeline.connector_check import ConnectorCheck
+from slackwater_spark.pipeline.definition import columns_with_default
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 
 if TYPE_CHECKING:
     from slackwater_devstack import RedisServer
@@ -85,6 +88,14 @@ def test_a_configuration_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch
             all(each is None for each in check_until_refused)
     finally:
         check.close()
+
+
+def test_columns_whose_default_may_stand_for_null_are_known() -> None:
+    columns = "id int PRIMARY KEY, a int DEFAULT 1, b int, c int NOT NULL DEFAULT 2, d int DEFAULT 3"
+    ddl = f"CREATE TABLE s.t ({columns});"
+    view = "SELECT TRANSACTIONALLY id, a, b, c FROM s.t"
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"": ddl}))
+    assert list(columns_with_default(plan)) == [("s.t", "a")], "no view needs d"
 
 
 @pytest.mark.integration

@@ -16,11 +16,13 @@ class Column:
         name: Its name as in the database (unquoted names are lower case).
         type: Its type.
         nullable: Whether it may hold NULL.
+        has_default: Whether it has a DEFAULT, which a connector may write instead of NULL.
     """
 
     name: str
     type: ColumnType
     nullable: bool
+    has_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,6 +336,14 @@ def used_columns(plan: EnginePlan) -> dict[str, frozenset[str]]:
     return used
 
 
+def columns_with_default(plan: EnginePlan) -> Iterator[tuple[str, str]]:
+    """Yields table and name of each column that the plan needs, that may be NULL, and that has a DEFAULT."""
+    for each in _table_inputs(plan.stages):
+        for column in each.columns:
+            if column.nullable and column.has_default:
+                yield each.table.full_name, column.name
+
+
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
     """Yields the inputs of a view that are tables of the database, once for each use of a table."""
     return stage_inputs(plan, view.stages)

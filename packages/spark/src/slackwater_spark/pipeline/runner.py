@@ -30,7 +30,7 @@ from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
-from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings
+from slackwater_spark.pipeline.definition import PipelineDefinition, columns_with_default, stage_settings
 from slackwater_spark.pipeline.failure import is_cancelled, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.folder import load_pipeline
@@ -276,6 +276,12 @@ class PipelineRun:
         heartbeats = SourceTopics(self._definition.source).heartbeats
         if known is None and heartbeats in existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT):
             self._is_form_known = False
+            for table, column in columns_with_default(self._definition.plan):
+                raise PipelineConfigError(
+                    f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
+                    "of NULL, because its configuration is not known",
+                    "set connect.url, for the run or for the sidecar",
+                )
             _log.warning(
                 "the configuration of the connector of source %s is not known: values that may have another "
                 "form are refused. Set connect.url, for the run or for the sidecar",
