@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from slackwater_cdc.captured import CapturedFinding, Table
-from slackwater_cdc.catalogue import examine_tables
+from slackwater_cdc.captured import CapturedFinding, Table, omitted_by
+from slackwater_cdc.catalogue import examine_tables, source_findings
 
 if TYPE_CHECKING:
     import psycopg
@@ -104,6 +104,10 @@ CHANGES = {
     "ALTER TABLE t RENAME TO u; CREATE TABLE t (LIKE u); ALTER PUBLICATION captured ADD TABLE t": "renamed",
     "ALTER TABLE t RENAME TO u": "it was renamed to captured.u",
     "ALTER TABLE t SET SCHEMA elsewhere": "it was renamed to elsewhere.t",
+    "ALTER TABLE t RENAME TO u; ALTER TABLE u RENAME TO t": "it had another name or schema for some time",
+    "ALTER TABLE t SET SCHEMA elsewhere; ALTER TABLE elsewhere.t SET SCHEMA captured": "it had another name",
+    "ALTER PUBLICATION captured DROP TABLE t; ALTER TABLE t SET UNLOGGED; ALTER TABLE t SET LOGGED; "
+    "ALTER PUBLICATION captured ADD TABLE t": "all its rows were rewritten",
     "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (a)": "its primary key was changed",
     "ALTER TABLE t DROP CONSTRAINT t_pkey": "its primary key was changed",
     "ALTER TABLE t ALTER a TYPE int USING a * 2": "column a: ALTER COLUMN … TYPE rewrote its values",
@@ -151,6 +155,8 @@ HARMLESS = (
     "VACUUM FULL t; ANALYZE t; VACUUM FULL r1; ANALYZE r1",
     "CLUSTER t USING t_pkey; ANALYZE t",
     "REINDEX TABLE t",
+    "ALTER TABLE t OWNER TO pg_monitor",
+    "ALTER TABLE t ADD other float DEFAULT random()",
     "ALTER TABLE t ADD n int",
     "ALTER TABLE t ADD n int; VACUUM FULL t",
     "ALTER TABLE t ALTER b SET STORAGE EXTERNAL; VACUUM FULL t",
@@ -183,6 +189,43 @@ def test_what_changes_no_row_or_leaves_events_is_not_reported(
     execute(database, statements)
 
     assert look(database, before)[1] == []
+
+
+def test_the_captured_tables_of_a_source_are_examined(database: "psycopg.Connection") -> None:
+    database.execute("CREATE TABLE elsewhere.other (id int PRIMARY KEY)")
+    database.execute("ALTER PUBLICATION captured SET TABLE t WHERE (id > 1), r")
+    wanted = {"publication.name": "captured", "table.include.list": r"captured\..*,elsewhere\.o.*"}
+
+    known = {each.subject: each.text for each in source_findings(database, "captured", wanted)}
+    unknown = [each.subject for each in source_findings(database, "captured", {})]
+
+    assert known == {
+        "table captured.t": "the publication publishes only its rows with (id > 1)",
+        "table elsewhere.other": "the publication does not contain it, so the connector gets none of its "
+        "changes",
+    }
+    assert not unknown or unknown == ["table captured.t"], "another test may have left a publication"
+
+
+FILTERS = {
+    ("table.include.list", r"s\.o.*,S\.T"): set(),
+    ("table.include.list", r"s\.other"): {"table.include.list leaves it out"},
+    ("table.include.list", "t"): {"table.include.list leaves it out"},
+    ("table.exclude.list", r"s\.t"): {"table.exclude.list leaves it out"},
+    ("table.exclude.list", r"s\.t.+"): set(),
+    ("schema.include.list", "public"): {"schema.include.list leaves it out"},
+    ("schema.exclude.list", "S"): {"schema.exclude.list leaves it out"},
+    ("column.exclude.list", r".*\.a"): {"column.exclude.list leaves out column a"},
+    ("column.exclude.list", r".*\.unused"): set(),
+    ("column.include.list", r"s\.t\.id"): {"column.include.list leaves out column a"},
+    ("table.include.list", "(?<name"): set(),
+}
+
+
+@pytest.mark.parametrize("has", FILTERS)
+def test_what_a_connector_leaves_out_is_named(has: tuple[str, str]) -> None:
+    found = omitted_by(dict([has]), {"s.t": ("id", "a")})
+    assert {each.text.removeprefix("the connector's ") for each in found} == FILTERS[has]
 
 
 REMEDIES = {

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from slackwater_cdc.catalogue import source_findings
 from slackwater_cdc.connector import property_findings, replication_name
 from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.errors import CommandError
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 _INTERVAL_SECONDS = 2.0
 _TIMEOUT = timedelta(seconds=2)
 """One question may take so long: a stop waits for it, and ten seconds have to be enough for an answer."""
+_LOOKS_PER_CATALOGUE = 5
 _HEARTBEATS = 2
 """So many of the newest heartbeats are read at the start: their distance is the interval."""
 
@@ -261,6 +263,26 @@ class DatabaseWitness:
         )
 
 
+class CatalogueLook:
+    """Looks at the catalogue at every fifth look of the watch, and repeats the findings in between.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._until_next = 0
+        self._found: tuple[Finding, ...] = ()
+
+    def __call__(self, connection: Any, report: ConnectorReport) -> Sequence[Finding]:
+        """Returns why topics of tables cannot have all their rows."""
+        if self._until_next == 0:
+            self._found = tuple(source_findings(connection, self._source, report.properties))
+        self._until_next = (self._until_next or _LOOKS_PER_CATALOGUE) - 1
+        return self._found
+
+
 def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
     """Returns the watch of a source's connector, as far as the settings say where to look."""
     kafka = settings.servers.kafka
@@ -279,7 +301,8 @@ def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
     if settings.connect_url is not None:
         witnesses.append(ConnectWitness(settings.source, ConnectRest(settings.connect_url, _TIMEOUT)))
     if settings.database_url is not None:
-        witnesses.append(DatabaseWitness(settings.source, settings.database_url))
+        findings = CatalogueLook(settings.source)
+        witnesses.append(DatabaseWitness(settings.source, settings.database_url, findings))
     return ConnectorWatch(settings.source, witnesses, clock)
 
 

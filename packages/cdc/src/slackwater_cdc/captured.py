@@ -6,7 +6,8 @@ rewrites. Some of it can be seen at any time (:func:`faults_of_table`), the rest
 two looks (:func:`changes_between`).
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -69,6 +70,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     persistence: str = "p"
     identity: str = "d"
     file: int = 0
+    changed: str = ""
+    """The transaction that last changed its definition or its file."""
+    owner: int = 0
+    named: str = ""
+    """The transaction that last changed its name, schema or owner."""
     key: tuple[int, ...] = ()
     """The numbers of the primary key's columns."""
     columns: tuple[Column, ...] = ()
@@ -110,6 +116,16 @@ class CapturedFinding(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     hint: str
     proof: Proof | None = None
+
+    @property
+    def subject(self) -> str:
+        """What it is about, as a finding names it."""
+        return subject_of(self.table, self.column)
+
+
+def subject_of(table: str, column: str = "") -> str:
+    """Returns how a finding names a table, or a column of it."""
+    return f"column {table}.{column}" if column else f"table {table}"
 
 
 def faults_of_table(table: Table) -> Iterator[CapturedFinding]:
@@ -179,6 +195,48 @@ def _publication_faults(table: Table) -> Iterator[CapturedFinding]:
             yield _found(table, text, hint, column.name)
 
 
+def omitted_by(
+    properties: Mapping[str, str], used: Mapping[str, Collection[str]]
+) -> Iterator[CapturedFinding]:
+    """Yields the tables and columns that a connector's filters leave out.
+
+    Args:
+        properties: The connector's, as Kafka Connect has them.
+        used: Tables, ``schema.table``, with the columns of each that count.
+    """
+    for name, columns in used.items():
+        table = Table(name=name)
+        schema = name.partition(".")[0]
+        wrong = _filter_of(properties, "schema", schema) or _filter_of(properties, "table", name)
+        if wrong is not None:
+            text = f"the connector's {wrong} leaves it out"
+            yield _found(table, text, f"change {wrong}, then {_NEW_TOPICS}")
+            continue
+        for column in columns:
+            if (wrong := _filter_of(properties, "column", f"{name}.{column}")) is not None:
+                text = f"the connector's {wrong} leaves out column {column}"
+                yield _found(table, text, f"change {wrong}, then {_NEW_TOPICS}", column)
+
+
+def _filter_of(properties: Mapping[str, str], kind: str, name: str) -> str | None:
+    """Returns the property that leaves out what has this name; Debezium's patterns match whole names."""
+    for words, is_wanted in (("include.list", True), ("exclude.list", False)):
+        patterns = properties.get(f"{kind}.{words}", "")
+        if patterns and _matches(patterns, name) is (not is_wanted):
+            return f"{kind}.{words}"
+    return None
+
+
+def _matches(patterns: str, name: str) -> bool | None:
+    """Returns whether one of the patterns matches; None if that cannot be told here."""
+    try:
+        return any(
+            re.fullmatch(pattern.strip(), name, re.IGNORECASE) for pattern in re.split(r"(?<!\\),", patterns)
+        )
+    except re.error:  # Java knows more
+        return None
+
+
 def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) -> Iterator[CapturedFinding]:
     """Yields what happened to a table, between two looks at the catalogue, of which there are no events.
 
@@ -195,6 +253,9 @@ def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) 
         again = ", and another table has its name now" if now.oid else ""
         yield _found(now, f"{fate}{again}; the rows that it had remain in the topics", _NEW_TOPICS)
         return
+    if before.named != now.named and before.owner == now.owner:
+        text = "it had another name or schema for some time; changes in this time are in another topic"
+        yield _found(now, text, _NEW_TOPICS)
     if before.member and now.member and before.member != now.member:
         text = "it was removed from the publication for some time; changes in this time are missing"
         yield _found(now, text, _NEW_TOPICS)
@@ -207,6 +268,12 @@ def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) 
     if before.identity == "f" != now.identity:
         text = "its REPLICA IDENTITY is no longer FULL, so changes lack former values"
         yield _found(now, text, "ALTER TABLE … REPLICA IDENTITY FULL, and begin a new revision")
+    if before.file != now.file and before.columns == now.columns:
+        text = (
+            "all its rows were rewritten, as SET UNLOGGED and SET LOGGED do; changes in between are missing"
+        )
+        proof = Proof(now.quoted, "xmin = %s::text::xid", (now.changed,))
+        yield CapturedFinding(table=now.name, text=text, hint=_NEW_TOPICS, proof=proof)
     yield from _partition_changes(before, now, present)
     yield from _column_changes(before, now)
 

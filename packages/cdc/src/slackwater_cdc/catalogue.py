@@ -16,8 +16,10 @@ from slackwater_cdc.captured import (
     Table,
     changes_between,
     faults_of_table,
+    omitted_by,
 )
 from slackwater_cdc.connector import publication_name
+from slackwater_protocol import Finding, Verdict
 
 T = TypeVar("T")
 
@@ -31,7 +33,8 @@ SELECT jsonb_build_object(
     'name', n.nspname || '.' || c.relname,
     'quoted', quote_ident(n.nspname) || '.' || quote_ident(c.relname),
     'oid', c.oid::bigint, 'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
-    'file', c.relfilenode::bigint,
+    'file', c.relfilenode::bigint, 'changed', c.xmin::text, 'owner', c.relowner::bigint,
+    'named', (SELECT y.xmin::text FROM pg_catalog.pg_type y WHERE y.oid = c.reltype),
     'children', coalesce((
         SELECT jsonb_agg(i.inhrelid::regclass::text ORDER BY 1) FROM pg_catalog.pg_inherits i
         WHERE i.inhparent = c.oid AND c.relkind <> 'p'), '[]'),
@@ -115,6 +118,16 @@ WHERE c.oid = ANY(%s::bigint[]::oid[])
 """
 
 
+_CANDIDATES = """
+SELECT n.nspname || '.' || c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+    AND n.nspname NOT LIKE 'pg\\_%%' AND n.nspname <> 'information_schema'
+    AND (NOT %s OR EXISTS (SELECT FROM pg_catalog.pg_publication_tables t
+        WHERE t.pubname = %s AND t.schemaname = n.nspname AND t.tablename = c.relname))
+ORDER BY 1
+"""
+
 _PUBLICATION = """
 SELECT pubname FROM pg_catalog.pg_publication WHERE pubname = %s
     OR (SELECT count(*) = 1 FROM pg_catalog.pg_publication)
@@ -163,12 +176,35 @@ def examine_tables(
     findings: list[CapturedFinding] = []
     for name, table in now.items():
         known = before.get(name, table)
-        suspected = [*faults_of_table(table), *changes_between(known, table, present)]
+        suspected = [*changes_between(known, table, present), *faults_of_table(table)]
         concerning = [each for each in suspected if not each.column or each.column in used[name]]
         found = list(_standing(connection, concerning))
         compared[name] = known if found else table
         findings += found
     return compared, findings
+
+
+def source_findings(
+    connection: CatalogueReader, source: str, properties: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yields why the topics of captured tables cannot have all their rows. Blocks as :func:`examine_tables`.
+
+    They concern only what reads these tables, so none is a fault of the whole source.
+
+    Args:
+        connection: An open connection.
+        source: The connector's ``topic.prefix``.
+        properties: The connector's; empty if they are not known: then the publication's tables are meant.
+    """
+    publication = properties.get("publication.name") or find_publication(connection, source)
+    names = [name for (name,) in connection.execute(_CANDIDATES, [not properties, publication]).fetchall()]
+    wanted = dict.fromkeys(names, ())
+    left_out = {each.table for each in omitted_by(properties, wanted)}
+    captured = [name for name in names if name not in left_out]
+    tables = read_tables(connection, captured, publication, properties.get("database.user", ""))
+    for table in tables.values():
+        for fault in faults_of_table(table):
+            yield Finding(fault.subject, Verdict.PROBLEM, fault.text, fault.hint)
 
 
 def find_publication(connection: CatalogueReader, source: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater_cdc.connector import property_findings, reading_properties
 from slackwater_markers import FrontierState, FrontierStatus, RedisMarkerStore
-from slackwater_protocol import ConnectorReport, RedisSettings, SlackwaterError
+from slackwater_protocol import ConnectorReport, Finding, RedisSettings, SlackwaterError, Verdict
 from slackwater_spark.errors import PipelineInputError
 from slackwater_spark.pipeline import connector_check
 from slackwater_spark.pipeline.connector_check import ConnectorCheck
@@ -56,6 +56,16 @@ def test_a_connector_that_is_right_is_read() -> None:
 def test_what_only_costs_the_database_ends_no_run() -> None:
     check = ConnectorCheck("inv", Connect(RIGHT | {"heartbeat.interval.ms": "0"}), None)
     assert check.look() == []
+
+
+def test_a_table_that_the_connector_leaves_out_is_refused() -> None:
+    used = {"inventory.orders": ("id",)}
+    check = ConnectorCheck("inv", Connect(RIGHT | {"table.include.list": r"inventory\.lines"}), None, used)
+    check.look()
+    with pytest.raises(
+        PipelineInputError, match=r"table inventory\.orders: .* table\.include\.list leaves it out"
+    ):
+        check.check()
 
 
 @pytest.mark.parametrize("answer", [None, SlackwaterError("away")])
@@ -112,3 +122,15 @@ def test_what_the_sidecar_has_learnt_counts_if_connect_is_not_asked(redis_server
             assert [finding.subject for finding in found or ()] == (
                 [] if properties is RIGHT else ["time.precision.mode", "binary.handling.mode"]
             )
+
+
+@pytest.mark.integration
+def test_a_table_that_the_sidecar_has_a_finding_about_is_refused(redis_server: "RedisServer") -> None:
+    source, redis = f"s{uuid.uuid4().hex}", RedisSettings(redis_server.url)
+    finding = Finding("table s.t", Verdict.PROBLEM, "the publication does not contain it")
+    with closing(RedisMarkerStore.connect(redis_server.url)) as store:
+        report = ConnectorReport(read_ms=1, since_ms=1, findings=(finding,))
+        status = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="a", connector=report)
+        store.set_status(source, status)
+        assert ConnectorCheck(source, None, redis, {"s.t": ("id",)}).look() == [finding]
+        assert ConnectorCheck(source, None, redis, {"s.other": ("id",)}).look() == []

@@ -6,11 +6,12 @@ Connect, if it is told where that is, otherwise from what the sidecar has learnt
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
+from slackwater_cdc.captured import omitted_by, subject_of
 from slackwater_cdc.connector import property_findings
 from slackwater_markers import RedisMarkerStore
 from slackwater_protocol import Finding, RedisSettings, SlackwaterError, Verdict
@@ -36,12 +37,23 @@ class ConnectorCheck:
         source: The connector's ``topic.prefix``.
         ask_connect: Asks Kafka Connect; None if it is not known where that is.
         redis: Where the sidecar tells what it has learnt; None if there is no Redis.
+        used: The tables that the pipeline reads, with the columns of each that it needs.
     """
 
-    def __init__(self, source: str, ask_connect: AskConnect | None, redis: RedisSettings | None) -> None:
+    def __init__(
+        self,
+        source: str,
+        ask_connect: AskConnect | None,
+        redis: RedisSettings | None,
+        used: Mapping[str, Collection[str]] = {},
+    ) -> None:
         self._source = source
         self._ask_connect = ask_connect
         self._redis = redis
+        self._used = used
+        self._subjects = {subject_of(table) for table in used} | {
+            subject_of(table, column) for table, columns in used.items() for column in columns
+        }
         self._faults: Sequence[Finding] = ()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="connector-check", daemon=True)
@@ -52,7 +64,7 @@ class ConnectorCheck:
         if found is None:
             found = self._by_sidecar()
         if found is not None:
-            self._faults = [finding for finding in found if finding.verdict is Verdict.FAULT]
+            self._faults = [f for f in found if f.verdict is Verdict.FAULT or f.subject in self._subjects]
         return None if found is None else self._faults
 
     def begin(self) -> None:
@@ -90,7 +102,7 @@ class ConnectorCheck:
         except SlackwaterError as error:
             _log.debug("the connector of source %s cannot be looked at: %s", self._source, error)
             return None
-        return None if properties is None else list(property_findings(properties))
+        return None if properties is None else [*property_findings(properties), *self._omitted(properties)]
 
     def _by_sidecar(self) -> Sequence[Finding] | None:
         if self._redis is None:
@@ -103,4 +115,10 @@ class ConnectorCheck:
             _log.debug("the sidecar of source %s cannot be asked: %s", self._source, error)
             return None
         report = None if status is None else status.connector
-        return report.findings if report is not None and report.properties else None
+        if report is None or not (report.properties or report.findings):
+            return None
+        return [*report.findings, *self._omitted(report.properties)]
+
+    def _omitted(self, properties: Mapping[str, str]) -> Iterator[Finding]:
+        for each in omitted_by(properties, self._used):
+            yield Finding(each.subject, Verdict.FAULT, each.text, each.hint)

@@ -37,7 +37,7 @@ from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import EarlierRevision
-from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.definition import PipelineDefinition, used_columns
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.folder import load_pipeline
 from slackwater_spark.pipeline.progress import RunReporter
@@ -123,7 +123,8 @@ def _checkpoint(
 
 
 def _connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
-    faults = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis).look()
+    used = used_columns(definition.plan)
+    faults = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis, used).look()
     if faults is None:
         text = "its configuration is not known, so whether values have the expected form is not checked"
         hint = "set connect.url, for this command or for the sidecar"

@@ -30,7 +30,12 @@ from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
-from slackwater_spark.pipeline.definition import PipelineDefinition, columns_with_default, stage_settings
+from slackwater_spark.pipeline.definition import (
+    PipelineDefinition,
+    columns_with_default,
+    stage_settings,
+    used_columns,
+)
 from slackwater_spark.pipeline.failure import is_cancelled, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.folder import load_pipeline
@@ -156,7 +161,12 @@ class PipelineRun:
         self._catalogue = CatalogueCheck(
             definition, settings.source_database, settings.source_user, self._checkpoint
         )
-        self._connector = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis)
+        self._connector = ConnectorCheck(
+            definition.source,
+            settings.ask_connect,
+            settings.servers.redis,
+            used_columns(definition.plan),
+        )
         self._is_form_known = True
         self._wait_for_cuts = "waiting for a cut with something new"
 
