@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards newest lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards newest lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -87,6 +87,12 @@ simulate: setup
 ## make differential random views and histories against DuckDB at every commit; SEEDS=10000 FROM=0
 differential: setup
 	$(BIN)/python -m slackwater_testing differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
+
+## make strange      random schemas, DDL and connector settings against real servers; SEEDS=200 FROM=0
+strange: archive
+	$(BIN)/python -m slackwater_testing strange --seeds $(SEEDS) --from $(FROM) $(STRANGE)
+strange: SEEDS = 200
+strange: FROM = 0
 
 ## make mutants      faults planted one at a time: do the tests notice? Takes hours, goes on where it was;
 ##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/mutants.md is written

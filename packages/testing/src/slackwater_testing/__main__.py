@@ -1,11 +1,13 @@
 """The command ``python -m slackwater_testing``: its arguments, its progress and what it prints at the end."""
 
 import argparse
+import logging
 import random
 import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -33,6 +35,7 @@ from slackwater_testing.errors import RunFailedError, TestingError
 from slackwater_testing.seeds import CheckResult, Plan, Subject, Tally, explain, run
 from slackwater_testing.seeds.subject import CaseT, ResultT
 from slackwater_testing.simulator import Reduction, Simulator
+from slackwater_testing.strange import StrangeRun, Verdict
 from slackwater_testing.workloads import WORKLOADS
 
 _SIMULATE = """\
@@ -84,6 +87,18 @@ examples:
   python -m slackwater_testing chaos --short --consumers
   python -m slackwater_testing chaos --seed 7 --show schedule
 """
+_STRANGE = """\
+Makes random tables of all types, partitions, publications, connector settings, changes and DDL, each against
+a real PostgreSQL, connector, broker and sidecar, and computes views of the tables with the pipeline's own
+planner, decoding, engine and state, without Spark. Each seed ends in one of two ways: the views equal
+PostgreSQL, or something is refused by name. Anything else is shown with its statements, and the exit code
+is then 1.
+"""
+_STRANGE_EXAMPLES = """\
+examples:
+  python -m slackwater_testing strange --seeds 200 --from 0
+  python -m slackwater_testing strange --seeds 1 --from 4711 --verbose
+"""
 _SHOWN = 100
 """Rounds of an endless schedule that are printed."""
 _SIZE = 500
@@ -121,6 +136,16 @@ def _parser() -> argparse.ArgumentParser:
         "--engine", choices=sorted(ENGINES), default="local", metavar="NAME", help=judged
     )
     differential.set_defaults(run=lambda options: _run_seeds(Differential(options.engine), options))
+    summary = "random schemas, DDL and settings against real servers"
+    strange = _add(subcommands, "strange", summary, _STRANGE, _STRANGE_EXAMPLES)
+    strange.add_argument("--seeds", type=int, default=200, metavar="N", help="how many (default 200)")
+    first = "the first seed (default 0); random: drawn, and printed"
+    strange.add_argument("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
+    strange.add_argument(
+        "--folder", type=Path, metavar="FOLDER", help="data and logs (default: a temporary one)"
+    )
+    strange.add_argument("--verbose", action="store_true", help="show how every seed ends")
+    strange.set_defaults(run=_run_strange)
     chaos = _add(subcommands, "chaos", "faults done to the running product", _CHAOS, _CHAOS_EXAMPLES)
     _add_chaos_arguments(chaos)
     chaos.set_defaults(run=_disturb)
@@ -242,6 +267,25 @@ def _show_sums(tally: Tally[Any], seconds: float) -> None:
     counts = "".join(f", {count:,} {noun}" for noun, count in sorted(tally.counts.items()))
     line = f"{tally.seeds:,} seeds ({verdicts}){counts} in {seconds:.0f} s: {len(tally.failed)} failed\n"
     sys.stdout.write(line)
+
+
+def _run_strange(options: argparse.Namespace) -> int:
+    place = options.folder or Path(tempfile.mkdtemp(prefix="slackwater-strange-"))
+    sys.stdout.write(f"seeds: --from {options.first} --seeds {options.seeds}\n")
+    verdicts: Counter[Verdict] = Counter()
+    logging.disable(logging.CRITICAL)  # what is refused is logged, too
+    with _terminated_as_interrupted(), StrangeRun(place) as run:
+        for seed in range(options.first, options.first + options.seeds):
+            found = run.run(seed)
+            verdicts[found.verdict] += 1
+            if found.verdict is Verdict.FAILED or options.verbose:
+                sys.stdout.write(f"seed {seed}: {found.verdict} {found.text}\n")
+                sys.stdout.flush()
+    sums = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    sys.stdout.write(f"{options.seeds} seeds: {sums}\n")
+    if options.folder is None and not verdicts[Verdict.FAILED]:
+        shutil.rmtree(place, ignore_errors=True)
+    return 1 if verdicts[Verdict.FAILED] else 0
 
 
 def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:

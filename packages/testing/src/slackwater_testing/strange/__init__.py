@@ -1,0 +1,9 @@
+"""Random schemas, DDL and connector settings against a real database, connector, broker and sidecar.
+
+Everything that is strange ends in one of two ways: the views equal PostgreSQL, or something is refused by
+name.
+"""
+
+from slackwater_testing.strange.run import StrangeRun, Verdict
+
+__all__ = ["StrangeRun", "Verdict"]

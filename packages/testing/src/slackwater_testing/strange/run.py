@@ -1,0 +1,349 @@
+"""Runs cases on one stack of real servers, each with a connector, a sidecar and a pipeline of its own."""
+
+import contextlib
+import http.client
+import json
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import psycopg
+
+from slackwater_cdc.connector import reading_properties, topic_properties
+from slackwater_devstack import ConnectMode, DevStack, DevStackSettings
+from slackwater_markers import FrontierState
+from slackwater_protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError, SystemClock
+from slackwater_sidecar.run import run_sidecar
+from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.status import SidecarStatus
+from slackwater_spark.pipeline.definition import PipelineDefinition, pipeline_definition
+from slackwater_sql.catalog import Table
+from slackwater_sql.column_type import TypeKind
+from slackwater_sql.postgres import parse_catalog, pull_schema
+from slackwater_testing.strange.pipeline import LocalPipeline
+from slackwater_testing.strange.schema import StrangeCase, StrangeTable, make_case
+
+_SECONDS = 60.0
+_PAUSE_SECONDS = 0.05
+_BEFORE, _BETWEEN = 4, 4
+"""Transactions."""
+_SHOWN = 3
+
+
+class Verdict(StrEnum):
+    """How a case may end."""
+
+    EQUAL = "equal to PostgreSQL"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class StrangeResult:
+    """How a case has ended."""
+
+    verdict: Verdict
+    text: str
+    """What was refused, and why; or what is wrong."""
+
+
+class _RefusedError(Exception):
+    """Something has been refused by name."""
+
+
+class StrangeRun:
+    """A stack that runs cases one after the other; a context manager.
+
+    Args:
+        folder: For servers, checkpoints and logs.
+        is_blind: Whether the pipelines do not look at the catalogue: then some cases have to fail.
+    """
+
+    def __init__(self, folder: Path, *, is_blind: bool = False) -> None:
+        self._folder = folder
+        self._is_blind = is_blind
+        self._stack = DevStack(
+            DevStackSettings(
+                folder=folder / "stack",
+                prefix="strange",
+                partitions=2,
+                connect_mode=ConnectMode.DISTRIBUTED,
+                connect_heap="384m",
+            )
+        )
+
+    def __enter__(self) -> Self:
+        self._stack.start()
+        with self._connected() as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS public.first (id int PRIMARY KEY)")
+            connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
+        self._stack.start_connector(("public.first",))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.stop()
+
+    def run(self, seed: int) -> StrangeResult:
+        """Runs the case of a seed until it equals PostgreSQL, is refused by name, or fails."""
+        case = make_case(seed)
+        history: list[str] = []
+        try:
+            with ExitStack() as ending:
+                attempt = _Attempt(case, self._stack, self._folder / case.schema, history, ending)
+                problems = attempt.run(is_blind=self._is_blind)
+        except (_RefusedError, SlackwaterError) as error:
+            return StrangeResult(Verdict.REFUSED, " ".join(str(error).split()))
+        except Exception:  # noqa: BLE001 - anything else is what is looked for
+            problems = [traceback.format_exc()]
+        if problems:
+            shown = [*problems[:_SHOWN], f"properties: {case.properties}", "statements:", *history]
+            return StrangeResult(Verdict.FAILED, "\n".join(shown))
+        return StrangeResult(Verdict.EQUAL, "")
+
+    @contextmanager
+    def _connected(self) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+        with psycopg.connect(self._stack.postgres.dsn(), autocommit=True) as connection:
+            yield connection
+
+
+class _Attempt:
+    """One case on its way."""
+
+    def __init__(
+        self, case: StrangeCase, stack: DevStack, folder: Path, history: list[str], ending: ExitStack
+    ) -> None:
+        self._case, self._stack, self._folder = case, stack, folder
+        self._history, self._ending = history, ending
+        self._status: SidecarStatus | None = None
+        self._clock, self._pause = SystemClock(), threading.Event()
+        self._connection = ending.enter_context(psycopg.connect(stack.postgres.dsn(), autocommit=True))
+        self._connection.execute("SET TimeZone = 'UTC'")
+        self._marks = 0
+
+    def run(self, *, is_blind: bool) -> list[str]:
+        """Runs the case; returns what is wrong at its end."""
+        self._make_tables()
+        self._start_connector()
+        self._start_sidecar()
+        pipeline = LocalPipeline(self._definition(), self._servers, self._folder, self._stack.postgres.dsn())
+        self._ending.callback(pipeline.close)
+        if not is_blind:
+            self._look(pipeline)
+        self._wait_for_mark(pipeline)
+        for statements in self._case.definitions():
+            self._commit(statements)
+            self._write(_BETWEEN)
+        self._wait_for_mark(pipeline)
+        if not is_blind:
+            self._look(pipeline)
+        return [problem for table in self._case.tables for problem in self._differences(table, pipeline)]
+
+    def _make_tables(self) -> None:
+        case = self._case
+        schema, execute = case.schema, self._connection.execute
+        execute(f"CREATE SCHEMA {schema}".encode())
+        self._ending.callback(execute, f"DROP SCHEMA {schema} CASCADE".encode())
+        execute(f"CREATE TYPE {schema}.mood AS ENUM ('sad', 'glad')".encode())
+        execute(f"CREATE DOMAIN {schema}.price AS numeric(8,2)".encode())
+        execute(f"CREATE TABLE {schema}.mark (id int PRIMARY KEY)".encode())
+        for table in case.tables:
+            for statement in table.statements():
+                self._history.append(statement)
+                execute(statement.encode())
+        self._write(_BEFORE)
+        self._history.append(case.publication)
+        with _refusing():
+            execute(case.publication.encode())
+        self._ending.callback(execute, f"DROP PUBLICATION slackwater_{schema}".encode())
+
+    def _write(self, count: int) -> None:
+        for statements in self._case.transactions(count):
+            self._commit(statements)
+
+    def _commit(self, statements: list[str]) -> None:
+        """Commits a transaction, or rolls it back if the database refuses one of its statements."""
+        try:
+            with self._connection.transaction():
+                for statement in statements:
+                    self._connection.execute(statement.encode())
+        except psycopg.Error as error:
+            self._connection.execute("RESET session_replication_role")
+            self._history.append(f"-- rolled back ({str(error).splitlines()[0]}): {'; '.join(statements)}")
+        else:
+            self._history.append("; ".join(statements))
+
+    def _start_connector(self) -> None:
+        source, postgres = self._case.schema, self._stack.postgres
+        names = ["mark", *(table.name.replace(" ", r"\s") for table in self._case.tables)]
+        properties = {
+            **reading_properties(source, 1_000),
+            "database.hostname": "127.0.0.1",
+            "database.port": str(postgres.port),
+            "database.user": "postgres",
+            "database.password": "unused",
+            "database.dbname": postgres.database,
+            "table.include.list": ",".join(rf"{source}\.{name}" for name in names),
+            "poll.interval.ms": "20",
+            "retriable.restart.connector.wait.ms": "1000",
+            **topic_properties(source, 2, 1),
+            **self._case.properties,
+        }
+        self._ending.callback(self._drop_slot)
+        self._ending.callback(self._request, "DELETE", f"/connectors/{source}")
+        status, body = self._request("PUT", f"/connectors/{source}/config", properties)
+        if status >= http.client.BAD_REQUEST:
+            raise _RefusedError(f"Kafka Connect: {body[:500]!r}")
+
+    def _drop_slot(self) -> None:
+        name = self._case.schema
+        query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+        for _ in range(200):
+            found = self._connection.execute(query, [name]).fetchone()
+            if found is None:
+                return
+            with contextlib.suppress(psycopg.Error):
+                self._connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
+            self._pause.wait(_PAUSE_SECONDS)
+
+    def _request(self, method: str, path: str, body: dict[str, str] | None = None) -> tuple[int, bytes]:
+        address = urlsplit(self._stack.connect.address)
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=_SECONDS)
+        try:
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    @property
+    def _servers(self) -> Servers:
+        return Servers(KafkaSettings(self._stack.kafka.bootstrap), RedisSettings(self._stack.redis.url))
+
+    def _start_sidecar(self) -> None:
+        stop = threading.Event()
+        settings = SidecarSettings(
+            source=self._case.schema,
+            servers=self._servers,
+            replication_factor=1,
+            connect_url=self._stack.connect.address,
+        )
+
+        def show(status: SidecarStatus) -> None:
+            self._status = status
+
+        thread = threading.Thread(target=_followed, args=(settings, stop, show), daemon=True)
+        thread.start()
+        self._ending.callback(thread.join)
+        self._ending.callback(stop.set)
+
+    def _definition(self) -> PipelineDefinition:
+        tables = [table.full_name for table in self._case.tables]
+        catalog = parse_catalog(
+            {"schema.sql": pull_schema(self._connection, [f"{self._case.schema}.mark", *tables])}
+        )
+        views = {f"v{number}": self._view(table) for number, table in enumerate(catalog.tables)}
+        return pipeline_definition(
+            name=self._case.schema, source=self._case.schema, catalog=catalog, views=views, buckets=1
+        )
+
+    def _view(self, table: Table) -> str:
+        """Selects the columns; one that cannot be used is left out mostly, so that not all is refused."""
+        is_strict = self._case.random.random() < 0.1
+        columns = ", ".join(
+            f'to_base64("{column.name}") AS "{column.name}"'
+            if column.type.kind is TypeKind.BYTEA
+            else f'"{column.name}"'
+            for column in table.columns
+            if is_strict or column.type.kind is not TypeKind.UNSUPPORTED
+        )
+        return f'SELECT TRANSACTIONALLY {columns} FROM {table.schema}."{table.name}"'  # noqa: S608 - our own
+
+    def _look(self, pipeline: LocalPipeline) -> None:
+        pipeline.catalogue.first_look()
+        pipeline.catalogue.check()
+
+    def _wait_for_mark(self, pipeline: LocalPipeline) -> None:
+        """Waits until everything committed up to now is visible."""
+        self._marks += 1
+        key = self._marks
+        self._connection.execute(f"INSERT INTO {self._case.schema}.mark VALUES (%s)".encode(), [key])  # noqa: S608 - our own
+        (view,) = (n for n in pipeline.views if pipeline.table_of(n) == f"{self._case.schema}.mark")
+        deadline = self._clock.monotonic() + _SECONDS
+
+        def is_visible() -> bool:
+            return any(
+                isinstance(each, dict) and each.get("id") == key for each in pipeline.views[view].values()
+            )
+
+        while not is_visible():
+            pipeline.run_batches(is_visible)
+            self._check_sidecar()
+            if self._clock.monotonic() > deadline:
+                raise TimeoutError(f"commit {key} is not visible after {_SECONDS:g} s: {self._status}")
+            self._pause.wait(_PAUSE_SECONDS)
+
+    def _check_sidecar(self) -> None:
+        status = self._status
+        if status is not None and status.state in _REFUSING:
+            raise _RefusedError(f"sidecar: {status.state}: {status.detail}")
+        status_code, body = self._request("GET", f"/connectors/{self._case.schema}/status")
+        if status_code == http.client.OK:
+            found = json.loads(body)
+            failed = [part for part in (found["connector"], *found["tasks"]) if part["state"] == "FAILED"]
+            if failed:
+                lines = str(failed[0].get("trace", "")).splitlines()
+                cause = [line for line in lines if line.startswith("Caused by")]
+                raise _RefusedError(f"the connector failed: {' / '.join([*lines[:1], *cause[-1:]])}")
+
+    def _differences(self, table: StrangeTable, pipeline: LocalPipeline) -> Iterator[str]:
+        columns = {column.name: column.type.read for column in table.columns}
+        # PostgreSQL's JSON has no -0.
+        floats = [column.quoted for column in table.columns if column.sql in {"real", "double precision"}]
+        exact = ", ".join(f"'{name[1:-1]}', {name}::text" for name in floats)
+        query = f"SELECT to_jsonb(t) || jsonb_build_object({exact}) FROM {table.quoted} t"  # noqa: S608 - our own
+        (view,) = (name for name in pipeline.views if pipeline.table_of(name) == table.full_name)
+        try:
+            wanted = {row["id"]: row for (row,) in self._connection.execute(query.encode())}
+        except psycopg.Error as error:
+            yield f"{table.full_name}: {error}"
+            return
+        shown: dict[int, dict[str, Any]] = {}
+        for each in pipeline.views[view].values():
+            shown[each["id"]] = each
+        for missing in wanted.keys() - shown.keys():
+            yield f"{table.full_name}: row {missing} is missing"
+        for extra in shown.keys() - wanted.keys():
+            yield f"{table.full_name}: row {extra} is no longer in the database"
+        for key in wanted.keys() & shown.keys():
+            for name, value in shown[key].items():
+                read = columns.get(name)
+                if read is not None and read(value) != read(wanted[key][name]):
+                    kind = next(column.sql for column in table.columns if column.name == name)
+                    place = f"{table.full_name}: row {key}, {name} ({kind})"
+                    yield f"{place}: {value!r}, not {wanted[key][name]!r}"
+
+
+_REFUSING = (FrontierState.MISCONFIGURED, FrontierState.BAD_INPUT, FrontierState.FAILED)
+
+
+def _followed(settings: SidecarSettings, stop: threading.Event, show: Any) -> None:
+    with contextlib.suppress(SlackwaterError):  # the status says so
+        run_sidecar(settings, stop, show)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _RefusedError(f"PostgreSQL: {error}") from error

@@ -1,0 +1,296 @@
+"""Random tables, publications, connector properties and histories of statements, all from a seed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from slackwater_testing.strange.values import TYPES, StrangeType
+
+_NAMES = ("a", "b", "Camel", "with space", "über", "select", "a-b", "x_y")
+_IDENTITIES = ("DEFAULT", "DEFAULT", "FULL", "FULL", "NOTHING")
+
+
+@dataclass(slots=True)
+class StrangeColumn:
+    """A column of a random table."""
+
+    name: str
+    type: StrangeType
+    sql: str
+    """Its type as CREATE TABLE has it."""
+    default: str = ""
+    is_required: bool = False
+
+    @property
+    def quoted(self) -> str:
+        """Its name as SQL writes it."""
+        return '"' + self.name.replace('"', '""') + '"'
+
+    @property
+    def definition(self) -> str:
+        """What CREATE TABLE has of it."""
+        default = f" DEFAULT {self.default}" if self.default else ""
+        return f"{self.quoted} {self.sql}{default}{' NOT NULL' if self.is_required else ''}"
+
+    def value(self, random: Random) -> str:
+        """Returns a random literal."""
+        if not self.is_required and random.random() < 0.2:
+            return "NULL"
+        if self.default and random.random() < 0.2:
+            return "DEFAULT"
+        return _literal(self.type, self.sql, random)
+
+
+@dataclass(slots=True)
+class StrangeTable:
+    """A random table; its key is ``id``, which rises."""
+
+    schema: str
+    name: str
+    columns: list[StrangeColumn]
+    identity: str
+    is_partitioned: bool
+    next_id: int = 1
+    ids: list[int] = field(default_factory=list)
+
+    @property
+    def quoted(self) -> str:
+        """Its full name as SQL writes it."""
+        return f'{self.schema}."{self.name}"'
+
+    @property
+    def full_name(self) -> str:
+        """``schema.table``."""
+        return f"{self.schema}.{self.name}"
+
+    def statements(self) -> Iterator[str]:
+        """Yields what makes it."""
+        columns = ", ".join(["id int PRIMARY KEY", *(each.definition for each in self.columns)])
+        partitioned = " PARTITION BY RANGE (id)" if self.is_partitioned else ""
+        yield f"CREATE TABLE {self.quoted} ({columns}){partitioned}"
+        if self.is_partitioned:
+            for number, (low, high) in enumerate(((0, 5), (5, 20), (20, 10_000)), 1):
+                yield self.partition(number, low, high)
+        if self.identity != "DEFAULT":
+            yield f"ALTER TABLE {self.quoted} REPLICA IDENTITY {self.identity}"
+            if self.is_partitioned:
+                for number in (1, 2, 3):
+                    yield f'ALTER TABLE {self.schema}."{self.name}_{number}" REPLICA IDENTITY {self.identity}'
+
+    def partition(self, number: int, low: int, high: int) -> str:
+        """Returns what makes a partition."""
+        part = f'{self.schema}."{self.name}_{number}"'
+        return f"CREATE TABLE {part} PARTITION OF {self.quoted} FOR VALUES FROM ({low}) TO ({high})"
+
+    def inserts(self, random: Random, count: int) -> Iterator[str]:
+        """Yields statements that add rows."""
+        for _ in range(count):
+            self.ids.append(self.next_id)
+            values = ", ".join([str(self.next_id), *(each.value(random) for each in self.columns)])
+            names = ", ".join(["id", *(each.quoted for each in self.columns)])
+            yield f"INSERT INTO {self.quoted} ({names}) VALUES ({values})"  # noqa: S608 - our own
+            self.next_id += random.choice((1, 1, 3))
+
+    def change(self, random: Random) -> str:
+        """Returns a statement that changes or removes rows."""
+        row = random.choice(self.ids) if self.ids else 0
+        kind = random.random()
+        if self.identity == "NOTHING":
+            return next(self.inserts(random, 1))
+        if kind < 0.5 and self.columns:
+            column = random.choice(self.columns)
+            return f"UPDATE {self.quoted} SET {column.quoted} = {column.value(random)} WHERE id = {row}"  # noqa: S608 - our own
+        if kind < 0.65:
+            self.next_id += 1
+            self.ids.append(self.next_id)
+            return f"UPDATE {self.quoted} SET id = {self.next_id} WHERE id = {row}"  # noqa: S608 - our own
+        if kind < 0.7:
+            return f"UPDATE {self.quoted} SET id = id + 1000 WHERE id < 1000"  # noqa: S608 - our own
+        if kind < 0.75:
+            return f"TRUNCATE {self.quoted}"
+        if kind < 0.8 and self.columns:
+            column = random.choice(self.columns)
+            return f"UPDATE {self.quoted} SET {column.quoted} = {column.quoted}"  # noqa: S608 - our own
+        return f"DELETE FROM {self.quoted} WHERE id = {row}"  # noqa: S608 - our own
+
+
+@dataclass(slots=True)
+class StrangeCase:
+    """Everything that follows from a seed."""
+
+    seed: int
+    random: Random
+    tables: list[StrangeTable]
+    publication: str
+    """The statement that makes it."""
+    properties: dict[str, str]
+    """Of the connector, beside those that it needs."""
+
+    @property
+    def schema(self) -> str:
+        """The schema of the tables, which names source and publication, too."""
+        return f"s{self.seed}"
+
+    def transactions(self, count: int) -> Iterator[list[str]]:
+        """Yields the statements of transactions that change rows."""
+        for _ in range(count):
+            table = self.random.choice(self.tables)
+            size = self.random.choice((1, 1, 2, 5))
+            yield [
+                statement
+                for _ in range(size)
+                for statement in (
+                    [table.change(self.random)]
+                    if self.random.random() < 0.6
+                    else table.inserts(self.random, self.random.choice((1, 3)))
+                )
+            ]
+
+    def definitions(self) -> Iterator[list[str]]:
+        """Yields the statements of transactions that change tables or what is captured of them."""
+        for _ in range(self.random.choice((0, 0, 1, 1, 2))):
+            table = self.random.choice(self.tables)
+            choices = [*_table_ddl(table, self.random), *_publication_ddl(self, table)]
+            if table.is_partitioned:
+                choices += _partition_ddl(table)
+            yield self.random.choice(choices)
+
+
+def make_case(seed: int) -> StrangeCase:
+    """Makes the case of a seed."""
+    random = Random(seed)
+    schema = f"s{seed}"
+    tables = [_table(random, schema, number) for number in range(random.choice((1, 2, 3)))]
+    listed = ", ".join(each.quoted for each in tables)
+    options = "publish_via_partition_root = true"
+    if random.random() < 0.05:
+        options = random.choice(
+            ("publish_via_partition_root = false", f"{options}, publish = 'insert, update'")
+        )
+    if random.random() < 0.05:
+        listed = f"{listed} WHERE (id > 3)"
+    mark = f"{schema}.mark"
+    publication = f"CREATE PUBLICATION slackwater_{schema} FOR TABLE {mark}, {listed} WITH ({options})"
+    return StrangeCase(seed, random, tables, publication, _properties(random))
+
+
+def _table(random: Random, schema: str, number: int) -> StrangeTable:
+    names = random.sample(_NAMES, random.choice((1, 2, 4, 6)))
+    columns = []
+    for name in names:
+        kind = random.choice(TYPES)
+        written = kind.name.format(enum=f"{schema}.mood", domain=f"{schema}.price")
+        default = _literal(kind, written, random) if random.random() < 0.3 else ""
+        default = "" if "SELECT" in default else default
+        columns.append(StrangeColumn(name, kind, written, default, random.random() < 0.2))
+    is_partitioned = random.random() < 0.2
+    name = random.choice((f"t{number}", f"T{number}", f"odd name {number}"))
+    identity = random.choice(_IDENTITIES)
+    return StrangeTable(schema, name, columns, identity, is_partitioned)
+
+
+def _literal(kind: StrangeType, written: str, random: Random) -> str:
+    element = written.removesuffix("[]")
+    return f"{kind.make(random).replace('{enum}', element)}::{written}"
+
+
+def _properties(random: Random) -> dict[str, str]:
+    if random.random() < 0.75:
+        return {}
+    return dict(
+        [
+            random.choice(
+                (
+                    (
+                        "time.precision.mode",
+                        random.choice(("connect", "adaptive_time_microseconds", "isostring")),
+                    ),
+                    ("decimal.handling.mode", random.choice(("precise", "double"))),
+                    ("binary.handling.mode", random.choice(("base64", "hex"))),
+                    ("skipped.operations", random.choice(("t", "u", "d"))),
+                    ("snapshot.mode", random.choice(("no_data", "always", "when_needed"))),
+                    ("value.converter.replace.null.with.default", "true"),
+                    ("unavailable.value.placeholder", "gone"),
+                    ("tombstones.on.delete", "false"),
+                    ("hstore.handling.mode", "map"),
+                    ("interval.handling.mode", "string"),
+                    ("skip.messages.without.change", "true"),
+                    ("snapshot.fetch.size", "1"),
+                    ("max.batch.size", "3"),
+                    ("provide.transaction.metadata", "false"),
+                )
+            )
+        ]
+    )
+
+
+def _table_ddl(table: StrangeTable, random: Random) -> list[list[str]]:
+    name = table.quoted
+    bare, elsewhere = f'"{table.name}"', '"elsewhere of ' + table.name + '"'
+    column = random.choice(table.columns)
+    found = [
+        [f"VACUUM FULL {name}"],
+        [f"ANALYZE {name}"],
+        [f"TRUNCATE {name}"],
+        [f"ALTER TABLE {name} ADD new_column int"],
+        [f"ALTER TABLE {name} ADD new_column int DEFAULT 5"],
+        [f"ALTER TABLE {name} RENAME TO {elsewhere}"],
+        [
+            f"ALTER TABLE {name} RENAME TO {elsewhere}",
+            f"DELETE FROM {table.schema}.{elsewhere}",  # noqa: S608 - our own
+            f"ALTER TABLE {table.schema}.{elsewhere} RENAME TO {bare}",
+        ],
+        [f"ALTER TABLE {name} DROP COLUMN {column.quoted}"],
+        [f"ALTER TABLE {name} DROP COLUMN {column.quoted}", f"ALTER TABLE {name} ADD {column.definition}"],
+        [f"ALTER TABLE {name} ALTER {column.quoted} TYPE {column.sql} USING NULL"],
+        [f"ALTER TABLE {name} ALTER {column.quoted} TYPE text USING 'x'"],
+        [f"ALTER TABLE {name} REPLICA IDENTITY FULL"],
+        [f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT"],
+        [f"DROP TABLE {name}", *table.statements()],
+        [f"ALTER TYPE {table.schema}.mood RENAME VALUE 'sad' TO 'blue'"],
+        [f"ALTER TYPE {table.schema}.mood ADD VALUE 'so so'"],
+        [
+            f"ALTER PUBLICATION slackwater_{table.schema} DROP TABLE {name}",
+            f"ALTER TABLE {name} SET UNLOGGED",
+        ],
+        [f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY"],
+        ["SET session_replication_role = replica", f"DELETE FROM {name}", "RESET session_replication_role"],  # noqa: S608 - our own
+    ]
+    if not table.is_partitioned:
+        found += [
+            [f'CLUSTER {name} USING {table.schema}."{table.name}_pkey"'],
+            [f"CREATE TABLE {table.schema}.child () INHERITS ({name})"],
+            [f'ALTER TABLE {name} DROP CONSTRAINT "{table.name}_pkey", ADD PRIMARY KEY (id)'],
+        ]
+    return found
+
+
+def _partition_ddl(table: StrangeTable) -> list[list[str]]:
+    one, name = f'{table.schema}."{table.name}_1"', table.quoted
+    two, four = f'{table.schema}."{table.name}_2"', f'{table.schema}."{table.name}_4"'
+    attached = f"ALTER TABLE {name} ATTACH PARTITION {four} FOR VALUES FROM (20000) TO (30000)"
+    copied = f"CREATE TABLE {four} (LIKE {name} INCLUDING ALL)"
+    filled = f"INSERT INTO {four} SELECT (r).* FROM (SELECT r FROM {two} r LIMIT 0) s"  # noqa: S608 - our own
+    return [
+        [f"TRUNCATE {one}"],
+        [f"DROP TABLE {one}"],
+        [f"ALTER TABLE {name} DETACH PARTITION {two}"],
+        [f"DELETE FROM {two}", f"ALTER TABLE {name} DETACH PARTITION {two}"],  # noqa: S608 - our own
+        [copied, filled, attached],
+        [table.partition(4, 20_000, 30_000)],
+        [copied, f"INSERT INTO {four} (id) VALUES (20001)", attached],  # noqa: S608 - our own
+        [f"TRUNCATE {one}, {two}"],
+    ]
+
+
+def _publication_ddl(case: StrangeCase, table: StrangeTable) -> list[list[str]]:
+    publication = f"slackwater_{case.schema}"
+    return [
+        [f"ALTER PUBLICATION {publication} DROP TABLE {table.quoted}"],
+        [
+            f"ALTER PUBLICATION {publication} DROP TABLE {table.quoted}",
+            f"DELETE FROM {table.quoted}",  # noqa: S608 - our own
+            f"ALTER PUBLICATION {publication} ADD TABLE {table.quoted}",
+        ],
+        [f"ALTER PUBLICATION {publication} SET (publish = 'insert')"],
+    ]
