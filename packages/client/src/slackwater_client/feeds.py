@@ -181,6 +181,7 @@ class ChangeFeed:
         if lanes:
             first = min(0 if at is None else at.log_offset + 1 for at in base.values())
             self._log.check(first)
+            self._log.check(max(position.log_offset for position in lanes.values()))
             self._log.follow(first)
         return self._merge
 

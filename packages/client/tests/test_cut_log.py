@@ -1,0 +1,122 @@
+"""What a consumer does with holes, repetitions and new timelines in the cut log."""
+
+import json
+
+import pytest
+
+from slackwater_client import ChangeTopics, ClientStateError, RecordsMissingError, Transaction
+from slackwater_client.testing import COMMIT_MS, ChangeWriter, World
+from slackwater_protocol import CommittedTransaction, encode_cut
+from slackwater_protocol.keys import cut_log_topic
+
+TABLES = {"s.orders": 2}
+
+
+@pytest.fixture
+def source(memory: World) -> ChangeWriter:
+    return memory.changes(TABLES)
+
+
+def inputs(world: World) -> ChangeTopics:
+    return ChangeTopics(source=world.name, tables=tuple(TABLES))
+
+
+def write(source: ChangeWriter, *numbers: int) -> None:
+    """Writes a transaction of two rows for each number."""
+    for number in numbers:
+        source.transaction([("s.orders", number, {"id": number}), ("s.orders", number + 1, {"id": number})])
+
+
+def delivered(found: list[Transaction]) -> list[tuple[int, list[int]]]:
+    """Returns LSN and ids of each transaction."""
+    return [
+        (each.commit.lsn, [json.loads(record.value() or b"")["after"]["id"] for record in each])
+        for each in found
+    ]
+
+
+ONE, TWO, THREE = (100, [1, 1]), (200, [2, 2]), (300, [3, 3])
+
+
+def test_a_hole_of_one_transaction_is_noticed(memory: World, source: ChangeWriter) -> None:
+    write(source, 1)
+    source.cut()
+    write(source, 2)
+    source.cut(previous_lsn=101)
+    consumer = memory.consumer(inputs(memory))
+    with pytest.raises(RecordsMissingError, match=r"up to 1/0/64, but the next cut, at offset \d+, begins"):
+        memory.read(consumer, 2)
+
+
+def test_cuts_that_are_repeated_deliver_nothing_again(memory: World, source: ChangeWriter) -> None:
+    write(source, 1)
+    first = source.cut()
+    write(source, 2)
+    second = source.cut()
+    for cut in (first, second):
+        source.append(encode_cut(cut))
+    write(source, 3)
+    source.cut()
+    assert delivered(memory.read(memory.consumer(inputs(memory)), 4, tries=20)) == [ONE, TWO, THREE]
+
+
+def test_a_cut_that_overlaps_another_one_delivers_what_is_new(memory: World, source: ChangeWriter) -> None:
+    write(source, 1)
+    first = source.cut()
+    consumer = memory.consumer(inputs(memory))
+    assert delivered(memory.read(consumer, 1)) == [ONE]
+    write(source, 2)
+    newest = CommittedTransaction(207, 200, COMMIT_MS)
+    source.cut(previous_lsn=0, transactions=(*first.transactions, newest))
+    assert delivered(memory.read(consumer, 2, tries=20)) == [TWO]
+
+
+def test_a_new_timeline_may_begin_at_a_smaller_lsn(memory: World, source: ChangeWriter) -> None:
+    write(source, 1)
+    source.cut(lsn=5_000, transactions=(CommittedTransaction(107, 5_000, COMMIT_MS),))
+    write(source, 2)
+    source.cut(timeline=2, previous_lsn=0)
+    found = memory.read(memory.consumer(inputs(memory)), 2)
+    assert [(each.commit.timeline, each.commit.lsn) for each in found] == [(1, 5_000), (2, 200)]
+
+
+def test_of_a_cut_that_was_handed_out_in_part_the_rest_follows_once(
+    memory: World, source: ChangeWriter
+) -> None:
+    write(source, 1, 2, 3)
+    source.cut()
+    with memory.consumer(inputs(memory)) as consumer:
+        assert delivered(memory.read(consumer, 1)) == [ONE]
+    with memory.consumer(inputs(memory)) as consumer:
+        assert delivered(memory.read(consumer, 3, tries=20)) == [TWO, THREE]
+    write(source, 4)
+    source.cut()
+    assert delivered(memory.read(memory.consumer(inputs(memory)), 2, tries=20)) == [(400, [4, 4])]
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_a_member_that_goes_on_needs_the_log_from_its_position_on(
+    memory: World, source: ChangeWriter, interval: int
+) -> None:
+    for number in range(1, 7):
+        write(source, number)
+        if number % interval == 0:
+            source.cut()
+    with memory.consumer(inputs(memory)) as consumer:
+        memory.read(consumer, 4)
+    memory.broker.truncate(
+        (cut_log_topic(memory.name), 0), memory.broker.partition((cut_log_topic(memory.name), 0)).end
+    )
+    with pytest.raises(RecordsMissingError):
+        memory.read(memory.consumer(inputs(memory)), 1)
+
+
+def test_a_log_that_was_made_anew_is_named(memory: World, source: ChangeWriter) -> None:
+    write(source, 1)
+    source.cut()
+    with memory.consumer(inputs(memory)) as consumer:
+        memory.read(consumer, 1)
+    log = memory.broker.partition((cut_log_topic(memory.name), 0))
+    log.records, log.low, log.end = [], 0, 0
+    with pytest.raises(ClientStateError, match="the topic was recreated"):
+        memory.read(memory.consumer(inputs(memory)), 1)
