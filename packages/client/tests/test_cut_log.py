@@ -71,6 +71,21 @@ def test_a_cut_that_overlaps_another_one_delivers_what_is_new(memory: World, sou
     assert delivered(memory.read(consumer, 2, tries=20)) == [TWO]
 
 
+def test_a_hole_behind_a_cut_that_ends_above_its_last_transaction_is_noticed(
+    memory: World, source: ChangeWriter
+) -> None:
+    write(source, 1)
+    source.cut(lsn=150)
+    write(source, 2)
+    source.cut(previous_lsn=150)
+    consumer = memory.consumer(inputs(memory))
+    assert delivered(memory.read(consumer, 2)) == [ONE, TWO]
+    write(source, 3)
+    source.cut(previous_lsn=201)
+    with pytest.raises(RecordsMissingError, match="cuts are missing"):
+        memory.read(consumer, 1)
+
+
 def test_a_new_timeline_may_begin_at_a_smaller_lsn(memory: World, source: ChangeWriter) -> None:
     write(source, 1)
     source.cut(lsn=5_000, transactions=(CommittedTransaction(107, 5_000, COMMIT_MS),))
@@ -109,6 +124,19 @@ def test_a_member_that_goes_on_needs_the_log_from_its_position_on(
     )
     with pytest.raises(RecordsMissingError):
         memory.read(memory.consumer(inputs(memory)), 1)
+
+
+def test_rows_of_a_transaction_that_the_connector_repeats_are_delivered_once(
+    memory: World, source: ChangeWriter
+) -> None:
+    write(source, 1)
+    source.cut()
+    consumer = memory.consumer(inputs(memory))
+    assert delivered(memory.read(consumer, 1)) == [ONE]
+    source.rows(107, [("s.orders", 1, {"id": 1}), ("s.orders", 2, {"id": 1})])
+    write(source, 2)
+    source.cut(repeated=frozenset({100}))
+    assert delivered(memory.read(consumer, 2, tries=20)) == [TWO]
 
 
 def test_a_log_that_was_made_anew_is_named(memory: World, source: ChangeWriter) -> None:
