@@ -1,0 +1,237 @@
+"""Sessions, locks and transactions of the PostgreSQL sink, each by itself, over a real server."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from slackwater_devstack import PostgresServer
+from slackwater_engine.documents import DocumentBatch
+from slackwater_protocol import PostgresSettings
+from slackwater_spark.errors import OutputRefusedError, RunOvertakenError
+from slackwater_spark.sink import Emit, SinkStep
+from slackwater_spark.sink.postgres import (
+    OutputTable,
+    PostgresSink,
+    PostgresSinkSettings,
+    TableColumn,
+    ledger,
+)
+from slackwater_spark.sink.postgres.ledger import Database
+from slackwater_testing.probes import LookAt
+
+pytestmark = pytest.mark.integration
+
+MakeBatch = Callable[..., DocumentBatch]
+COLUMNS = (TableColumn("id", "bigint"), TableColumn("n", "smallint"))
+
+
+@pytest.fixture
+def settings(postgres_server: PostgresServer) -> PostgresSinkSettings:
+    schema = f"p{uuid.uuid4().hex[:12]}"
+    table = OutputTable(schema=schema, name="t", columns=COLUMNS, key=("id",), view="v")
+    return PostgresSinkSettings(
+        pipeline=schema,
+        outputs=(table,),
+        emit=Emit.TRANSACTIONS,
+        postgres=PostgresSettings(postgres_server.dsn()),
+    )
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[Database]:
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as connection:
+        yield connection
+
+
+def asked(database: Database, query: str, *parameters: object) -> list[Any]:
+    return [row[0] for row in database.execute(query.encode(), parameters)]
+
+
+def rows(database: Database, settings: PostgresSinkSettings) -> dict[int, int]:
+    table = sql.Identifier(settings.pipeline, "t")
+    found = database.execute(sql.SQL("SELECT id, n FROM {}").format(table))
+    return {row[0]: row[1] for row in found}
+
+
+def shown(lsn: int, key: int, n: int | None) -> tuple[int, bytes, bytes | None]:
+    body = None if n is None else json.dumps({"id": key, "n": n}).encode()
+    return lsn, json.dumps({"id": key}).encode(), body
+
+
+def session_of(sink: PostgresSink) -> int:
+    database = sink._database  # noqa: SLF001 - nobody else knows its session
+    assert database is not None
+    return database.info.backend_pid
+
+
+def is_alive(database: Database, pid: int) -> bool:
+    return bool(asked(database, "SELECT pid FROM pg_stat_activity WHERE pid = %s", pid))
+
+
+def test_the_session_that_a_run_has_after_a_reconnect_is_noted_and_ended_by_the_next_run(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    older, newer = PostgresSink(settings), PostgresSink(settings)
+    older.open()
+    asked(database, "SELECT pg_terminate_backend(%s, 60000)", session_of(older))
+    older.write("q", make_batch(0, [shown(1, 1, 1)]))
+    pid = session_of(older)
+    assert asked(
+        database, "SELECT backend_pid FROM slackwater.ledger WHERE pipeline = %s", settings.pipeline
+    ) == [pid]
+    newer.open()
+    assert asked(database, "SELECT pg_terminate_backend(%s, 60000)", pid) in ([], [False])
+    assert not is_alive(database, pid)
+    with pytest.raises(RunOvertakenError):
+        older.write("q", make_batch(1, [shown(11, 1, 2)]))
+    assert rows(database, settings) == {1: 1}
+    for sink in (older, newer):
+        sink.close()
+
+
+def test_only_the_session_that_was_noted_is_ended(
+    settings: PostgresSinkSettings, postgres_server: PostgresServer, database: Database
+) -> None:
+    """Another one may have got its number."""
+    sink = PostgresSink(settings)
+    sink.open()
+    sink.close()
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as innocent:
+        statement = "UPDATE slackwater.ledger SET backend_pid = %s WHERE pipeline = %s"
+        database.execute(statement, (innocent.info.backend_pid, settings.pipeline))
+        sink.open()
+        assert asked(innocent, "SELECT 1") == [1]
+    sink.close()
+
+
+def test_a_run_whose_session_nobody_could_end_is_overtaken_by_the_ledger_alone(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = PostgresSink(settings), PostgresSink(settings)
+    older.open()
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger, "end_earlier_run", lambda *_: None)
+        newer.open()
+    for _ in range(2):
+        with pytest.raises(RunOvertakenError):
+            older.write("q", make_batch(0, [shown(1, 1, 1)]))
+    assert rows(database, settings) == {}
+    newer.write("q", make_batch(0, [shown(1, 1, 2)]))
+    assert rows(database, settings) == {1: 2}
+    for sink in (older, newer):
+        sink.close()
+
+
+def test_a_run_that_was_overtaken_does_not_come_back_with_another_session(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    older, newer = PostgresSink(settings), PostgresSink(settings)
+    older.open()
+    newer.open()
+    with pytest.raises(RunOvertakenError):
+        older.write("q", make_batch(0, [shown(1, 1, 1)]))
+    newer.write("q", make_batch(0, [shown(1, 1, 2)]))
+    assert rows(database, settings) == {1: 2}
+    for sink in (older, newer):
+        sink.close()
+
+
+@pytest.mark.parametrize("step", [SinkStep.BEGUN, SinkStep.FLUSHED])
+def test_a_batch_holds_the_lock_of_the_ledger_s_row(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, step: SinkStep
+) -> None:
+    query = "SELECT 1 FROM slackwater.ledger WHERE pipeline = %s FOR UPDATE NOWAIT"
+    refused: list[bool] = []
+
+    def look() -> None:
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            asked(database, query, settings.pipeline)
+        refused.append(True)
+
+    sink = PostgresSink(settings, probe=LookAt(step, look))
+    sink.open()
+    sink.write("q", make_batch(0, [shown(1, 1, 1)]))
+    assert refused == [True]
+    assert asked(database, query, settings.pipeline) == [1]
+    sink.close()
+
+
+def test_a_batch_that_is_refused_leaves_nothing_and_the_same_sink_goes_on(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    sink = PostgresSink(settings)
+    sink.open()
+    with pytest.raises(OutputRefusedError, match=r'key \{"id": 2\}'):
+        sink.write("q", make_batch(0, [shown(1, 1, 1), shown(2, 2, 40_000)]))
+    query = "SELECT 1 FROM slackwater.ledger WHERE pipeline = %s FOR UPDATE NOWAIT"
+    assert asked(database, query, settings.pipeline) == [1], "its lock is free"
+    assert rows(database, settings) == {}
+    sink.write("q", make_batch(0, [shown(1, 1, 1), shown(2, 2, 4)]))
+    assert rows(database, settings) == {1: 1, 2: 4}
+    sink.close()
+
+
+def test_an_error_in_the_middle_of_a_batch_ends_its_transaction_and_the_same_sink_goes_on(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    left = [ValueError("once")]
+
+    def fail_once() -> None:
+        if left:
+            raise left.pop()
+
+    sink = PostgresSink(settings, probe=LookAt(SinkStep.FLUSHED, fail_once))
+    sink.open()
+    with pytest.raises(ValueError, match="once"):
+        sink.write("q", make_batch(0, [shown(1, 1, 1)]))
+    query = "SELECT 1 FROM slackwater.ledger WHERE pipeline = %s FOR UPDATE NOWAIT"
+    assert asked(database, query, settings.pipeline) == [1], "its lock is free"
+    sink.write("q", make_batch(0, [shown(1, 1, 1)]))
+    sink.write("q", make_batch(1, [shown(11, 1, 2)]))
+    assert rows(database, settings) == {1: 2}
+    sink.close()
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_of_several_documents_of_a_key_in_a_batch_the_table_has_the_newest(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, history: bool
+) -> None:
+    settings = replace(settings, outputs=(replace(settings.outputs[0], history=history),))
+    sink = PostgresSink(settings)
+    sink.open()
+    first = [shown(3, 1, 3), shown(1, 2, 1), shown(2, 2, None), shown(1, 3, None), shown(4, 3, 4)]
+    sink.write("q", make_batch(0, [shown(1, 1, 1), shown(2, 1, 2), *first]))
+    assert rows(database, settings) == {1: 3, 3: 4}
+    second = [shown(11, 1, None), shown(12, 1, 5), shown(11, 3, 6), shown(12, 3, None), shown(12, 2, 7)]
+    sink.write("q", make_batch(1, second))
+    assert rows(database, settings) == {1: 5, 2: 7}
+    if history:
+        columns = sql.SQL("id, n, valid_from_lsn, valid_to_lsn")
+        versions = sql.Identifier(settings.pipeline, "t_history")
+        query = sql.SQL("SELECT {} FROM {} ORDER BY id, valid_from_lsn").format(columns, versions)
+        assert database.execute(query).fetchall() == [
+            (1, 1, 1, 2), (1, 2, 2, 3), (1, 3, 3, 11), (1, 5, 12, None),
+            (2, 1, 1, 2), (2, 7, 12, None), (3, 4, 4, 11), (3, 6, 11, 12),
+        ]  # fmt: skip
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "used"), [("off", "on"), ("remote_write", "remote_write"), ("local", "local")]
+)
+def test_what_is_committed_is_durable_whatever_the_server_s_default_is(
+    settings: PostgresSinkSettings, given: str, used: str
+) -> None:
+    separator = "&" if "?" in settings.postgres.url else "?"
+    url = f"{settings.postgres.url}{separator}options=-c%20synchronous_commit%3D{given}"
+    sink = PostgresSink(replace(settings, postgres=PostgresSettings(url)))
+    sink.open()
+    assert sink._database is not None  # noqa: SLF001 - nobody else can ask its session
+    assert asked(sink._database, "SHOW synchronous_commit") == [used]  # noqa: SLF001
+    sink.close()
