@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from runpy import run_path
 from threading import Event
@@ -179,7 +178,7 @@ def test_a_member_that_was_away_for_too_long_cannot_repeat_an_effect(example: Ex
 
 
 def take(consumer: TransactionalConsumer, process: Callable[[Transaction], object]) -> bool:
-    transaction = consumer.poll(timedelta(seconds=0.2))
+    transaction = consumer.poll(0.2)
     if transaction is not None:
         process(transaction)
     return transaction is not None

@@ -25,7 +25,7 @@ def keys(broker: MemoryBroker, source: str, table: str) -> list[list[str]]:
     """The keys and operations of each transaction of a source, in a table's topic."""
     inputs = OutputTopics(data_topic(source, table), commits=commit_topic(source))
     consumer = TransactionalConsumer(broker, inputs, group=uuid.uuid4().hex, clock=Ticking())
-    found = [transaction for _ in range(TRIES) if (transaction := consumer.poll(timedelta())) is not None]
+    found = [transaction for _ in range(TRIES) if (transaction := consumer.poll(0)) is not None]
     return [[f"{r.key()!r} {decode_change(r.value() or b'').op}" for r in each] for each in found]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 from confluent_kafka import Producer
@@ -79,7 +78,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
         try:
             inputs, settings = OutputTopics("o", commits=TOPIC), ConsumerSettings(latest=True)
             with TransactionalConsumer(kafka, inputs, group="g", settings=settings) as consumer:
-                consumer.poll(timedelta(seconds=1))
+                consumer.poll(1.0)
                 return f"lanes {sorted(consumer.lanes)}"
         except ClientUnavailableError as error:
             return str(error)

@@ -68,6 +68,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
     values = {
         "log.level": "debug",
         "log.format": "json",
+        "kafka.bootstrap": "h:1",
         "kafka.security_protocol": "SSL",
         "run.available_now": "1",
         "run.class_archive": "0",
@@ -235,7 +236,6 @@ def test_addresses_and_names_that_cannot_be_ones_are_refused_without_repeating_t
         ("redis.url", "unix:///run/redis.sock?db=1"),
         ("postgres.url", "postgres://h"),
         ("postgres.url", "postgresql://u:p@h1:1,h2:2/d?target_session_attrs=any"),
-        ("kafka.bootstrap", "h"),
         ("kafka.bootstrap", "h1:1, [::1]:65535"),
         ("source", "Inv_1.a-b"),
     ],
@@ -515,3 +515,9 @@ def test_the_catalogue_of_iceberg_tables_is_known_and_its_properties_are_not_sho
     lake = LakeSettings(place="c", options={"uri": "s3cret"}, maintain_every=9)
     assert loaded.settings.iceberg.lake() == lake
     assert "s3cret" not in str(list(loaded.shown()))
+
+
+@pytest.mark.parametrize("address", ["http://localhost:9092", "localhost", "localhost:", ":9092", "a:1,b"])
+def test_an_address_of_kafka_is_host_and_port(address: str) -> None:
+    with pytest.raises(CommandConfigError, match=r"expected host:port\[,host:port\], without http://"):
+        load_settings({"kafka.bootstrap": address}, {})

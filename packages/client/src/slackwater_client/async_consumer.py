@@ -352,8 +352,10 @@ class AsyncTransactionalConsumer:
             if transaction is not None:
                 yield transaction
 
-    async def poll(self, timeout: timedelta) -> AsyncTransaction | None:
+    async def poll(self, timeout: timedelta | float) -> AsyncTransaction | None:
         """Returns the next transaction, or None if none arrived in time; the next call may return one.
+
+        A number is a time in seconds, as for other consumers of Kafka.
 
         The call also reports the previous transaction as processed.
 
@@ -363,7 +365,8 @@ class AsyncTransactionalConsumer:
             slackwater_protocol.ProtocolError: A commit record or a cut cannot be decoded.
         """
         self._settle()
-        deadline = self._clock.monotonic() + timeout.total_seconds()
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        deadline = self._clock.monotonic() + seconds
         while True:
             left = timedelta(seconds=deadline - self._clock.monotonic())
             transaction = await self._take(min(left, _SLICE))

@@ -124,8 +124,10 @@ class TransactionalConsumer:
             if transaction is not None:
                 yield transaction
 
-    def poll(self, timeout: timedelta) -> Transaction | None:
+    def poll(self, timeout: timedelta | float) -> Transaction | None:
         """Returns the next transaction, or None if none arrived in time; the next call may return one.
+
+        A number is a time in seconds, as for other consumers of Kafka.
 
         The call also reports the previous transaction as processed.
 
@@ -135,7 +137,8 @@ class TransactionalConsumer:
             slackwater_protocol.ProtocolError: A commit record or a cut cannot be decoded.
         """
         self._settle()
-        deadline = self._clock.monotonic() + timeout.total_seconds()
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        deadline = self._clock.monotonic() + seconds
         has_read = False
         while True:
             self._tend()

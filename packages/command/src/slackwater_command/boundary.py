@@ -72,7 +72,10 @@ def _named(error: Exception, extras: Mapping[str, str]) -> Exception:
         return error
     from slackwater_command.errors import CommandConfigError
 
-    hint = f"install it with: pip install '{extras[error.name]}'"
+    hint = (
+        f"install it with: pip install --find-links DIST '{extras[error.name]}', where DIST is the folder "
+        "with Slackwater's wheels (`make wheels` in its repository writes dist/); no package index has them"
+    )
     missing = CommandConfigError(f"{error.name} is not installed", hint)
     missing.__cause__ = error
     return missing

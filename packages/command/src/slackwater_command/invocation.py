@@ -1,10 +1,13 @@
 """Begins a command: flags become settings, settings are loaded, logging is configured."""
 
 import os
-from collections.abc import Callable, Mapping
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -16,6 +19,17 @@ from slackwater_command.settings import Settings
 from slackwater_protocol.log_fields import set_log_fields
 
 NO_FLAGS: Mapping[str, object] = {}
+
+PROGRAM: Final = "slackwater"
+
+
+def search_path_lines(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Yields how to make a shell find the program, if it does not: printed commands can be typed then."""
+    folder = Path(sys.executable).parent
+    is_found = shutil.which(PROGRAM, path=environment.get("PATH", "")) is not None
+    if not is_found and (folder / PROGRAM).exists():
+        yield f'`{PROGRAM}` is not on the PATH of this shell: export PATH={shlex.quote(str(folder))}:"$PATH"'
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Value = TypeVar("Value")

@@ -40,9 +40,9 @@ def _ordered(value: object) -> object:
 
 def _check_brokers(value: str) -> str:
     for address in value.split(","):
-        host, colon, port = address.strip().rpartition(":")
-        if not (host if colon else port) or (colon and not _is_port(port)):
-            raise ValueError("expected host:port[,host:port]")
+        host, _, port = address.strip().rpartition(":")
+        if not host or "/" in host or not _is_port(port):
+            raise ValueError("expected host:port[,host:port], without http:// or another scheme")
     return value
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater_command.invocation import Invocation, start_command
+from slackwater_command.invocation import Invocation, search_path_lines, start_command
 from slackwater_command.output import Output
 from slackwater_command.stopping import terminate_as_interrupt
 from slackwater_protocol import SystemClock
@@ -97,6 +97,8 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
         _write_json(json_file, report.as_json())
     if run.is_kept:
         _print_how_to_look(run, output)
+    for line in search_path_lines():
+        output.line(line)
     ctx.exit(0 if report.has_passed else 1)
 
 

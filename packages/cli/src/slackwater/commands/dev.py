@@ -12,7 +12,7 @@ from slackwater.dev_settings import write_settings
 from slackwater.topics import read_to_end, record_line
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import setting, start_command
+from slackwater_command.invocation import search_path_lines, setting, start_command
 from slackwater_command.loading import DEFAULT_FILE
 from slackwater_command.output import Output
 
@@ -196,6 +196,7 @@ def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> 
     yield "      slackwater sidecar                  in a terminal of its own"
     yield "then: slackwater new DIR                  unless you have a pipeline already"
     yield "      slackwater run DIR --checkpoint .slackwater/checkpoint"
+    yield from search_path_lines()
 
 
 def _rows(status: "StackStatus") -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ import click
 
 from slackwater.new_pipeline import pipeline_files
 from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import setting, start_command
+from slackwater_command.invocation import search_path_lines, setting, start_command
 from slackwater_command.output import Output
 
 
@@ -42,3 +42,5 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
         output.line(f"{folder / path}")
     output.line()
     output.line(f"next: slackwater test {folder}")
+    for line in search_path_lines():
+        output.line(line)

@@ -33,6 +33,7 @@ CATALOGUE_FILE = "catalogue.json"
 """What the source's catalogue was when the pipeline began; see :mod:`.catalogue_check`."""
 SPARK_HOME_FOLDER = "spark-home"
 SPARK_LOG = "spark.log"
+FOLDER_HINT = "name a folder in which the user of the run may write"
 
 _SPARK_QUERY = "metadata"
 """A file that Spark's own queries keep in their checkpoints."""
@@ -91,6 +92,16 @@ class Checkpoint:
         if self.address.startswith(_LOCAL):
             return Path("/" + self.address.removeprefix(_LOCAL).lstrip("/"))
         return None if "://" in self.address else Path(self.address)
+
+    def fault_of_folder(self) -> str | None:
+        """Returns why a folder of this machine cannot be used; None if it can, or is elsewhere."""
+        folder = self.local_folder
+        if folder is None:
+            return None
+        nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+        if not nearest.is_dir():
+            return f"{nearest} is not a folder"
+        return None if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written"
 
     def identity(self) -> CheckpointIdentity | None:
         """Returns what the first run has recorded; None if there was none.

@@ -1,7 +1,6 @@
 """Checks what a run of a pipeline would find: servers, topics, rights, tables and the checkpoint."""
 
 import logging
-import os
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
@@ -34,7 +33,7 @@ from slackwater_protocol import (
 )
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
-from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
+from slackwater_spark.pipeline.checkpoint import FOLDER_HINT, Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import EarlierRevision
 from slackwater_spark.pipeline.definition import PipelineDefinition, used_columns
@@ -46,7 +45,7 @@ from slackwater_spark.pipeline.rights import ask_for_rights, rights_of
 from slackwater_spark.pipeline.runner import missing_table, tables_without_topic
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.pipeline.spark_home import find_java
+from slackwater_spark.pipeline.spark_home import JAVA_HINT, fault_of_java
 from slackwater_spark.sink.waiting import Waiting
 
 ANSWER: Final = timedelta(seconds=5)
@@ -71,10 +70,8 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
         query_id = identity.query_id if identity else None
         found.append(_checkpoint(checkpoint, identity, definition, settings))
     yield from found
-    if find_java() is None:
-        yield Finding(
-            "java", Verdict.PROBLEM, "there is none in JAVA_HOME or on PATH", "install Java 17 or newer"
-        )
+    if fault := fault_of_java():
+        yield Finding("java", Verdict.PROBLEM, fault, JAVA_HINT)
     if settings.copy_state_of is not None:
         yield from _copied_state(checkpoint, definition, settings, settings.copy_state_of)
     yield from _redis(settings.servers.redis, definition.source)
@@ -111,10 +108,8 @@ def _checkpoint(
 ) -> Finding:
     buckets = definition.buckets or (identity.buckets if identity else 1)
     checkpoint.check(PipelineFingerprint.take(replace(definition, buckets=buckets), settings.timeline))
-    folder = checkpoint.local_folder
-    if folder is not None and not os.access(_nearest(folder), os.W_OK):
-        text = f"{folder} cannot be written"
-        return Finding("checkpoint", Verdict.PROBLEM, text, "permit the user of the run to write there")
+    if fault := checkpoint.fault_of_folder():
+        return Finding("checkpoint", Verdict.PROBLEM, fault, FOLDER_HINT)
     beginning = "starts at the beginning of the topics"
     if settings.copy_state_of is not None:
         beginning = "starts with a copied state"
@@ -169,11 +164,6 @@ def _copied_state(
             text = f"the state of {earlier.place} has all rows that the pipeline needs, up to {at}"
         found.append(Finding("copied state", Verdict.OK, text))
     yield from found
-
-
-def _nearest(folder: Path) -> Path:
-    """Returns the folder, or the nearest parent that exists."""
-    return next(each for each in (folder, *folder.absolute().parents) if each.exists())
 
 
 def _redis(redis: RedisSettings | None, source: str) -> Iterator[Finding]:

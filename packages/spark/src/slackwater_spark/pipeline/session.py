@@ -19,7 +19,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from slackwater_spark.pipeline.checkpoint import SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline.checkpoint import FOLDER_HINT, SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
 from slackwater_spark.pipeline.jvm import (
     explain_jvm_end,
     is_submitted,
@@ -36,7 +37,14 @@ from slackwater_spark.pipeline.spark_conf import (
     without_effect,
     workers_python,
 )
-from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
+from slackwater_spark.pipeline.spark_home import (
+    JAVA_HINT,
+    SparkHome,
+    archived_home,
+    fault_of_java,
+    link_spark_home,
+    started_from,
+)
 
 _LOOK_SECONDS = 0.2
 _log = logging.getLogger(__name__)
@@ -66,6 +74,10 @@ def starting_spark(
     spark_log = settings.spark_log
     if spark_log is None:
         raise ValueError("settings name no file for Spark's log")
+    if not is_submitted(os.environ) and (fault := fault_of_java()):
+        raise PipelineConfigError(f"Spark cannot start: {fault}", JAVA_HINT)
+    if fault := Checkpoint(settings.checkpoint).fault_of_folder():
+        raise PipelineConfigError(f"checkpoint {settings.checkpoint}: {fault}", FOLDER_HINT)
     spark_log.parent.mkdir(parents=True, exist_ok=True)
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")

@@ -8,6 +8,7 @@ read; :func:`slackwater_spark.pipeline.class_archive.make_class_archive` writes.
 import hashlib
 import logging
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -15,12 +16,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
 from slackwater_protocol import user_cache
 
 ARCHIVE_PATTERN = "classes-*.jsa"
+LEAST_JAVA: Final = 17
+JAVA_HINT: Final = f"install Java {LEAST_JAVA} or newer, and set JAVA_HOME to its folder or put it on PATH"
+_JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="(?P<text>(?P<major>\d+)[^"]*)"', re.MULTILINE)
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +133,24 @@ def archived_home(archives: Path) -> SparkHome | None:
         return None
     # Without the check, Java crashes when bytes of the file have changed; it takes no measurable time.
     return SparkHome(place.home, ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"))
+
+
+def fault_of_java() -> str | None:
+    """Returns why Spark cannot be started with the Java that its scripts find; None if nothing is known.
+
+    The version is read from a file of the installation: to run Java takes a tenth of a second.
+    """
+    home, java = os.environ.get("JAVA_HOME"), find_java()
+    if java is None:
+        return f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
+    try:
+        release = (java.parent.parent / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = _JAVA_VERSION.search(release)
+    if found is None or int(found["major"]) >= LEAST_JAVA:
+        return None
+    return f"{java} is Java {found['text']}"
 
 
 def find_java() -> Path | None:

@@ -20,8 +20,6 @@ from slackwater_spark.errors import PipelineStateError
 NOTHING_VISIBLE = -1
 """The batch number of a progress record that only states which run may write."""
 
-_OUTPUT = "the pipeline's outputs with their commit and progress topics"
-
 
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
     """Refuses a run whose checkpoint has not written the pipeline's progress.
@@ -40,8 +38,9 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
         raise PipelineStateError(
             f"the name {pipeline!r} is taken: {kept_in} was written by query {progress.query_id}, the given "
             f"checkpoint {mine}",
-            "use the checkpoint of that query to continue, or another pipeline name for a second pipeline; "
-            f"to start over, delete {_OUTPUT}",
+            "use the checkpoint of that query to continue, or another pipeline name for a second pipeline. "
+            f"If the checkpoint is lost, `slackwater pipeline reset {pipeline}` starts it over with the same "
+            "names, or raise `revision` in pipeline.toml, which builds the views beside the present ones",
         )
 
 
@@ -241,6 +240,7 @@ def _mismatch(
     return PipelineStateError(
         f"pipeline {pipeline!r}: the run continues with batch {batch_id} {span} of timeline "
         f"{header.timeline}, but the output contains {held}: {reason}",
-        "writing it would repeat or lose records: use the newest checkpoint of this pipeline, or start over: "
-        f"delete the checkpoint and {_OUTPUT}",
+        "writing it would repeat or lose records: use the newest checkpoint of this pipeline. If it is lost, "
+        f"`slackwater pipeline reset {pipeline}` starts it over with the same names, or raise `revision` in "
+        "pipeline.toml, which builds the views beside the present ones",
     )
