@@ -270,7 +270,7 @@ def test_a_dry_run_without_a_broker_still_says_all_that_it_knows(
         lines[0]
         == f"ok       checkpoint: {Path.cwd() / 'c'} is new: the run starts at the beginning of the topics"
     )
-    assert lines[1] == "problem  java: there is none in JAVA_HOME or on PATH"
+    assert lines[1] == "problem  java: JAVA_HOME is /nowhere, which has no bin/java"
     assert lines[3].startswith("warning  redis: ")
     assert any(line.startswith("problem  brokers: 127.0.0.1:1 did not answer within 5 s: ") for line in lines)
     assert lines[-1] == "2 problems"
