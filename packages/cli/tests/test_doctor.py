@@ -24,13 +24,16 @@ from slackwater_markers import (
     StoredPosition,
 )
 from slackwater_protocol import (
+    ConnectorReport,
     Cut,
     Evidence,
     OpenTransaction,
     PublishedCut,
     SourceTopics,
     SystemClock,
+    Verdict,
 )
+from slackwater_protocol import Finding as Examined
 
 NOW_MS = 1_000_000
 TABLE, TOPIC = "s.a", "inv.s.a"
@@ -106,6 +109,16 @@ LATER_END = EndFacts(offset=19, xid=90, commit_lsn=LSN + 8, commit_ts_ms=NOW_MS 
 
 def test_a_source_that_moves_is_healthy() -> None:
     assert diagnose(facts()) == []
+
+
+def test_a_table_whose_topic_cannot_have_all_rows_is_named() -> None:
+    found = Examined("table s.a", Verdict.PROBLEM, "it is unlogged", "ALTER TABLE … SET LOGGED")
+    fine = Examined("heartbeat.interval.ms", Verdict.PROBLEM, "0", "")
+    report = ConnectorReport(read_ms=NOW_MS, since_ms=NOW_MS, findings=(found, fine))
+    said = replace(status(FrontierState.RUNNING), connector=report)
+    named = only(facts(status=said))
+    assert named.cause is Cause.CATALOGUE
+    assert (named.what, named.advice) == ("table s.a: it is unlogged", ("ALTER TABLE … SET LOGGED",))
 
 
 def test_rows_are_dropped_on_the_way_when_all_was_read_and_later_transactions_came() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, absence
 from slackwater_control import PipelineState
 from slackwater_markers import FrontierState
-from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_position
+from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
 from slackwater_sidecar import describe_open
 
 _LISTED = 12
@@ -20,7 +20,15 @@ def diagnose(facts: SourceFacts) -> list[Finding]:
     findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_transaction_topic(facts)]
     if facts.kafka_error is None:
         findings += [_likely_cause(transaction, facts) for transaction in facts.open]
-    return [*findings, *_pipelines(facts)]
+    return [*findings, *_catalogue(facts), *_pipelines(facts)]
+
+
+def _catalogue(facts: SourceFacts) -> Iterator[Finding]:
+    """Yields the tables whose topics cannot have all rows, as the sidecar has seen in the database."""
+    report = None if facts.status is None else facts.status.connector
+    for found in () if report is None else report.findings:
+        if found.verdict is Verdict.PROBLEM and found.subject.startswith(("table ", "column ")):
+            yield Finding(cause=Cause.CATALOGUE, what=f"{found.subject}: {found.text}", advice=(found.hint,))
 
 
 def _reachability(facts: SourceFacts) -> Iterator[Finding]:

@@ -159,6 +159,8 @@ class Cause(StrEnum):
     """The connector was restarted within the transaction."""
     WAITS_FOR_OTHERS = "waits_for_others"
     """A transaction is complete and waits for an earlier one."""
+    CATALOGUE = "catalogue"
+    """The topic of a table cannot have all its rows."""
     PIPELINE_FAILED = "pipeline_failed"
     """The newest run of a pipeline ended with an error."""
     PIPELINE_VANISHED = "pipeline_vanished"
