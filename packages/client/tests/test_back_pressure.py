@@ -1,6 +1,8 @@
 """What is read ahead of the next transaction, and when that stops."""
 
-from slackwater_client import Everything
+import pytest
+
+from slackwater_client import ByPartition, ByUnit, Everything, Share
 from slackwater_client.memory import MemoryRecord
 from slackwater_client.outputs import OutputMerge
 from slackwater_client.transaction import LanePosition
@@ -38,3 +40,29 @@ def test_partitions_that_are_ahead_are_paused_until_there_is_room_and_those_that
     assert piece is not None
     assert (len(piece.records), piece.is_last) == (4, True)
     assert merge.paused() == frozenset(), "what was handed out makes room"
+
+
+@pytest.mark.parametrize("share", [ByPartition(), ByUnit(lambda record: str(record.partition()), lanes=2)])
+def test_a_lane_that_is_ahead_of_another_one_gets_no_commit_again(share: Share) -> None:
+    merge = OutputMerge(["t"], share, 5_000, {0: LanePosition(1), 1: LanePosition(0)})
+    for number in range(2):
+        record = CommitRecord(
+            pipeline="p",
+            source="s",
+            timeline=1,
+            commit_lsn=number + 1,
+            previous_lsn=number,
+            xid=number,
+            commit_ts_ms=0,
+            offsets={"t": {p: OffsetRange(1, number, number) for p in (0, 1)}},
+        )
+        merge.expect(PlacedCommit(number, record))
+    for partition in (0, 1):
+        place = ("t", partition)
+        merge.add(place, [document(place, n) for n in range(2)], 2)
+    pieces = []
+    while (piece := merge.next()) is not None:
+        pieces.append((piece.commit.lsn, sorted(piece.lanes)))
+    lanes_of_first = [lane for lsn, lanes in pieces if lsn == 1 for lane in lanes]
+    assert lanes_of_first == [1]
+    assert sorted(lane for lsn, lanes in pieces if lsn == 2 for lane in lanes) == [0, 1]
