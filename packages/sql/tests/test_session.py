@@ -5,7 +5,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from slackwater_sql.session import open_connection
+from slackwater_sql.limits import StatementLimits
+from slackwater_sql.session import open_connection, scratch_database
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,38 @@ def test_a_database_of_a_view_starts_no_threads() -> None:
     with open_connection() as connection:
         connection.execute("SELECT count(*) FROM range(1000) AS r(x) GROUP BY x % 7").fetchall()
         assert {task.name for task in tasks.iterdir()} <= before
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("threads", "1"),
+        ("async_threads", "0"),
+        ("memory_limit", "64.0 MiB"),
+        ("temp_directory", ""),
+        ("autoinstall_known_extensions", "false"),
+        ("autoload_known_extensions", "false"),
+        ("python_enable_replacements", "false"),
+        ("enable_external_access", "false"),
+        ("enable_progress_bar", "false"),
+        ("TimeZone", "UTC"),
+    ],
+)
+def test_a_session_has_each_of_its_limits_and_not_only_their_sum(setting: str, value: str) -> None:
+    with open_connection(StatementLimits(memory_mib=64)) as connection:
+        (row,) = connection.execute("SELECT current_setting(?)::VARCHAR", [setting]).fetchall()
+    assert row == (value,)
+
+
+def test_a_statement_that_needs_more_memory_than_its_limit_fails() -> None:
+    with open_connection(StatementLimits(memory_mib=16)) as connection, pytest.raises(duckdb.Error) as caught:
+        connection.execute("SELECT count(*) FROM (SELECT DISTINCT hash(x) FROM range(5_000_000) AS r(x))")
+    assert type(caught.value) is duckdb.OutOfMemoryException
+
+
+def test_what_is_tried_out_is_removed_and_the_connection_is_kept_in_its_process() -> None:
+    with scratch_database() as first:
+        first.execute("CREATE TABLE tried (a INTEGER)")
+    with scratch_database() as second, pytest.raises(duckdb.CatalogException):
+        second.execute("SELECT * FROM tried")
+    assert first is second

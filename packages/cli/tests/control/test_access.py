@@ -5,13 +5,14 @@ everybody the burst anew.
 """
 
 import os
+import ssl
 from pathlib import Path
 
 import pytest
 
 from slackwater import main
 from slackwater.control.access import RateLimit
-from slackwater.control.server import check_control
+from slackwater.control.server import check_control, web_config
 from slackwater_command.errors import CommandConfigError
 from slackwater_command.settings import ControlSection
 from slackwater_command.tokens import Gate, Role, new_token, read_tokens
@@ -157,3 +158,31 @@ def test_files_of_tls_need_each_other(path: Path) -> None:
         settings = ControlSection.model_validate({"listen": "127.0.0.1:0", name: path})
         with pytest.raises(CommandConfigError, match=r"control\."):
             check_control(settings)
+
+
+def test_a_file_that_comes_back_is_obeyed(path: Path) -> None:
+    (one, one_entry), (two, two_entry) = (new_token(name, Role.VIEWER) for name in ("one", "two"))
+    path.write_text(one_entry)
+    gate = Gate(path)
+    path.unlink()
+    assert gate.admit(f"Bearer {one}", HERE).role is Role.VIEWER
+    assert "cannot be used" in str(gate.fault)
+    assert gate.admit(f"Bearer {two}", HERE).role is None
+    path.write_text(two_entry)
+    assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
+    assert gate.admit(f"Bearer {one}", HERE).role is None
+    assert gate.fault is None
+
+
+def test_the_web_server_has_its_limits_and_asks_for_certificates(path: Path) -> None:
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    plain = web_config(ControlSection(listen="127.0.0.1:0"), app)
+    assert (plain.limit_concurrency, plain.h11_max_incomplete_event_size) == (256, 16 << 10)
+    assert (plain.timeout_keep_alive, plain.proxy_headers, plain.server_header) == (30, False, False)
+    assert (plain.access_log, plain.ws, plain.lifespan) == (False, "none", "off")
+    assert (plain.ssl_certfile, plain.ssl_ca_certs) == (None, None)
+    asking = web_config(ControlSection(listen="x:0", certificate=path, key=path, client_ca=path), app)
+    assert asking.ssl_cert_reqs == ssl.CERT_REQUIRED
+    assert (asking.ssl_certfile, asking.ssl_keyfile, asking.ssl_ca_certs) == (path, path, str(path))
+    assert web_config(ControlSection(certificate=path, key=path), app).ssl_cert_reqs == ssl.CERT_NONE

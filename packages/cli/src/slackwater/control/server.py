@@ -29,6 +29,7 @@ from slackwater_protocol import SystemClock
 
 if TYPE_CHECKING:  # sidecars import this module, and only its process needs a web server
     import uvicorn
+    from starlette.types import ASGIApp
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from slackwater.control.picture import ClusterPicture
@@ -189,6 +190,30 @@ def _connection_protocol() -> "type[H11Protocol]":
     return Web
 
 
+def web_config(control: ControlSection, app: "ASGIApp") -> "uvicorn.Config":
+    """Returns how the web server answers."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # or clients could say that they are another one
+        lifespan="off",
+        ws="none",
+        loop="asyncio",
+        http=_connection_protocol(),
+        timeout_keep_alive=30,
+        limit_concurrency=2 * _MAX_CONNECTIONS,  # requests that are being answered are never ended
+        h11_max_incomplete_event_size=16 << 10,
+        ssl_certfile=control.certificate,
+        ssl_keyfile=control.key,
+        ssl_ca_certs=None if control.client_ca is None else str(control.client_ca),
+        ssl_cert_reqs=ssl.CERT_NONE if control.client_ca is None else ssl.CERT_REQUIRED,
+    )
+
+
 def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> None:
     """Answers until the parent process ends; the body of the process."""
     import uvicorn
@@ -215,25 +240,8 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
         settings,
     )
     limit = RateLimit(control.requests_per_second, int(control.requests_per_second * _BURST_SECONDS), clock)
-    config = uvicorn.Config(
-        make_app(picture, Gate(control.tokens), limit, has_tls=control.certificate is not None),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # or clients could say that they are another one
-        lifespan="off",
-        ws="none",
-        loop="asyncio",
-        http=_connection_protocol(),
-        timeout_keep_alive=30,
-        limit_concurrency=2 * _MAX_CONNECTIONS,  # requests that are being answered are never ended
-        h11_max_incomplete_event_size=16 << 10,
-        ssl_certfile=control.certificate,
-        ssl_keyfile=control.key,
-        ssl_ca_certs=None if control.client_ca is None else str(control.client_ca),
-        ssl_cert_reqs=ssl.CERT_NONE if control.client_ca is None else ssl.CERT_REQUIRED,
-    )
-    server = uvicorn.Server(config)
+    app = make_app(picture, Gate(control.tokens), limit, has_tls=control.certificate is not None)
+    server = uvicorn.Server(web_config(control, app))
     # Not in the main thread, where it would take signals for itself.
     threading.Thread(target=_run, args=(server, listening), name="http", daemon=True).start()
     threading.Thread(target=_remember, args=(picture,), name="delays", daemon=True).start()
