@@ -76,7 +76,8 @@ SELECT a.attrelid::bigint, jsonb_build_object(
     'labels', coalesce((
         SELECT jsonb_object_agg(e.oid::text, jsonb_build_array(e.enumlabel, e.xmin::text))
         FROM pg_catalog.pg_enum e JOIN pg_catalog.pg_type y ON y.oid = a.atttypid
-        WHERE e.enumtypid = CASE WHEN y.typcategory = 'A' THEN y.typelem ELSE y.oid END), '{}')
+        WHERE e.enumtypid IN (y.oid, y.typbasetype)
+            OR (y.typcategory = 'A' AND e.enumtypid = y.typelem)), '{}')
 )
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = ANY(%s::bigint[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
@@ -109,6 +110,12 @@ ORDER BY tree.root, c.oid
 _KEYS = """
 SELECT i.indrelid::bigint, i.indkey::int2[]::int[] FROM pg_catalog.pg_index i
 WHERE i.indisprimary AND i.indrelid = ANY(%s::bigint[]::oid[])
+"""
+
+_MAY_READ = """
+SELECT has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE quote_ident(n.nspname) || '.' || quote_ident(c.relname) = %s
 """
 
 _NAMES = """
@@ -251,12 +258,13 @@ def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> 
     """Yields the findings that the rows of the tables do not disprove. Blocks as :func:`read_tables` does.
 
     Args:
-        connection: As for :func:`read_tables`; its user has to have SELECT on the tables.
+        connection: As for :func:`read_tables`; its user should have SELECT on the tables.
         found: What :func:`changes_between` returned.
     """
     for each in found:
         proof = each.proof
-        if proof is None:
+        # What may not be read cannot be disproved.
+        if proof is None or connection.execute(_MAY_READ, [proof.relation]).fetchall() != [(True,)]:
             yield each
             continue
         query = f"SELECT EXISTS (SELECT FROM {proof.relation} WHERE {proof.condition})"  # noqa: S608 - quoted
