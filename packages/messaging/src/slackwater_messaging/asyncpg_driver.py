@@ -11,6 +11,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from slackwater_messaging.bridge import AsyncDriver, Rows, Statement
+from slackwater_messaging.errors import LOST_CONNECTION
 
 
 class AsyncpgDriver(AsyncDriver):
@@ -29,6 +30,13 @@ class AsyncpgDriver(AsyncDriver):
     def is_closed(self) -> bool:
         """See the base class."""
         return bool(self._connection.is_closed())
+
+    def lost(self, error: Exception) -> psycopg.Error | None:
+        """See the base class."""
+        if isinstance(error, asyncpg.PostgresError):
+            meaning = _meaning(error)
+            return meaning(str(error)) if issubclass(meaning, LOST_CONNECTION) else None
+        return psycopg.OperationalError(str(error)) if self.is_closed else None
 
     async def status(self) -> TransactionStatus:
         """See the base class. asyncpg does not say whether a transaction has failed, so it is tried."""

@@ -62,6 +62,10 @@ class AsyncDriver(ABC):
     def is_closed(self) -> bool:
         """Whether the connection is closed."""
 
+    def lost(self, error: Exception) -> psycopg.Error | None:
+        """Returns psycopg's error for a failed statement of the service if a retry may succeed."""
+        return None
+
     @abstractmethod
     async def status(self) -> TransactionStatus:
         """Returns the state of the connection's transaction."""

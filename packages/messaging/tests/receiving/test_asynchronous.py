@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
@@ -19,6 +20,7 @@ from slackwater_messaging import (
     ProvenSender,
     SendingTransaction,
 )
+from slackwater_messaging.asyncpg_driver import AsyncpgDriver
 from slackwater_messaging.receiving import (
     AsyncReceiver,
     BloomInbox,
@@ -198,3 +200,14 @@ def test_a_connection_of_another_kind_is_refused(world: World) -> None:
     asyncio.run(use(by_sender))
     asyncio.run(use(by_outbox))
     assert world.waiting == 0
+
+
+def test_an_error_of_a_handler_s_statement_over_asyncpg_that_a_retry_may_mend_is_recognised() -> None:
+    connection = SimpleNamespace(is_closed=lambda: False)
+    driver = AsyncpgDriver(connection)
+    for mended in (asyncpg.exceptions.DeadlockDetectedError, asyncpg.exceptions.AdminShutdownError):
+        assert isinstance(driver.lost(mended("x")), psycopg.OperationalError)
+    for other in (asyncpg.exceptions.UniqueViolationError("x"), OSError("of something else")):
+        assert driver.lost(other) is None
+    connection.is_closed = lambda: True
+    assert isinstance(driver.lost(asyncpg.InterfaceError("closed")), psycopg.OperationalError)

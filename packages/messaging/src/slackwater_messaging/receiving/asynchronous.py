@@ -78,7 +78,13 @@ class AsyncReceiver(Generic[AnyConnection]):
         """
 
         def call(_: object, message: ReceivedMessage) -> bytes | None:
-            return self._wait(handle(cast("AnyConnection", self._connection), message))
+            connection = cast("AnyConnection", self._connection)
+            try:
+                return self._wait(handle(connection, message))
+            except Exception as error:
+                if (lost := driver_of(connection).lost(error)) is not None:
+                    raise lost from error
+                raise
 
         def send(receipts: Sequence[Receipt]) -> None:
             if reply is not None:

@@ -1,7 +1,7 @@
 """What senders need from Kafka: transactions, and batches that report the delivery of each message."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -193,8 +193,6 @@ class BatchProducer:
             _UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(request_timeout),
         }
         self._producer: Producer | None = None
-        self._refused: dict[int, KafkaError] = {}
-        self._left = 0
 
     def deliver(self, batch: Sequence[SavedMessage]) -> dict[int, MessagingError]:
         """Writes a batch; returns when each message has arrived or was rejected.
@@ -206,22 +204,22 @@ class BatchProducer:
             MessagingUnavailableError: Kafka does not answer. Some messages may have arrived.
         """
         producer = self._producer = self._producer or Producer(self._config, logger=_librdkafka_log)
-        self._refused, self._left = {}, len(batch)
+        reports = _Reports(len(batch))
         try:
             for place, saved in enumerate(batch):
-                self._produce(producer, place, saved)
+                self._produce(producer, saved, partial(reports.note, place))
             producer.flush(self._seconds + 1)
         except KafkaException as error:
             self.discard()
             raise failure("writing messages", error.args[0]) from error
-        unclear = next((e for e in self._refused.values() if e.fatal() or is_transient(e)), None)
-        if self._left or unclear is not None:
+        unclear = next((e for e in reports.refused.values() if e.fatal() or is_transient(e)), None)
+        if reports.left or unclear is not None:
             self.discard()
             reason = unclear or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - it has no other name
-            count = self._left + len(self._refused)
+            count = reports.left + len(reports.refused)
             problem = f"{count} of {len(batch)} messages did not arrive at {self._place}: {reason.str()}"
             raise MessagingUnavailableError(problem, "they will be sent again")
-        return {place: failure("writing a message", error) for place, error in self._refused.items()}
+        return {place: failure("writing a message", error) for place, error in reports.refused.items()}
 
     def discard(self) -> None:
         """Drops queued messages; the next batch uses a new producer."""
@@ -229,8 +227,13 @@ class BatchProducer:
             self._producer.purge()
             self._producer = None
 
-    def _produce(self, producer: Producer, place: int, saved: SavedMessage) -> None:
-        message, report = saved.message, partial(self._report, place)
+    def _produce(
+        self,
+        producer: Producer,
+        saved: SavedMessage,
+        report: Callable[[KafkaError | None, Record | None], None],
+    ) -> None:
+        message = saved.message
         headers: list[tuple[str, str | bytes | None]] = [*message.headers, (HEADER_MESSAGE, str(saved.id))]
         while True:
             try:
@@ -242,12 +245,20 @@ class BatchProducer:
             except KafkaException as error:
                 if is_transient(error.args[0]) or error.args[0].fatal():
                     raise
-                self._report(place, error.args[0], None)
+                report(error.args[0], None)
                 return
             else:
                 return
 
-    def _report(self, place: int, error: KafkaError | None, _: Record | None) -> None:
-        self._left -= 1
+
+class _Reports:
+    """The delivery reports of one batch; a late one of an earlier batch has its own."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.refused: dict[int, KafkaError] = {}
+
+    def note(self, place: int, error: KafkaError | None, _: Record | None) -> None:
+        self.left -= 1
         if error is not None:
-            self._refused[place] = error
+            self.refused[place] = error

@@ -1,0 +1,396 @@
+"""Senders whose calls fail one at a time, without servers: the order of fencing, reading and deciding."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from slackwater_messaging import (
+    CapturedOutbox,
+    CaptureRelay,
+    Message,
+    MessagingError,
+    MessagingStateError,
+    MessagingUnavailableError,
+    Outbox,
+    PreparedSender,
+    SavedSender,
+    SenderSettings,
+)
+from slackwater_messaging.sending import MessageId, SavedMessage
+from slackwater_messaging.sending.kafka import BatchProducer, SenderProducer
+from slackwater_protocol import KafkaSettings
+
+KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
+AWAY = MessagingUnavailableError("away")
+MESSAGE = Message(topic="paid", value=b"x")
+
+
+class Calls:
+    """Notes the calls of a fake, of which some fail once."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.failing: dict[str, BaseException] = {}
+
+    def __call__(self, name: str, answer: Any = None) -> Any:
+        self.log.append(name)
+        if (error := self.failing.pop(name, None)) is not None:
+            raise error
+        return answer
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+@pytest.fixture
+def producer(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> SenderProducer:
+    class Transactions:
+        def __init__(self, *_: object) -> None:
+            calls("new")
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_: calls(name)
+
+    monkeypatch.setattr("slackwater_messaging.sending.kafka.MessageTransactions", Transactions)
+    return SenderProducer(KAFKA, "shop-1", SenderSettings())
+
+
+def test_a_transaction_has_one_producer_until_something_fails(producer: SenderProducer, calls: Calls) -> None:
+    for _ in range(2):
+        producer.write([(MESSAGE, None)])
+        producer.commit()
+    assert calls.log == ["new", "open", *["begin", "send", "arrive", "commit"] * 2]
+    with pytest.raises(MessagingStateError, match="ended before its commit"):
+        producer.commit()
+
+
+@pytest.mark.parametrize("call", ["send", "arrive"])
+def test_after_a_failed_write_the_next_transaction_has_a_new_producer(
+    producer: SenderProducer, calls: Calls, call: str
+) -> None:
+    calls.failing[call] = AWAY
+    with pytest.raises(MessagingUnavailableError):
+        producer.write([(MESSAGE, None)])
+    assert calls.log[-2:] == ["abort", "discard"]
+    with pytest.raises(MessagingStateError):
+        producer.commit()
+    producer.write([(MESSAGE, None)])
+    assert calls.log[-5:] == ["new", "open", "begin", "send", "arrive"]
+
+
+def test_after_a_failed_commit_nothing_is_aborted_and_the_next_producer_is_new(
+    producer: SenderProducer, calls: Calls
+) -> None:
+    """The outcome is not known: an abort could be answered although the commit has happened."""
+    producer.write([(MESSAGE, None)])
+    calls.failing["commit"] = AWAY
+    with pytest.raises(MessagingUnavailableError):
+        producer.commit()
+    producer.abort()
+    assert calls.log[-2:] == ["commit", "discard"]
+    producer.write([(MESSAGE, None)])
+    assert calls.log[-5:-3] == ["new", "open"]
+
+
+def test_a_producer_that_could_not_take_over_the_name_is_discarded(
+    producer: SenderProducer, calls: Calls
+) -> None:
+    calls.failing["open"] = AWAY
+    with pytest.raises(MessagingUnavailableError):
+        producer.open()
+    assert calls.log == ["new", "open", "discard"]
+    producer.abort()
+    producer.open()
+    producer.open()
+    assert calls.log[3:] == ["new", "open", "discard", "new", "open"]
+
+
+class Table(Outbox):
+    """An outbox in memory."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__("outbox")
+        self.calls, self.rows = calls, list[SavedMessage]()
+
+    def read(self, connection: object, sender: str) -> list[SavedMessage]:
+        self.calls("read")
+        return list(self.rows)
+
+    def save(self, connection: object, messages: Any, sender: str) -> list[SavedMessage]:
+        self.calls("save")
+        made = [SavedMessage(MessageId("outbox", len(self.rows), 1), each) for each in messages]
+        self.rows += made
+        return made
+
+    def remove_own(self, connection: object, ids: Any, sender: str) -> bool:
+        self.calls("remove")
+        self.rows = [each for each in self.rows if each.id not in ids]
+        return bool(self.rows)
+
+
+@pytest.fixture
+def database(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A connection whose transactions are noted."""
+
+    @contextmanager
+    def transaction(_: object) -> Iterator[None]:
+        calls("begin database")
+        yield
+        calls("commit database")
+
+    @contextmanager
+    def nothing(_: object) -> Iterator[None]:
+        yield
+
+    for place in ("saved", "prepared"):
+        module = f"slackwater_messaging.sending.{place}"
+        monkeypatch.setattr(f"{module}.database_transaction", transaction)
+        monkeypatch.setattr(f"{module}.autocommit", nothing)
+        monkeypatch.setattr(f"{module}.check_idle", lambda _: None)
+        monkeypatch.setattr(f"{module}.check_whole", lambda _: None)
+    return SimpleNamespace(
+        execute=lambda _: calls("prepare", SimpleNamespace(statusmessage="PREPARE TRANSACTION"))
+    )
+
+
+@pytest.fixture
+def saved(producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> SavedSender:
+    sender = SavedSender(KAFKA, Table(calls), "shop-1", settings=SenderSettings(retry_after=timedelta(0)))
+    monkeypatch.setattr(sender, "_producer", producer)
+    monkeypatch.setattr(sender, "_missing", lambda found: calls("look", list(found)))
+    return sender
+
+
+def send(sender: SavedSender | PreparedSender, database: Any, *messages: Message) -> None:
+    with sender.transaction(database) as sending:
+        sending.send(*messages or [MESSAGE])
+
+
+def test_a_sender_takes_over_its_name_before_it_reads_what_is_left(
+    saved: SavedSender, calls: Calls, database: Any
+) -> None:
+    send(saved, database)
+    assert calls.log == [
+        *("new", "open", "read", "look", "begin database", "save", "commit database"),
+        *("begin", "send", "arrive", "commit", "remove"),
+    ]
+    calls.log.clear()
+    send(saved, database)
+    assert calls.log[0] == "begin database"  # nothing is left
+
+
+@pytest.mark.parametrize("call", ["begin", "send", "arrive", "commit"])
+def test_after_any_failure_of_kafka_the_next_transaction_recovers_first(
+    saved: SavedSender, calls: Calls, database: Any, call: str
+) -> None:
+    send(saved, database)
+    calls.failing[call] = AWAY
+    send(saved, database)
+    assert not saved.is_settled
+    calls.log.clear()
+    send(saved, database)
+    assert calls.log[:9] == ["new", "open", "read", "look", "begin", "send", "arrive", "commit", "remove"]
+    assert saved.is_settled
+
+
+def test_rows_that_could_not_be_removed_are_looked_for_in_the_topics(
+    saved: SavedSender, calls: Calls, database: Any
+) -> None:
+    send(saved, database)
+    calls.failing["remove"] = psycopg.OperationalError("away")
+    send(saved, database)
+    assert not saved.is_settled
+    calls.log.clear()
+    send(saved, database)
+    assert calls.log[:4] == ["new", "open", "read", "look"]
+
+
+def test_a_failed_recovery_is_tried_again(saved: SavedSender, calls: Calls, database: Any) -> None:
+    send(saved, database)
+    calls.failing["open"] = AWAY
+    with pytest.raises(MessagingError):
+        saved.recover(database)
+    assert not saved.is_settled
+    send(saved, database)
+    assert saved.is_settled
+
+
+@pytest.fixture
+def prepared(producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> PreparedSender:
+    sender = PreparedSender(KAFKA, "shop-1")
+    monkeypatch.setattr(sender, "_producer", producer)
+    module = "slackwater_messaging.sending.prepared"
+    monkeypatch.setattr(f"{module}.ensure_compacted_topic", lambda *_: None)
+    monkeypatch.setattr(f"{module}.decide", lambda *_: calls("decide", {}))
+    monkeypatch.setattr(f"{module}.finish", lambda *_, is_commit: calls("finish" if is_commit else "undo"))
+    return sender
+
+
+def test_the_name_is_taken_over_before_anything_in_doubt_is_decided(
+    prepared: PreparedSender, calls: Calls, database: Any
+) -> None:
+    send(prepared, database)
+    assert calls.log == [
+        *("new", "open", "decide", "begin database", "begin", "send", "send", "arrive"),
+        *("prepare", "commit database", "commit", "finish"),
+    ]
+    calls.log.clear()
+    send(prepared, database)
+    assert calls.log[0] == "begin database"
+
+
+@pytest.mark.parametrize("call", ["arrive", "prepare", "commit database", "finish"])
+def test_after_any_failure_what_is_in_doubt_is_decided_first(
+    prepared: PreparedSender, calls: Calls, database: Any, call: str
+) -> None:
+    send(prepared, database)
+    calls.failing[call] = psycopg.OperationalError("away")
+    with pytest.raises(psycopg.OperationalError):
+        send(prepared, database)
+    assert not prepared.is_settled
+    calls.log.clear()
+    send(prepared, database)
+    first = calls.log[: calls.log.index("begin database")]
+    assert first[-2:] == ["open", "decide"]
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_commit_without_an_answer_is_decided_after_the_name_was_taken_over(
+    prepared: PreparedSender, calls: Calls, database: Any, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    asked: list[timedelta | None] = []
+
+    def is_committed(kafka: object, name: str, gid: str, patience: timedelta | None = None) -> bool:
+        calls("ask")
+        asked.append(patience)
+        return is_done
+
+    monkeypatch.setattr("slackwater_messaging.sending.prepared.is_committed", is_committed)
+    calls.failing["commit"] = AWAY
+    if is_done:
+        send(prepared, database)
+    else:
+        with pytest.raises(MessagingUnavailableError):
+            send(prepared, database)
+    assert calls.log[-6:] == ["commit", "discard", "new", "open", "ask", "finish" if is_done else "undo"]
+    assert asked == [SenderSettings().patience]  # it waits while a Kafka transaction is open
+
+
+def test_a_relay_that_takes_over_fences_before_it_asks_for_the_position(
+    producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    place = SimpleNamespace(error=None, offset=7, metadata="commit 9")
+
+    def ask(_: object, **options: Any) -> dict[str, Any]:
+        calls("ask")
+        asked.append(options)
+        return {"relay": SimpleNamespace(result=lambda _: SimpleNamespace(topic_partitions=[place]))}
+
+    relay = CaptureRelay(KAFKA, CapturedOutbox(), source="inv", name="relay")
+    monkeypatch.setattr(relay, "_producer", producer)
+    monkeypatch.setattr(relay, "_admin", SimpleNamespace(list_consumer_group_offsets=ask))
+    assert relay._take_over(0) == "commit 9"  # noqa: SLF001
+    assert calls.log == ["new", "open", "ask"]
+    assert asked[0]["require_stable"] is True
+    place.offset, place.metadata = -1001, ""
+    assert relay._take_over(0) is None  # noqa: SLF001
+
+
+def test_a_relay_commits_its_position_with_the_messages_and_starts_over_after_a_failure(
+    producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [SimpleNamespace(commit=SimpleNamespace(lsn=n), number=n) for n in (1, 2, 3)]
+    consumer = SimpleNamespace(
+        poll=lambda _: found.pop(0) if found else None,
+        offsets=list,
+        group_metadata=lambda: None,
+        close=lambda: calls("leave"),
+    )
+    relay = CaptureRelay(KAFKA, CapturedOutbox(), source="inv", name="relay", batch=2)
+    monkeypatch.setattr(relay, "_producer", producer)
+    monkeypatch.setattr(relay, "_open_consumer", lambda: consumer)
+    monkeypatch.setattr(
+        CapturedOutbox,
+        "messages",
+        lambda _, each: [SavedMessage(MessageId("public.outbox", each.number, 1), MESSAGE)],
+    )
+    assert relay.run_once() == 2
+    assert calls.log[2:] == ["begin", "send", "send", "arrive", "send_offsets", "commit"]
+    calls.failing["commit"] = AWAY
+    with pytest.raises(MessagingUnavailableError):
+        relay.run_once()
+    assert calls.log[-3:] == ["commit", "discard", "leave"]
+
+
+class Late:
+    """A producer whose reports come when they are asked for."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.reports: list[Callable[[KafkaError | None, Any], None]] = []
+        self.errors: list[KafkaError | None] = []
+
+    def produce(
+        self, *_: object, on_delivery: Callable[[KafkaError | None, Any], None], **__: object
+    ) -> None:
+        self.reports.append(on_delivery)
+
+    def flush(self, _: float) -> None:
+        for report, error in zip(self.reports, self.errors, strict=False):
+            report(error, None)
+
+    def purge(self) -> None:
+        """Reports come later, if at all."""
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [[None], [None, KafkaError(KafkaError._MSG_TIMED_OUT)]],  # noqa: SLF001 - librdkafka's name
+)
+def test_a_batch_of_which_anything_is_unclear_has_not_arrived(
+    errors: list[KafkaError | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report that comes later does not count for the next batch."""
+    made: list[Late] = []
+
+    def make(*_: object, **__: object) -> Late:
+        made.append(Late())
+        made[-1].errors = errors if len(made) == 1 else [None]
+        return made[-1]
+
+    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", make)
+    batch = [SavedMessage(MessageId("outbox", number, 1), MESSAGE) for number in range(2)]
+    producer = BatchProducer(KAFKA, timedelta(seconds=1))
+    with pytest.raises(MessagingUnavailableError, match="of 2 messages did not arrive"):
+        producer.deliver(batch)
+
+    def flush(_: float) -> None:
+        made[0].reports[1](None, None)
+        made[1].reports[0](None, None)
+
+    def second(*_: object, **__: object) -> Late:
+        made.append(Late())
+        monkeypatch.setattr(made[-1], "flush", flush)
+        return made[-1]
+
+    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", second)
+    with pytest.raises(MessagingUnavailableError, match="1 of 2 messages did not arrive"):
+        producer.deliver(batch)
+
+
+def test_an_error_of_a_request_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(Late):
+        def flush(self, _: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._FATAL))  # noqa: SLF001
+
+    monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Refusing)
+    with pytest.raises(MessagingUnavailableError, match="writing messages failed"):
+        BatchProducer(KAFKA, timedelta(seconds=1)).deliver([SavedMessage(MessageId("outbox", 1, 1), MESSAGE)])
