@@ -1,14 +1,14 @@
 """Senders whose calls fail one at a time, without servers: the order of fencing, reading and deciding."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from slackwater_messaging import (
     CapturedOutbox,
@@ -22,8 +22,11 @@ from slackwater_messaging import (
     SavedSender,
     SenderSettings,
 )
-from slackwater_messaging.sending import MessageId, SavedMessage
+from slackwater_messaging.message import Place
+from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
+from slackwater_messaging.sending.indoubt import decide
 from slackwater_messaging.sending.kafka import BatchProducer, SenderProducer
+from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import KafkaSettings
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
@@ -72,14 +75,15 @@ def test_a_transaction_has_one_producer_until_something_fails(producer: SenderPr
         producer.commit()
 
 
-@pytest.mark.parametrize("call", ["send", "arrive"])
+@pytest.mark.parametrize("call", ["begin", "send", "arrive"])
 def test_after_a_failed_write_the_next_transaction_has_a_new_producer(
     producer: SenderProducer, calls: Calls, call: str
 ) -> None:
     calls.failing[call] = AWAY
     with pytest.raises(MessagingUnavailableError):
         producer.write([(MESSAGE, None)])
-    assert calls.log[-2:] == ["abort", "discard"]
+    assert calls.log[-1] == "discard"
+    assert ("abort" in calls.log) is (call != "begin")
     with pytest.raises(MessagingStateError):
         producer.commit()
     producer.write([(MESSAGE, None)])
@@ -282,6 +286,47 @@ def test_a_commit_without_an_answer_is_decided_after_the_name_was_taken_over(
             send(prepared, database)
     assert calls.log[-6:] == ["commit", "discard", "new", "open", "ask", "finish" if is_done else "undo"]
     assert asked == [SenderSettings().patience]  # it waits while a Kafka transaction is open
+
+
+def test_a_decision_about_what_was_left_waits_while_a_kafka_transaction_is_open(
+    producer: SenderProducer, database: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    module = "slackwater_messaging.sending.indoubt"
+    left = [SimpleNamespace(gid="a"), SimpleNamespace(gid="b")]
+
+    def is_committed(_: object, name: str, gid: str, patience: timedelta) -> bool:
+        asked.append((name, gid, patience))
+        return gid == "a"
+
+    monkeypatch.setattr(f"{module}.autocommit", lambda _: nullcontext())
+    monkeypatch.setattr(f"{module}.find_prepared", lambda *_: left)
+    monkeypatch.setattr(f"{module}.is_committed", is_committed)
+    monkeypatch.setattr(f"{module}.finish", lambda _, gid, is_commit: calls(f"{gid} {is_commit}"))
+    assert decide(database, producer) == {"a": Outcome.COMMITTED, "b": Outcome.ROLLED_BACK}
+    patience = SenderSettings().patience
+    assert asked == [("shop-1", "a", patience), ("shop-1", "b", patience)]
+    assert calls.log == ["a True", "b False"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_newest_record_is_behind_transactions_that_are_open(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the high watermark, and not only up to the first transaction that is open."""
+    levels: list[IsolationLevel] = []
+
+    def offsets(
+        _: object, places: Any, spec: object, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    ) -> dict[Place, int]:
+        levels.append(level)
+        return dict.fromkeys(places, 0)
+
+    monkeypatch.setattr(TopicReader, "_places", lambda _, topic: [Place(topic, 0)])
+    monkeypatch.setattr(TopicReader, "_offsets", offsets)
+    with TopicReader(KAFKA, timedelta(seconds=1)) as reader:
+        assert reader.newest("outcomes", waits=waits) is None
+    assert levels[-1] == (IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED)
 
 
 def test_a_relay_that_takes_over_fences_before_it_asks_for_the_position(

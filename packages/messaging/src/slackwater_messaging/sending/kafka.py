@@ -131,6 +131,7 @@ class SenderProducer:
             self._producer.arrive()
         except BaseException:
             self.abort()
+            self.close()  # also if it could not even begin, as after another process has taken over the name
             raise
 
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
