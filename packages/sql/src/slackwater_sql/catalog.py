@@ -71,14 +71,18 @@ class Catalog:
         return by_name
 
     def find(self, schema: str, name: str) -> tuple[Table, ...]:
-        """Returns the tables that this name in a view can refer to; case is ignored, as in DuckDB.
+        """Returns the tables that this name in a view can refer to.
+
+        Case is ignored, as in DuckDB, unless there are tables of exactly this name.
 
         Args:
             schema: Schema as written in the view; empty if none was written.
             name: Table name as written.
         """
         named = self._by_name.get(name.lower(), [])
-        return tuple(table for table in named if not schema or table.schema.lower() == schema.lower())
+        found = [table for table in named if not schema or table.schema.lower() == schema.lower()]
+        exact = [table for table in found if table.name == name and schema in ("", table.schema)]
+        return tuple(exact or found)
 
     def similar_names(self, schema: str, name: str) -> tuple[str, ...]:
         """Returns full names of declared tables with similar names, most similar first."""

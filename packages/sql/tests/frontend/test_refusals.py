@@ -9,6 +9,7 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend import ViewText, read_view
 from slackwater_sql.frontend.expressions import function_facts
+from slackwater_sql.postgres import parse_catalog
 
 S = "SELECT TRANSACTIONALLY"
 GROUPED = f"{S} o.id FROM orders o GROUP BY o.id"
@@ -154,6 +155,28 @@ def test_a_name_of_a_table_and_a_view_is_ambiguous(catalog: Catalog) -> None:
 
     with pytest.raises(SqlTextError, match=r"Write inventory\.orders, or rename the view"):
         read_view(ViewText("v.sql", f"{S} id FROM orders"), catalog, views)
+
+
+TWINS = parse_catalog(
+    {
+        "tables.sql": 'CREATE TABLE s.orders (id int PRIMARY KEY); CREATE TABLE s."Orders" (id int PRIMARY KEY, n int);'
+    }
+)
+
+
+@pytest.mark.parametrize(("name", "columns"), [("s.orders", "id"), ('s."Orders"', "id, n"), ("orders", "id")])
+def test_of_tables_that_differ_by_case_the_one_of_exactly_this_name_is_read(name: str, columns: str) -> None:
+    view = read_view(ViewText("v.sql", f"{S} {columns} FROM {name}"), TWINS, {})
+
+    assert [output for output, _ in view.outputs] == columns.split(", ")
+
+
+def test_tables_that_differ_by_case_are_not_read_together() -> None:
+    text = f'{S} o.id FROM s.orders o JOIN s."Orders" p ON p.id = o.id'
+
+    with pytest.raises(SqlTextError, match=r"tables s\.orders and s\.Orders differ only in") as raised:
+        read_view(ViewText("v.sql", text), TWINS, {})
+    assert "read them in different pipelines" in str(raised.value)
 
 
 def test_a_view_may_read_the_table_of_its_own_name(catalog: Catalog) -> None:

@@ -66,7 +66,7 @@ class BindContext:
     labels: dict[str, str] = field(default_factory=dict)
     queries: int = 0
     _used: int = 0
-    _tables: set[str] = field(default_factory=set)
+    _tables: dict[str, str] = field(default_factory=dict)
 
     first_id: int = 1
 
@@ -94,11 +94,16 @@ class BindContext:
         rows = ["row", *(f"row_{number + 1}" for number in range(1, length))]
         return tuple(self.new_id(label) for label in ("branch", *rows[:length]))
 
-    def create_table(self, table: Table) -> None:
-        """Lets the connection have the table, without rows."""
-        if table.full_name in self._tables:
-            return
-        self._tables.add(table.full_name)
+    def create_table(self, table: Table) -> str:
+        """Lets the connection have the table, without rows.
+
+        Returns:
+            The full name of another table, if DuckDB does not distinguish it from this one; else nothing.
+        """
+        known = self._tables.setdefault(table.full_name.lower(), "")
+        if known:
+            return "" if known == table.full_name else known
+        self._tables[table.full_name.lower()] = table.full_name
         self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(table.schema)}")
         columns = ", ".join(
             f"{identifier(each.name)} {each.type.duckdb if each.type.is_supported else 'VARCHAR'}"
@@ -106,6 +111,7 @@ class BindContext:
         )
         name = f"{identifier(table.schema)}.{identifier(table.name)}"
         self.connection.execute(f"CREATE TABLE {name} ({columns})")
+        return ""
 
     def types(self, relation: Relation, ids: tuple[str, ...]) -> tuple[str, ...]:
         """Returns DuckDB types of columns of a relation."""

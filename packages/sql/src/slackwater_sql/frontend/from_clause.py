@@ -352,7 +352,10 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
             problem = f"the primary key of {table.full_name} has a type that is not supported"
             hint = "Rows are identified by their primary key; use a supported type for its columns"
             raise _error(environment, item, problem, hint)
-    environment.context.create_table(table)
+    if other := environment.context.create_table(table):
+        problem = f"tables {other} and {table.full_name} differ only in upper and lower case"
+        hint = "DuckDB does not distinguish them; read them in different pipelines, or rename one"
+        raise _error(environment, item, problem, hint)
     _point_to(environment, item, f"{identifier(table.schema)}.{identifier(table.name)}")
     names = [column.name for column in table.columns]
     if item.columns:
