@@ -16,6 +16,7 @@ from slackwater_cdc import Frontier
 from slackwater_cdc.testing import RUN_HEADER, Oracle, transaction_values
 from slackwater_devstack import KafkaBroker
 from slackwater_protocol import KafkaSettings, Servers, SourceTopics
+from slackwater_protocol.keys import data_topic
 from slackwater_sidecar import (
     SidecarConfigError,
     SidecarInputError,
@@ -57,14 +58,14 @@ class Topics:
         self.create(self.data)
         self.create(f"{self.name}.transaction", partitions=1)
 
-    def commit(self, xid: int, partition: int, topic: str | None = None) -> int:
+    def commit(self, xid: int, partition: int, topic: str | None = None, table: str = TABLE) -> int:
         """Its commit LSN."""
-        lsn = self.hand_over(xid, partition, topic)
+        lsn = self.hand_over(xid, partition, topic, table)
         assert self.producer.flush(30) == 0
         return lsn
 
-    def hand_over(self, xid: int, partition: int, topic: str | None = None) -> int:
-        begin, rows, end = transaction_values(xid, xid * 100, [(TABLE, {"id": n}) for n in range(2)])
+    def hand_over(self, xid: int, partition: int, topic: str | None = None, table: str = TABLE) -> int:
+        begin, rows, end = transaction_values(xid, xid * 100, [(table, {"id": n}) for n in range(2)])
         headers: list[tuple[str, str | bytes | None]] = [(RUN_HEADER, b"run")]
         self.producer.produce(f"{self.name}.transaction", begin, partition=0)
         for _, value in rows:
@@ -120,6 +121,20 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     wait_until(partial(is_at, reader, frontier, topics.commit(2, 2)))
 
     assert frontier.cuts()[-1].end_offsets == {topics.data: (2, 0, 2)}
+
+
+@pytest.mark.parametrize("table", ["s.my.table", "s.dotted.name.", "s.größe 🍏"])
+def test_a_topic_whose_table_has_any_name_is_read_when_the_connector_names_it(
+    topics: Topics, frontier: Frontier, reader: SourceReader, wait_until: Wait, table: str
+) -> None:
+    topics.create_all()
+    topic = data_topic(topics.name, table)
+    topics.create(topic, f"{topics.name}.another.source.t")
+    wait_until(partial(is_at, reader, frontier, topics.commit(1, 0, topic, table)))
+
+    (cut,) = frontier.cuts()
+    assert cut.end_offsets[topic] == (2, 0)
+    assert f"{topics.name}.another.source.t" not in cut.end_offsets
 
 
 def test_a_transaction_topic_of_several_partitions_is_an_error_that_says_what_to_do(topics: Topics) -> None:

@@ -28,6 +28,9 @@ class Standing:
     regression: Regression | None = None
     stale_end_count: int = 0
     lsn: int = 0x20
+    missing_snapshot: str = ""
+    is_in_snapshot: bool = False
+    without_snapshot: dict[str, str] = field(default_factory=dict)
 
     def open_transactions(self, limit: int) -> list[OpenTransaction]:
         return self.waiting[:limit]
@@ -132,4 +135,28 @@ def test_commits_below_the_frontier_are_told_when_there_are_many() -> None:
     assert state(Standing(stale_end_count=100_001)) == (
         FrontierState.RUNNING,
         "the last 100001 commits were at or below 0/20: repeats, or LSNs that went back",
+    )
+
+
+@pytest.mark.parametrize(
+    ("is_in_snapshot", "expected"), [(False, FrontierState.MISCONFIGURED), (True, FrontierState.WAITING)]
+)
+def test_a_source_without_a_snapshot_says_why_and_what_helps(
+    *, is_in_snapshot: bool, expected: FrontierState
+) -> None:
+    standing = Standing(missing_snapshot="it was skipped", is_in_snapshot=is_in_snapshot)
+    found, detail = state(standing, transaction(7))
+
+    assert found is expected
+    assert detail.startswith("the source has had no snapshot: it was skipped; nothing of it is shown")
+    assert "snapshot.mode=initial" in detail
+
+
+def test_tables_without_a_snapshot_are_named_while_all_others_are_followed() -> None:
+    found, detail = state(Standing(without_snapshot={f"inv.s.{letter}": "none" for letter in "gfedcba"}))
+
+    assert found is FrontierState.RUNNING
+    assert detail.startswith("inv.s.a: none; inv.s.b: none; ")
+    assert (
+        " (and 2 more topics); pipelines that read this are refused: let the connector take an ad" in detail
     )

@@ -4,11 +4,13 @@ import pytest
 
 from slackwater_cdc.connector import (
     faults_of,
+    property_findings,
     publication_name,
     reading_properties,
     replication_name,
     topic_properties,
 )
+from slackwater_protocol import Verdict
 
 ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 TIME_MODES = ("connect", "adaptive_time_microseconds", "microseconds", "nanoseconds", "isostring")
@@ -154,3 +156,20 @@ def test_names_in_the_database_allow_fewer_characters() -> None:
     assert replication_name("My.Source-1") == "my_source_1"
     assert publication_name("My.Source-1") == "slackwater_my_source_1"
     assert len(publication_name("x" * 100)) == len(replication_name("x" * 100)) == 63
+
+
+@pytest.mark.parametrize(
+    "mode", ["no_data", "never", "schema_only", "recovery", "configuration_based", "custom"]
+)
+def test_a_mode_that_may_take_no_snapshot_is_a_warning(mode: str) -> None:
+    found = list(property_findings(reading_properties("inv") | {"snapshot.mode": mode}))
+
+    assert [(each.subject, each.verdict) for each in found[1:]] == [("snapshot.mode", Verdict.WARNING)]
+    assert "sidecar.complete_tables" in found[1].hint
+
+
+def test_tables_that_are_left_out_of_the_snapshot_are_a_warning() -> None:
+    properties = reading_properties("inv") | {"snapshot.include.collection.list": r"shop\.a"}
+    assert [each.subject for each in property_findings(properties)][1:] == [
+        "snapshot.include.collection.list"
+    ]

@@ -7,7 +7,7 @@ import pytest
 
 from slackwater_cdc import Frontier, commits
 from slackwater_cdc.commits import DoneTransactions
-from slackwater_cdc.testing import begin_value
+from slackwater_cdc.testing import begin_value, snapshot_notifications
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 from slackwater_protocol import CommittedTransaction, Evidence
 
@@ -177,14 +177,26 @@ def test_a_frontier_that_goes_on_needs_no_end_offsets_for_its_first_transaction(
 
 
 def test_the_first_transaction_waits_until_notifications_were_read(source: FedSource) -> None:
+    told = snapshot_notifications({"inv.a": 0, "inv.b": 0})
+    source.ends = {("s.notifications", 0): len(told) + 1}
+    source.tell(end(7, a=1))
+    source.row("a/0", row(7))
+    source.notify(*told)
+    assert source.cuts() == []
+
+    source.frontier.skip_notifications_to(len(told) + 1)
+    source.frontier.skip_notifications_to(1)
+    assert xids(source.cuts()) == [[7]]
+
+
+def test_a_notification_topic_that_says_nothing_is_waited_for_by_name(source: FedSource) -> None:
     source.ends = {("s.notifications", 0): 3}
     source.tell(end(7, a=1))
     source.row("a/0", row(7))
-    assert source.cuts() == []
-
     source.frontier.skip_notifications_to(3)
-    source.frontier.skip_notifications_to(1)
-    assert xids(source.cuts()) == [[7]]
+
+    assert source.cuts() == source.at_rest() == []
+    assert "nothing that tells of a snapshot can be read" in source.frontier.missing_snapshot
 
 
 def test_rows_behind_the_end_of_an_earlier_commit_are_repeats_of_it(at_a_cut: FedSource) -> None:

@@ -69,8 +69,9 @@ def xid_of(body: bytes | None) -> int | None:
 def follow(name: str, partitions: int, seed: int) -> Outcome:
     rng = random.Random(seed)
     source, topics = load(name, partitions)
-    frontier = Frontier(source)
     data = sorted({topic for topic, _ in topics} - {transaction_topic(source), notification_topic(source)})
+    tables = frozenset(topic.removeprefix(f"{source}.") for topic in data)
+    frontier = Frontier(source, complete_tables=tables)
     readers = {
         (topic, number): frontier.add_partition(topic, number, 0)
         for topic in data

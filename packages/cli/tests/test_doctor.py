@@ -446,3 +446,11 @@ def test_the_newest_end_is_that_of_the_timeline_that_is_followed() -> None:
     assert newest_end(ends, None) == of_an_earlier_timeline
     assert newest_end(ends[:1], cut()) == of_an_earlier_timeline
     assert newest_end([], cut()) is None
+
+
+def test_tables_without_a_snapshot_are_named() -> None:
+    finding = only(facts(cut=replace(cut(), without_snapshot=("inv.s.a",))))
+
+    assert finding.cause is Cause.NO_SNAPSHOT
+    assert "of inv.s.a: nothing of them is shown" in text(finding)
+    assert "sidecar.complete_tables" in text(finding)

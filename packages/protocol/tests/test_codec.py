@@ -434,6 +434,12 @@ def test_a_transaction_table_with_a_column_that_is_shorter_is_no_record(column: 
         decode_cut(json.dumps({**fields, column: fields[column][:-1]}).encode())
 
 
+def test_a_cut_names_topics_of_tables_without_a_snapshot() -> None:
+    cut = replace(CUT, without_snapshot=("inv.inventory.orders",))
+    assert decode_cut(encode_cut(cut)) == cut
+    assert b"no_snapshot" not in encode_cut(CUT)
+
+
 def test_a_snapshot_is_the_transaction_without_a_number() -> None:
     assert CommittedTransaction(0, 22270488, 0).is_snapshot
     assert not CommittedTransaction(751, 22270488, 0).is_snapshot

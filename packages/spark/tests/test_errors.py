@@ -5,6 +5,7 @@ import pytest
 from slackwater_protocol import SlackwaterError
 from slackwater_spark import errors
 from slackwater_spark.errors import (
+    NoSnapshotError,
     OutputRefusedError,
     PipelineConfigError,
     PipelineError,
@@ -21,6 +22,7 @@ EVERY = [
     PipelineError("it failed"),
     PipelineConfigError("option 'tables' is required", "say some"),
     OutputRefusedError("orders", "a document", "too large", "raise the limit"),
+    NoSnapshotError("inv", ("inv.shop.orders",)),
     PipelineInputError("a value has no place", "read it as text"),
     PipelineStateError("the topic is gone"),
     RecordsGoneError("records are gone", "start again"),

@@ -184,6 +184,7 @@ def sidecar_settings(settings: Settings, source: str) -> SidecarSettings:
         tables=own.tables or sidecar.tables,
         topics=_source_topics(settings, source),
         evidence=sidecar.evidence if own.evidence is None else own.evidence,
+        complete_tables=sidecar.complete_tables if own.complete_tables is None else own.complete_tables,
         timeline=own.timeline or settings.timeline,
         replication_factor=settings.kafka.replication_factor,
         publish_interval=sidecar.publish_interval,

@@ -64,12 +64,17 @@ class Lookup:
         self.transactions: PartitionId = topics.transactions, 0
         self.notifications: PartitionId = topics.notifications, 0
         self.is_data_topic = data_topics(settings)
+        self._named: set[str] = set()
         self._bootstrap = settings.servers.kafka.bootstrap
         self._starts = starts
         self._admin = AdminClient(admin_config(settings)) if admin is None else admin
 
-    def find(self, known: Collection[PartitionId]) -> Found:
+    def find(self, known: Collection[PartitionId], named: Collection[str] = ()) -> Found:
         """Finds the data topics, and the partitions of all topics that are not known.
+
+        Args:
+            known: Partitions that are read already.
+            named: Topics of tables that the connector has named: they may have more dots than others.
 
         Raises:
             SidecarUnavailableError: Kafka does not answer.
@@ -81,7 +86,8 @@ class Lookup:
         for topic, _ in (self.transactions, self.notifications):
             if found.get(topic, 1) > 1:
                 raise _scattered(topic, found[topic])
-        data = sorted(filter(self.is_data_topic, found))
+        self._named.update(named)
+        data = sorted(topic for topic in found if self.is_data_topic(topic) or topic in self._named)
         wanted = [(topic, number) for topic in data for number in range(found[topic])]
         wanted += [key for key in (self.transactions, self.notifications) if key[0] in found]
         new = [key for key in wanted if key not in known]

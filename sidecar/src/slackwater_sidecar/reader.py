@@ -167,11 +167,11 @@ class KafkaSourceReader:
 
     def discover(self) -> list[str]:
         """See the protocol; also gives partitions whose worker has ended to another."""
-        found = self._lookup.find(self._assigned)
+        found = self._lookup.find(self._assigned, self._frontier.named_topics())
         if self._records is not None and self._records.orphans:
             self._adopt(self._records, self._intake.positions(self._records.orphans))
         if found.starts:
-            self._begin(found.starts)
+            self._begin(found.starts, found.data_topics)
         return found.data_topics
 
     def poll(self, timeout_seconds: float) -> int:
@@ -211,14 +211,14 @@ class KafkaSourceReader:
         if self._records is not None:
             self._records.close()
 
-    def _begin(self, starts: Mapping[PartitionId, int]) -> None:
+    def _begin(self, starts: Mapping[PartitionId, int], data_topics: Collection[str]) -> None:
         if self._records is None:
             others = frozenset({self._lookup.transactions[0], self._lookup.notifications[0]})
             self._records = self._connect(self._settings, others, len(starts))
         self._records.assign(starts)
         self._assigned.update(starts)
         for key, start in starts.items():
-            self._intake.add(key, start, has_rows=self._lookup.is_data_topic(key[0]))
+            self._intake.add(key, start, has_rows=key[0] in data_topics)
         workers = len(self._records.pids)
         logger.info("reading %s%s", _listed(starts), f" with {workers} workers" if workers else "")
 

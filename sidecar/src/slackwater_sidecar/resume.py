@@ -99,6 +99,7 @@ class Resumption:
             topics=settings.source_topics,
             evidence=settings.evidence,
             barrier_interval_ms=int(settings.barrier_interval.total_seconds() * 1000),
+            complete_tables=settings.complete_tables,
         )
         if self.newest is None and self.transaction_offset is not None:
             frontier.skip_transactions_to(self.transaction_offset)

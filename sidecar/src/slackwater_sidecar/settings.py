@@ -45,6 +45,8 @@ class SidecarSettings:
     """Which topics belong to the source, when transforms rename them; None: Debezium's names."""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     """Table to what proves that its rows are complete; not listed: counts."""
+    complete_tables: frozenset[str] = frozenset()
+    """Tables that need no snapshot, ``schema.table``; ``*``: all that the connector's first one lacks."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
     replication_factor: int = -1

@@ -1,13 +1,14 @@
 """Says how a source is: why its frontier moves or does not, for people, other processes and the log."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
 from slackwater_cdc import Frontier
 from slackwater_cdc.regression import Regression
 from slackwater_cdc.report import WAITS_FOR_OTHERS
+from slackwater_cdc.table_snapshots import FIRST_SNAPSHOT_HINT, SNAPSHOT_HINT
 from slackwater_markers import FrontierState, RegressionNotice
 from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_position
 from slackwater_sidecar.settings import SidecarSettings
@@ -15,6 +16,7 @@ from slackwater_sidecar.settings import SidecarSettings
 logger = logging.getLogger(__name__)
 
 _LISTED = 100
+_NAMED = 5
 _MANY_STALE = 100_000
 """Commits below the frontier, one after the other: fewer are repeats of a connector that started again."""
 _FINE = frozenset({FrontierState.RUNNING, FrontierState.STOPPED})
@@ -85,6 +87,10 @@ def state_of(
         wrong = obstacles[0].is_misconfiguration
         state = FrontierState.MISCONFIGURED if wrong else FrontierState.BAD_INPUT
         return state, f"{obstacles[0]}{more}; no cut goes past it"
+    if frontier.missing_snapshot:
+        detail = f"the source has had no snapshot: {frontier.missing_snapshot}; nothing of it is shown: "
+        state = FrontierState.WAITING if frontier.is_in_snapshot else FrontierState.MISCONFIGURED
+        return state, detail + FIRST_SNAPSHOT_HINT
     if not topics:
         named = (
             f"{settings.source}.<schema>.<table>"
@@ -102,6 +108,8 @@ def state_of(
         return FrontierState.WAITING, describe_open(open_[0])
     if open_:
         return FrontierState.STALLED, describe_open(open_[0])
+    if frontier.without_snapshot:
+        return FrontierState.RUNNING, _describe_missing(frontier.without_snapshot)
     if frontier.stale_end_count > _MANY_STALE:
         count, lsn = frontier.stale_end_count, format_position(frontier.lsn)
         detail = f"the last {count} commits were at or below {lsn}: repeats, or LSNs that went back"
@@ -113,6 +121,12 @@ def regression_notice(frontier: Frontier) -> RegressionNotice | None:
     """Returns where the LSNs of a source went back, as it is published; None while they rise."""
     found = frontier.regression
     return None if found is None else RegressionNotice(**asdict(found))
+
+
+def _describe_missing(without_snapshot: Mapping[str, str]) -> str:
+    lacking = "; ".join(f"{topic}: {reason}" for topic, reason in sorted(without_snapshot.items())[:_NAMED])
+    more = f" (and {len(without_snapshot) - _NAMED} more topics)" if len(without_snapshot) > _NAMED else ""
+    return f"{lacking}{more}; pipelines that read this are refused: {SNAPSHOT_HINT}"
 
 
 def _describe_regression(source: str, found: Regression) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater_protocol import Finding, SourceTopics, Verdict
 
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
@@ -81,6 +82,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
         _NOTHING, "sink", "notifications tell when an initial snapshot is complete", is_silent=False
     ),
 }
+_TAKES_SNAPSHOT: Final = frozenset({"always", "initial", "initial_only", "when_needed"})
 _SKIPS: Final = frozenset({"trust_slot", "trust_greater_lsn"})
 """Strategies for an offset that is not the slot's, which leave out what is between them."""
 
@@ -187,6 +189,18 @@ def property_findings(properties: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(fault.name, verdict, fault.text, fault.hint)
     if not faults:
         yield Finding("connector", Verdict.OK, "all properties that Slackwater depends on are correct")
+    yield from _snapshots(properties)
+
+
+def _snapshots(properties: Mapping[str, str]) -> Iterator[Finding]:
+    """Yields what may leave tables without a snapshot: nothing is shown of those."""
+    mode, list_ = properties.get("snapshot.mode", "initial"), "snapshot.include.collection.list"
+    if mode not in _TAKES_SNAPSHOT:
+        text = f"{mode}: the connector may take no snapshot, and nothing is shown of a table without one"
+        yield Finding("snapshot.mode", Verdict.WARNING, text, SNAPSHOT_HINT)
+    if list_ in properties:
+        text = f"{properties[list_]}: nothing is shown of other tables, which have no snapshot"
+        yield Finding(list_, Verdict.WARNING, text, SNAPSHOT_HINT)
 
 
 def _sink_topic(properties: Mapping[str, str]) -> Iterator[Fault]:

@@ -1,6 +1,6 @@
 """Cuts: what is on the frontier and in no cut yet, and the markers of partitions that are further."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from slackwater_cdc.barriers import Barriers
 from slackwater_cdc.initial_snapshot import InitialSnapshot
@@ -122,13 +122,21 @@ class Cuts:
         self.lsn = position
         return True
 
-    def end(self, *, repeated: Iterable[int], incremental_rows: int, has_incremental_rows: bool) -> Cut:
+    def end(
+        self,
+        *,
+        repeated: Iterable[int],
+        incremental_rows: int,
+        has_incremental_rows: bool,
+        without_snapshot: tuple[str, ...],
+    ) -> Cut:
         """Ends a cut at the present frontier.
 
         Args:
             repeated: Commit LSNs of which rows were repeated since the last cut.
             incremental_rows: Rows of incremental snapshots that were read since the last cut.
             has_incremental_rows: Whether rows of incremental snapshots stand in the range of this cut.
+            without_snapshot: Topics of tables without a complete snapshot.
         """
         self._event_count += incremental_rows
         cut = Cut(
@@ -145,6 +153,7 @@ class Cuts:
             skipped=tuple(self._skipped),
             late_snapshots=tuple(sorted(self._late)),
             has_incremental_rows=has_incremental_rows,
+            without_snapshot=without_snapshot,
             barrier_lsn=self._barriers.newest_lsn,
             ended_ms=self._ended_ms,
             ends_ms=tuple(self._ends_ms),
@@ -175,6 +184,7 @@ class Cuts:
         queue: Iterable[Transaction | Obstacle],
         repeated: Iterable[int],
         incremental: Mapping[PartitionQueue, int],
+        without_snapshot: Collection[str],
     ) -> AheadMarkers | None:
         """The markers above the newest cut, None when none has risen since the last call.
 
@@ -184,12 +194,14 @@ class Cuts:
             queue: What is above the cut, in commit order.
             repeated: Commit LSNs of which rows were repeated since the cut.
             incremental: The first row of an incremental snapshot in each partition that no cut has shown.
+            without_snapshot: Topics of tables without a complete snapshot.
         """
         cut_lsn = self.cut_lsn
         if not cut_lsn or self.ready or self.has_late or self._finished:
             return None
         waiting = _until_obstacle(queue)
-        markers = self._markers_by_partition(waiting, incremental)
+        found = self._markers_by_partition(waiting, incremental)
+        markers = {key: marker for key, marker in found.items() if key[0] not in without_snapshot}
         lsn = max((m.safe_commit_lsn for m in markers.values()), default=0)
         if lsn <= cut_lsn or markers == self._markers:
             return None

@@ -56,6 +56,8 @@ class Frontier:
         topics: Names of the source's topics, where they are not Debezium's default ones.
         evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
         barrier_interval_ms: From one barrier to the next, in commit time; 0: there are none.
+        complete_tables: Tables that need no snapshot, as an operator says; ``*``: all that the connector's
+            first one did not contain.
     """
 
     def __init__(  # noqa: PLR0913 - all but the source have a default
@@ -70,6 +72,7 @@ class Frontier:
         topics: SourceTopics | None = None,
         evidence: Mapping[str, Evidence] | None = None,
         barrier_interval_ms: int = 0,
+        complete_tables: frozenset[str] = frozenset(),
     ) -> None:
         self._topics = topics or SourceTopics(source)
         remembered = list(done)
@@ -99,9 +102,12 @@ class Frontier:
             self._fences,
             self._watch,
             start=start,
+            complete=complete_tables,
         )
+        self._start_topics = set() if start is None or tables is not None else set(start.end_offsets)
         self._skip_lsn = 0
         self._beginning = None if start is not None else Waiting()
+        self._resuming = None if start is None else Waiting()
 
     # --- what is read
 
@@ -229,7 +235,10 @@ class Frontier:
         if self._snapshots.pending is not None:
             return None
         return self._cuts.markers_ahead(
-            self._commits.queue, self._commits.repeated, self._snapshots.incremental.first
+            self._commits.queue,
+            self._commits.repeated,
+            self._snapshots.incremental.first,
+            self._snapshots.tables.find_missing(),
         )
 
     @property
@@ -268,6 +277,27 @@ class Frontier:
         return list(self._commits.obstacles)
 
     @property
+    def missing_snapshot(self) -> str:
+        """The reason why the source has had no snapshot; empty if it has, needs none, or has a cut."""
+        if self._beginning is None:
+            return ""
+        is_silent = self._beginning.fence is not None and self._snapshots.awaits_notifications(
+            self._beginning
+        )
+        silence = "its notification topic is there, and nothing that tells of a snapshot can be read in it"
+        return self._snapshots.tables.why_none() or (silence if is_silent else "")
+
+    @property
+    def is_in_snapshot(self) -> bool:
+        """True if the connector has begun a snapshot and may still complete it."""
+        return self._snapshots.announced.is_under_way
+
+    @property
+    def without_snapshot(self) -> Mapping[str, str]:
+        """The topics of tables without a complete snapshot at the newest cut, with what they lack."""
+        return self._snapshots.tables.missing
+
+    @property
     def queue_length(self) -> int:
         """Transactions of which END was read and that are above the frontier."""
         return len(self._commits.queue)
@@ -281,6 +311,15 @@ class Frontier:
         """Returns the tables of the first waiting transactions whose partitions are unknown."""
         found = (self._missing_tables(t) for t in self._commits.first_waiting(limit))
         return list(dict.fromkeys(chain.from_iterable(found)))
+
+    def named_topics(self) -> set[str]:
+        """Returns the topics of tables that transactions and snapshots name, and those of earlier cuts.
+
+        With dots in the name of a table, only this tells that a topic is the source's.
+        """
+        announced = filter(self._subscription.is_followed, self._snapshots.announced.scanned_tables())
+        tables = {*self.missing_tables(), *announced}
+        return self._start_topics | {self._topics.data(table) for table in tables}
 
     def open_transactions(self, limit: int = 100) -> list[OpenTransaction]:
         """Lists the transactions the frontier waits for, next first; ``since_ms`` stays 0: no clock here."""
@@ -321,6 +360,8 @@ class Frontier:
             return self._skip(head)
         if self._beginning is not None and not self._has_begun(self._beginning):
             return False
+        if self._resuming is not None and not self._has_resumed(self._resuming):
+            return False
         if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
             self._end_cut_below()
             self._take_off(head)  # written after the snapshot: in it
@@ -336,10 +377,19 @@ class Frontier:
         They would be the first records of partitions, so one record of each that is not empty is enough.
         """
         unread = [p for p in self._partitions if p.position == p.start]
+        if self._fences.fence(beginning) is None or self.missing_snapshot:
+            return False
         if self._fences.is_read_past(beginning, unread) and self._snapshots.has_read_notifications(beginning):
             self._beginning = None
             return True
         return False
+
+    def _has_resumed(self, resuming: Pending) -> bool:
+        """Returns whether it is known which topics that no cut has named have had a snapshot."""
+        if self._snapshots.tables.has_new_topics and not self._snapshots.has_read_notifications(resuming):
+            return False
+        self._resuming = None
+        return True
 
     def _may_pass(self, transaction: Transaction) -> bool:
         """Returns whether nothing undecided lies before the rows of a complete transaction.
@@ -433,9 +483,9 @@ class Frontier:
 
     def _pass_snapshot(self, snapshot: InitialSnapshot) -> None:
         commits = self._commits
-        commits.drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
         while isinstance(commits.head, Transaction) and commits.head.commit_lsn <= snapshot.lsn:
             self._take_off(commits.head)
+        commits.drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
         self._snapshots.finish(snapshot)
         self._cuts.add_snapshot(snapshot, sum(snapshot.received().values()))
         commits.pass_snapshot(snapshot.lsn)
@@ -450,6 +500,7 @@ class Frontier:
             repeated=self._commits.take_repeated() | self._snapshots.take_repeated(),
             incremental_rows=incremental.count,
             has_incremental_rows=incremental.show(),
+            without_snapshot=self._snapshots.tables.find_missing(),
         )
         self._snapshots.pass_lsn(cut.lsn, cut.commit_ts_ms)
 

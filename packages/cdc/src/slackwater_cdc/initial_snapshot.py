@@ -23,6 +23,10 @@ from slackwater_cdc.postgres import CLOCK_SKEW_MS, STARTED_SKEW_MS
 from slackwater_cdc.subscription import Subscription
 
 _INITIAL = "Initial Snapshot"
+_INCREMENTAL = "Incremental Snapshot"
+_EMPTY = "EMPTY"
+_READ = ("SUCCEEDED", _EMPTY)
+"""What is said of tables of which an incremental snapshot has read all rows."""
 _RECENT_ROWS = 20_000
 """Rows of a partition that are compared with the next one: more than one batch of a producer holds."""
 
@@ -61,6 +65,10 @@ class Announcements:
         self._announced: list[Announcement] = []
         self._latest: Announcement | None = None
         self._first_ms = 0
+        self._skipped_ms = _NEVER
+        self._incremental: dict[str, dict[int, int | None]] = {}
+        self.is_told = False
+        """Whether the connector writes notifications about snapshots."""
 
     def __bool__(self) -> bool:
         return bool(self._announced)
@@ -75,9 +83,14 @@ class Announcements:
         Raises:
             UndecodableRecordError: It does not say how many rows of which table there are.
         """
+        if notification.aggregate_type == _INCREMENTAL:
+            self._read_incremental(notification)
         if notification.aggregate_type != _INITIAL:
             return
+        self.is_told = True
         if notification.type == "SKIPPED":
+            if notification.timestamp_ms >= self._first_ms:
+                self._skipped_ms = min(self._skipped_ms, notification.timestamp_ms)
             if self._latest is not None:
                 self._latest.is_given_up = not self._latest.is_completed
             return
@@ -110,7 +123,56 @@ class Announcements:
 
     def is_again(self, announced: Announcement | None) -> bool:
         """Returns whether an attempt is not the first; rows of that may be lost, even all."""
-        return announced is not None and announced is not self._announced[0]
+        if announced is None:
+            return False
+        return announced is not self._announced[0] or announced.started_ms > self._skipped_ms
+
+    # --- which tables have had one
+
+    def has_completed(self) -> bool:
+        """Returns whether an attempt is complete."""
+        return any(announced.is_completed for announced in self._announced)
+
+    def began_with_snapshot(self) -> bool:
+        """Returns whether the connector has skipped none before one was complete."""
+        completed = (a.completed_ms for a in self._announced if a.completed_ms is not None)
+        return min(completed, default=_NEVER) < self._skipped_ms
+
+    def tables(self) -> set[str]:
+        """Returns the tables of completed snapshots."""
+        completed = (a.scanned for a in self._announced if a.is_completed)
+        return set(self._incremental).union(*completed)
+
+    def scanned_tables(self) -> set[str]:
+        """Returns the tables that any snapshot names, complete or not."""
+        return set(self._incremental).union(*(announced.scanned for announced in self._announced))
+
+    def counts_of(self, table: str) -> dict[int, int | None]:
+        """Returns the rows of a table in each completed snapshot, by the time of that; None: not known."""
+        completed = (a for a in self._announced if table in a.scanned)
+        counts = {a.completed_ms: a.scanned[table] for a in completed if a.completed_ms is not None}
+        return {**self._incremental.get(table, {}), **counts}
+
+    @property
+    def is_under_way(self) -> bool:
+        """True if an attempt has begun and may still become complete."""
+        newest = self._latest
+        return newest is not None and not (newest.is_completed or newest.is_given_up)
+
+    def why_incomplete(self) -> str:
+        """Says why no attempt is complete, for people."""
+        if self._latest is None:
+            return "the connector has skipped its first snapshot"
+        if self._latest.is_given_up:
+            return "the connector failed in its first snapshot, and skipped it when it started again"
+        return "the connector has begun its first snapshot, and has not said that it is complete"
+
+    def _read_incremental(self, notification: Notification) -> None:
+        data = notification.additional_data or {}
+        if notification.type != "TABLE_SCAN_COMPLETED" or data.get("status") not in _READ:
+            return
+        scans = self._incremental.setdefault(str(data.get("scanned_collection")), {})
+        scans[notification.timestamp_ms] = 0 if data["status"] == _EMPTY else None
 
 
 class Portion:

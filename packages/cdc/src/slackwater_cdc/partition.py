@@ -269,7 +269,7 @@ class Partition(PartitionQueue):
         elif not row.op:
             self._refuse(offset, UndecodableRecordError("change", "it has no 'op'", value))
         elif row.source.is_incremental_snapshot:
-            self._snapshots.incremental.add(self, offset)
+            self._snapshots.read_incremental_row(self, offset, row)
         elif row.op != "m":
             table = f"{row.source.schema}.{row.source.table}"
             self._refuse(offset, MissingTransactionMetadataError(table))

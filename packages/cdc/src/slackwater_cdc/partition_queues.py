@@ -6,7 +6,7 @@ all that was readable then.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import ClassVar, Protocol
 
 from slackwater_protocol import SourceTopics
@@ -230,6 +230,15 @@ class Partitions:
         if len(partitions) > self._counts.get(topic, len(partitions)):
             for partition in partitions:
                 partition.has_new_siblings = True
+
+    @property
+    def topics(self) -> Set[str]:
+        """The topics that are read."""
+        return self._by_topic.keys()
+
+    def tables_of(self, topic: str) -> set[str]:
+        """Returns the tables of which rows were read in a topic."""
+        return {table for p in self._by_topic.get(topic, ()) for table in p.tables}
 
     def with_table(self, table: str) -> list[PartitionQueue]:
         """Returns the partitions of a table: its topic is named after it, or rows of it were read there."""

@@ -25,6 +25,7 @@ from slackwater_cdc.partition_queues import Fences, Obstacle, PartitionQueue, Pa
 from slackwater_cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.subscription import Subscription
+from slackwater_cdc.table_snapshots import TableSnapshots
 from slackwater_cdc.transaction import Transaction
 from slackwater_protocol import Cut, SourceTopics
 
@@ -89,9 +90,10 @@ class Snapshots:
         fences: Asked for end offsets.
         watch: Told of snapshots at or below the frontier.
         start: The cut to go on from.
+        complete: Tables that need no snapshot, as an operator says.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a frontier consists of
         self,
         topics: SourceTopics,
         subscription: Subscription,
@@ -101,6 +103,7 @@ class Snapshots:
         watch: RegressionWatch,
         *,
         start: Cut | None,
+        complete: frozenset[str],
     ) -> None:
         self._topics = topics
         self._subscription = subscription
@@ -110,6 +113,10 @@ class Snapshots:
         self._watch = watch
         self.announced = Announcements()
         """The notifications about snapshots."""
+        self.tables = TableSnapshots(
+            topics, self.announced, commits, partitions, start=start, complete=complete
+        )
+        """Which topics have tables without a complete snapshot."""
         self.notification_position = 0
         """The next offset to be read in the notification topic."""
         self.pending: InitialSnapshot | None = None
@@ -156,6 +163,7 @@ class Snapshots:
         if portion is None:
             portion = self._portions[key] = Portion(*key, is_ad_hoc=_is_ad_hoc(value))
         if portion.is_ad_hoc or (portion.lsn == self._shown_lsn and portion.ts_ms > self._shown_ms):
+            self.tables.read_ad_hoc(table)
             self._read_late(partition, offset, portion.lsn, read_ms)
             partition.tables.add(table)
             return
@@ -174,6 +182,14 @@ class Snapshots:
             return
         portion.received[table] = portion.received.get(table, 0) + 1
         portion.has_last = portion.has_last or source.is_last_of_snapshot
+
+    def read_incremental_row(self, partition: PartitionQueue, offset: int, row: Row) -> None:
+        """Takes a row of an incremental snapshot."""
+        table = f"{row.source.schema}.{row.source.table}"
+        if self._subscription.is_followed(table):
+            partition.tables.add(table)
+            self.tables.read_ad_hoc(table)
+        self.incremental.add(partition, offset)
 
     def _snapshot_with(self, portion: Portion) -> InitialSnapshot | None:
         """The pending snapshot, which takes the portion if it is new; None if that is not waited for."""
@@ -243,6 +259,12 @@ class Snapshots:
         fence = self._fences.fence(pending)
         topic = self._topics.notifications
         return fence is not None and self.notification_position >= fence.get((topic, 0), 0)
+
+    def awaits_notifications(self, pending: Pending) -> bool:
+        """Returns whether notifications were written, and none that was read tells of a snapshot."""
+        fence = self._fences.fence(pending)
+        has_some = fence is not None and fence.get((self._topics.notifications, 0), 0) > 0
+        return has_some and not self.announced.is_told and not self.tables.are_named
 
     def _has_all_rows(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
         """Judges by counts whether all rows were read; without notifications by what was written later."""
@@ -314,6 +336,7 @@ class Snapshots:
         """Says that the pending snapshot is on the frontier."""
         snapshot.is_done = True
         self.pending = None
+        self.tables.finish(snapshot)
         self._passed_lsn = self._shown_lsn = snapshot.lsn
         self._shown_ms = snapshot.ts_ms
         self._watch.pass_commit(self._shown_ms)

@@ -258,6 +258,8 @@ class SourceSection(_Section):
     """As timeline."""
     evidence: TableEvidence | None = None
     """As sidecar.evidence."""
+    complete_tables: Names | None = None
+    """As sidecar.complete_tables."""
     topics: TableTexts | None = None
     """As sidecar.topics."""
     transaction_topic: str | None = None
@@ -278,6 +280,9 @@ class SidecarSection(_Section):
     evidence: TableEvidence = Field(default_factory=dict)
     """Evidence that a table is complete: TABLE=counts, overtaken or offsets, comma-separated; default:
     counts."""
+    complete_tables: Names = frozenset()
+    """Tables that are complete without a snapshot, as schema.table, comma-separated, because they were empty
+    when the connector began to follow them; *: all that its first snapshot did not contain."""
     topics: TableTexts = Field(default_factory=dict)
     """TABLE=TOPIC, comma-separated, for tables whose records are routed to other topics by a transform."""
     transaction_topic: str | None = None

@@ -60,6 +60,7 @@ def encode_cut(cut: Cut) -> bytes:
             "skipped": cut.skipped,
             "late_snapshots": cut.late_snapshots,
             "incremental": cut.has_incremental_rows,
+            **({"no_snapshot": cut.without_snapshot} if cut.without_snapshot else {}),
             **({"barrier": cut.barrier_lsn} if cut.barrier_lsn else {}),
             **({"ended": cut.ended_ms} if cut.ended_ms else {}),
         }
@@ -357,6 +358,7 @@ def _cut(d: Fields) -> Cut:
         skipped=tuple(d.numbers_or_none("skipped")),
         late_snapshots=tuple(d.numbers_or_none("late_snapshots")),
         has_incremental_rows=d.flag("incremental"),
+        without_snapshot=d.text_list("no_snapshot") if d.has("no_snapshot") else (),
         barrier_lsn=d.number("barrier") if d.has("barrier") else 0,
         ended_ms=d.moment("ended") if d.has("ended") else 0,
     )

@@ -14,6 +14,8 @@ PIPELINES_TOPIC = "slackwater.pipelines"
 """Kafka topic with the registrations and reports of a cluster's pipelines; compacted, one partition."""
 LEASES_TOPIC = "slackwater.leases"
 """Kafka topic with readers' leases and the holds of pipelines; compacted, one partition."""
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9._\-]")
+_LONGEST_TOPIC = 249
 LEDGER_SCHEMA = "slackwater"
 """The schema of ledgers in lakes; the tables of views must not be in it."""
 
@@ -114,8 +116,15 @@ def lake_readers(pipeline: str) -> str:
 
 
 def data_topic(source: str, table: str) -> str:
-    """Debezium's topic for ``schema.table``: characters that Kafka does not allow become ``_``."""
-    return re.sub(r"[^a-zA-Z0-9._\-]", "_", f"{source}.{table}")
+    """Debezium's topic for ``schema.table``: units of UTF-16 that Kafka does not allow become ``_``.
+
+    Names that are too long for Kafka are cut off.
+    """
+    return _FORBIDDEN.sub(_underscores, f"{source}.{table}")[:_LONGEST_TOPIC]
+
+
+def _underscores(found: re.Match[str]) -> str:
+    return "_" * (len(found[0].encode("utf-16-le")) // 2)
 
 
 @dataclass(frozen=True, slots=True)

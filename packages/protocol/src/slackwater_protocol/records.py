@@ -75,6 +75,8 @@ class Cut:
     """Whether its range contains rows of an incremental snapshot."""
     skipped: tuple[int, ...] = ()
     """Top-level xids of skipped transactions that this cut releases, in commit order."""
+    without_snapshot: tuple[str, ...] = ()
+    """Topics of tables of which no snapshot is complete: nothing of them may be shown as of this cut."""
     barrier_lsn: int = 0
     """The newest barrier that is known with this cut, at most ``lsn``; a cut ends at each. 0: none is known,
     as in records of older versions."""

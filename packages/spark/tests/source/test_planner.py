@@ -11,6 +11,7 @@ from slackwater_cdc.records.batch import BatchContent
 from slackwater_engine.settings import Scope
 from slackwater_markers.errors import CutLogTruncatedError
 from slackwater_protocol import PublishedCut, TimelineDecision
+from slackwater_spark.errors import NoSnapshotError
 from slackwater_spark.source.planner import batch_header
 from slackwater_spark.source.position import GroupWindow, Position
 from slackwater_testing.planning import World
@@ -377,3 +378,45 @@ def test_the_header_of_groups_names_no_transaction_that_they_have_passed_before(
     assert [t.commit_lsn for t in content.transactions] == [15, 25]
     header = batch_header(start, end, [GroupWindow(0, 20, 30, 10)], content)
     assert [lsn for _, lsn, _ in header.transactions] == [25]
+
+
+# --- tables without a snapshot
+
+
+def test_a_table_without_a_snapshot_is_refused_by_name(any_world: World) -> None:
+    any_world.cut(10, 0, [5], [4], without_snapshot=("inv.s.b",))
+
+    with pytest.raises(NoSnapshotError, match=r"inv\.s\.b: the table of this topic has had no") as refused:
+        any_world.next()
+    assert "sidecar.complete_tables" in str(refused.value)
+
+
+def test_a_query_that_starts_at_the_newest_cut_is_refused_there(published: Published) -> None:
+    latest = World(published, Scope.STRICT, starting="latest")
+    latest.cut(10, 0, [5], [4], without_snapshot=("inv.s.b",))
+    with pytest.raises(NoSnapshotError):
+        latest.planner.start()
+
+
+def test_a_table_of_another_pipeline_that_has_had_no_snapshot_changes_nothing(world: World) -> None:
+    world.cut(10, 0, [5], without_snapshot=("inv.s.other",))
+    assert world.next().lsn == 10
+
+
+def test_no_batch_ends_before_the_snapshot_of_a_table_is_complete(any_world: World) -> None:
+    for lsn in (10, 20):
+        any_world.cut(lsn, lsn - 10, [lsn], [lsn], without_snapshot=("inv.s.b",), barrier_lsn=lsn)
+    any_world.cut(30, 20, [30], [30], barrier_lsn=20)
+    any_world.cut(40, 30, [40], [40], barrier_lsn=20)
+
+    assert any_world.next(max_events=1).lsns[0] == 30
+
+
+def test_what_was_shown_before_a_table_lost_its_snapshot_is_planned_first(world: World) -> None:
+    first = world.cut(10, 0, [5])
+    world.cut(20, 10, [9], [4], without_snapshot=("inv.s.b",))
+
+    here = world.next()
+    assert here.lsn == first.cut.lsn
+    with pytest.raises(NoSnapshotError):
+        world.next(here)

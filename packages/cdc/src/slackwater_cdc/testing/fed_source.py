@@ -21,6 +21,7 @@ class FedSource:
         done: Transactions of earlier cuts.
         tables: Those that are followed; None: all.
         barrier_interval_ms: From one barrier to the next; 0: there are none.
+        complete_tables: Those that need no snapshot; ``*``: all.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class FedSource:
         done: Sequence[CommittedTransaction] = (),
         tables: frozenset[str] | None = None,
         barrier_interval_ms: int = 0,
+        complete_tables: frozenset[str] = frozenset(),
     ) -> None:
         self.frontier = Frontier(
             "s",
@@ -39,6 +41,7 @@ class FedSource:
             done=done,
             tables=tables,
             barrier_interval_ms=barrier_interval_ms,
+            complete_tables=complete_tables,
         )
         self.parts: dict[str, Partition] = {}
         for table in "ab":

@@ -176,7 +176,8 @@ def follow(
     """
     done = [transaction for cut in before for transaction in cut.transactions]
     start = before[-1] if before else None
-    frontier = Frontier(recording.source, start=start, done=done)
+    empty = frozenset(topic.removeprefix(f"{recording.source}.") for topic, _ in recording.topics)
+    frontier = Frontier(recording.source, start=start, done=done, complete_tables=empty)
     reading = _Reading(recording, frontier, start)
     cuts: list[Cut] = []
     while left := reading.left():

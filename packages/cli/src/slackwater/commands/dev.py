@@ -10,6 +10,7 @@ import click
 
 from slackwater.dev_settings import write_settings
 from slackwater.topics import read_to_end, record_line
+from slackwater_cdc.table_snapshots import ALL_TABLES
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import search_path_lines, setting, start_command
@@ -180,7 +181,9 @@ def _values(status: "StackStatus") -> dict[str, str]:
     found = {path: server.address for name, path in paths.items() if (server := status.server(name))}
     if (url := found.get("postgres.url")) is not None:
         found["connect.database_user"] = urlsplit(url).username or ""
-    return {"source": status.prefix, **found, "dev.folder": str(status.folder.resolve())}
+    # Its connector captures all tables from its beginning, so tables that it meets later are new.
+    later = {"sidecar.complete_tables": ALL_TABLES}
+    return {"source": status.prefix, **found, "dev.folder": str(status.folder.resolve()), **later}
 
 
 def _next_lines(values: dict[str, str], *, is_written: bool, connects: bool) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, absence
+from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater_control import PipelineState
 from slackwater_markers import FrontierState
 from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
@@ -17,7 +18,8 @@ _ANY_COMMIT = (
 
 def diagnose(facts: SourceFacts) -> list[Finding]:
     """Everything that is wrong, most fundamental first; empty: the source is healthy."""
-    findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_transaction_topic(facts)]
+    findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_snapshots(facts)]
+    findings += _transaction_topic(facts)
     if facts.kafka_error is None:
         findings += [_likely_cause(transaction, facts) for transaction in facts.open]
     return [*findings, *_catalogue(facts), *_pipelines(facts)]
@@ -132,6 +134,16 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
         )
     elif status.state is FrontierState.WAITING and not facts.open:
         yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it continues automatically",))
+
+
+def _snapshots(facts: SourceFacts) -> Iterator[Finding]:
+    topics = () if facts.cut is None else facts.cut.without_snapshot[:_LISTED]
+    if topics:
+        yield Finding(
+            cause=Cause.NO_SNAPSHOT,
+            what=f"no complete snapshot of the tables of {', '.join(topics)}: nothing of them is shown",
+            advice=(SNAPSHOT_HINT, "pipelines that read other tables are right, and go on"),
+        )
 
 
 def _transaction_topic(facts: SourceFacts) -> Iterator[Finding]:

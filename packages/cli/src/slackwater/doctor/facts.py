@@ -131,6 +131,8 @@ class Cause(StrEnum):
     """A record cannot be read or attributed."""
     MISCONFIGURED = "misconfigured"
     """The connector or a topic is not set up as reading needs it."""
+    NO_SNAPSHOT = "no_snapshot"
+    """Tables have had no complete snapshot, so pipelines that read them are refused."""
     WAITING = "waiting"
     """The source waits for something that comes by itself; the status says for what."""
     SNAPSHOT = "snapshot"

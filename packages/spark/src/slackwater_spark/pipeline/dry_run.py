@@ -13,6 +13,7 @@ import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater_engine.state.manifest import history
 from slackwater_markers import (
     KafkaCutLog,
@@ -22,6 +23,7 @@ from slackwater_markers import (
 )
 from slackwater_markers.kafka_retry import reason_of
 from slackwater_protocol import (
+    Cut,
     Finding,
     RedisSettings,
     SlackwaterError,
@@ -93,7 +95,7 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     answers = "1 broker answers" if count == 1 else f"{count} brokers answer"
     yield Finding("brokers", Verdict.OK, answers)
     topics = frozenset(known.topics)
-    yield from _source(definition.source, settings, topics)
+    yield from _source(definition, settings, topics)
     yield from _tables(definition, topics, is_allowed=settings.allow_missing_tables)
     yield from _outputs(definition, settings, query_id)
     yield from _name(definition, settings, checkpoint, query_id)
@@ -196,7 +198,10 @@ def _answer_of(store: RedisMarkerStore, source: str) -> Finding:
     return Finding("redis", Verdict.OK, "it answers")
 
 
-def _source(source: str, settings: RunSettings, topics: Collection[str]) -> Iterator[Finding]:
+def _source(
+    definition: PipelineDefinition, settings: RunSettings, topics: Collection[str]
+) -> Iterator[Finding]:
+    source = definition.source
     kafka = settings.servers.kafka
     with _found(f"source {source}") as found:
         newest = None
@@ -210,7 +215,16 @@ def _source(source: str, settings: RunSettings, topics: Collection[str]) -> Iter
         else:
             text = f"newest cut {format_position(newest.cut.lsn)} on timeline {newest.cut.timeline}"
             found.append(Finding(f"source {source}", Verdict.OK, text))
+            found.extend(_withheld(definition, newest.cut))
     yield from found
+
+
+def _withheld(definition: PipelineDefinition, cut: Cut) -> Iterator[Finding]:
+    topics = SourceTopics(definition.source, definition.topics)
+    for table in definition.tables:
+        if topics.data(table) in cut.without_snapshot:
+            text = "it has had no complete snapshot, so nothing of it is shown"
+            yield Finding(f"table {table}", Verdict.PROBLEM, text, SNAPSHOT_HINT)
 
 
 def _tables(definition: PipelineDefinition, known: Collection[str], *, is_allowed: bool) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Markers and transactions for the driver, from the cut log; Redis only signals that there is news."""
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
@@ -70,6 +71,8 @@ class Feed:
         self._log = log
         self._watch = LogWatch(options.source, store=store, log=log, monotonic=monotonic)
         self._beginning: Mapping[str, Offsets] | None = None
+        self._withheld: tuple[str, ...] = ()
+        self._withheld_lsn = 0
         self._begin_at(Position(source=options.source, timeline=options.timeline, scope=options.scope), 0)
 
     @property
@@ -90,19 +93,24 @@ class Feed:
     @property
     def known_markers(self) -> KnownMarkers:
         """The markers after the position, as far as the log has been read."""
-        segments = self._segments
+        segments, withheld = self._segments, self._withheld_lsn
         return KnownMarkers(
             self._histories,
             segments.covered_lsn,
             segments.exact_up_to_lsn,
-            segments.stops,
-            segments.barriers,
+            [lsn for lsn in segments.stops if lsn > withheld],
+            segments.barriers[bisect_right(segments.barriers, withheld) :],
         )
 
     @property
     def segments(self) -> Segments:
         """The records that have been read and may still be needed."""
         return self._segments
+
+    @property
+    def withheld(self) -> tuple[str, ...]:
+        """The topics that are read whose tables have had no complete snapshot as of the newest cut."""
+        return self._withheld
 
     @property
     def listed(self) -> int:
@@ -134,6 +142,7 @@ class Feed:
         if newest is None or newest.cut.timeline != self._options.timeline:
             return None
         self._check_partitions(newest.cut)
+        self._withheld = self._without_snapshot(newest.cut)
         return newest
 
     def log_end(self) -> int:
@@ -248,6 +257,8 @@ class Feed:
         self._groups: int | None = None
         self._histories: dict[str, list[MarkerHistory]] = {}
         self._listed = 0
+        self._withheld = ()
+        self._withheld_lsn = 0
         self._stand_at(start, floor)
         self._watch.expect_news()
         if start.lsns:
@@ -310,11 +321,18 @@ class Feed:
         self._check_partitions(cut)
         if self._groups is None and (groups := self._count_groups(cut)):
             self._know_groups(groups)
+        self._withheld = self._without_snapshot(cut)
+        if self._withheld:
+            self._withheld_lsn = max(self._withheld_lsn, cut.lsn)
+            return  # nothing stops here: what there is of these tables is not all
         scope, lsn = self._options.scope, cut.lsn
         for topic, histories in self._histories.items():
             ends = cut.end_offsets.get(topic, ())
             for number, history in enumerate(histories):
                 history.add(lsn, group_offsets(scope, ends, number))
+
+    def _without_snapshot(self, cut: Cut) -> tuple[str, ...]:
+        return tuple(topic for topic in cut.without_snapshot if topic in self._options.topics)
 
     def _take_markers(self, ahead: AheadMarkers) -> None:
         for (topic, partition), marker in ahead.markers.items():

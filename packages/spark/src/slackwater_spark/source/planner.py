@@ -14,6 +14,7 @@ from slackwater_cdc.records.batch import (
 )
 from slackwater_engine.settings import Scope
 from slackwater_protocol import SNAPSHOT_XID, BatchHeader
+from slackwater_spark.errors import NoSnapshotError
 from slackwater_spark.source.feed import Feed, connect_feed
 from slackwater_spark.source.markers import advance
 from slackwater_spark.source.options import SourceOptions
@@ -57,6 +58,7 @@ class Planner:
         """Returns the position at which a query without a checkpoint begins."""
         options = self.options
         newest = self.feed.newest() if options.starting == "latest" else None
+        self._refuse_withheld()
         if newest is not None:
             at_cut = Position.at_cut(newest, self._topics, options.scope, self.feed.log_id)
             if at_cut.lsns:
@@ -82,6 +84,7 @@ class Planner:
                 or the number has changed.
             CutLogReplacedError: ``start`` was planned from another log.
             CutLogError: Kafka is needed and does not answer.
+            NoSnapshotError: A table that is read has had no complete snapshot.
         """
         feed = self.feed
         feed.move_to(start)
@@ -90,7 +93,10 @@ class Planner:
         feed.fill_holes(start)
         begun = self._begun(start)
         moved = None if begun is None else advance(begun, feed.known_markers, max_events)
-        return start if moved is None else self._end(start, moved)
+        if moved is None:
+            self._refuse_withheld()
+            return start
+        return self._end(start, moved)
 
     def content(self, start: Position, end: Position) -> BatchContent:
         """Returns what the batch between two positions contains.
@@ -197,6 +203,10 @@ class Planner:
         if furthest is None:
             return False
         return feed.listed >= max_events or size_between(begun, furthest) >= max_events
+
+    def _refuse_withheld(self) -> None:
+        if self.feed.withheld:
+            raise NoSnapshotError(self.options.source, self.feed.withheld)
 
     def _begun(self, start: Position) -> Position | None:
         """Returns ``start`` with all groups and topics; None while the number of groups is not known."""

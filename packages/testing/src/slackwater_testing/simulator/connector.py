@@ -110,6 +110,8 @@ class Connector:
         """Of the newest initial snapshot; where the stream begins without one."""
         self.snapshot_records: list[Record] = []
         """Everything that the newest initial snapshot consists of."""
+        self.skip_records: list[Record] = []
+        """Everything that tells of a snapshot that was skipped."""
         self._unacknowledged: deque[tuple[list[Record], Place]] = deque()
         self._numbering = -1, 0
         self._orders: list[int] = []
@@ -280,6 +282,17 @@ class Connector:
             return self._commits[place.commit - 1].lsn if place.commit else self._snapshot_lsn
         return self._commits[place.commit].changes[place.item - 2].lsn
 
+    def skip_snapshot(self, now_ms: int) -> int:
+        """Goes on without a snapshot, after a start at which one failed; returns the items that say so.
+
+        They are readable long before the first commit: a connector streams seconds after its start.
+        """
+        kinds = ("STARTED", "ABORTED", "SKIPPED") if self.run_count == 1 else ("SKIPPED",)
+        records = [_notification(kind, now_ms) for kind in kinds]
+        self.skip_records += records
+        self._prelude.extendleft((record, self.place) for record in reversed(records))
+        return len(records)
+
     def start_snapshot(
         self, lsn: int, rows: Mapping[str, list[Row]], now_ms: int, *, is_announced: bool
     ) -> None:
@@ -310,6 +323,7 @@ class Connector:
                 announce("TABLE_SCAN_COMPLETED", scanned_collection=table, total_rows_scanned="0")
         announce("COMPLETED")
         self.snapshot_records, self._snapshot_lsn = records, lsn
+        self._numbering = -1, 0
         self._snapshot, self.is_in_snapshot = deque(records), True
 
 

@@ -15,6 +15,7 @@ from slackwater_cdc.records.batch import TransactionTable
 from slackwater_cdc.records.changes import BatchChanges, SnapshotPlaces
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.snapshots import Snapshots
+from slackwater_cdc.table_snapshots import TableSnapshots
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
@@ -199,7 +200,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         first_seed=110,
     ),
     "ends-not-awaited": _fault(
-        "end offsets are not waited for", Fences, "is_read_past", _always, _CRASHES, first_seed=70
+        "end offsets are not waited for", Fences, "is_read_past", _always, _CRASHES, first_seed=600
     ),
     "overtaken-in-part": _fault(
         "a transaction counts as overtaken with one partition left out",
@@ -418,6 +419,13 @@ FAULTS: Mapping[str, PlantedFault] = {
         "_drop_unfinished_before",
         _given_up_first,
         ("lost", "skips"),
+    ),
+    "skipped-snapshot-ignored": _fault(
+        "a source has cuts though it has had no snapshot",
+        TableSnapshots,
+        "why_none",
+        lambda _: lambda _self: "",
+        ("skipped-snapshot",),
     ),
     "later-rows-passed": _fault(
         "end offsets of cuts are where reading is",

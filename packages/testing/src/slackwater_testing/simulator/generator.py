@@ -16,7 +16,15 @@ from slackwater_testing.simulator.scenario import (
 )
 
 _F = Feature
-_LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_CRASHES: 0.5, _F.AVRO: 0.15}
+_LIKELY = {
+    _F.CRASHES: 0.6,
+    _F.STALLS: 0.5,
+    _F.SIDECAR_CRASHES: 0.5,
+    _F.READER_CRASHES: 0.5,
+    _F.AVRO: 0.15,
+    _F.SKIPPED_SNAPSHOT: 0.7,
+}
+_LIKELY[_F.SKIPPED_SNAPSHOT] = 0.11
 _DEFAULT = 0.25
 _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
@@ -52,6 +60,13 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.TIMELINES, _RESTARTS),
 )
 """A feature, and those that it does not occur with: known limits, see the README."""
+_NO_SKIPPED = {
+    # Without notifications nothing tells of it; an ad hoc snapshot would be one, too, and an initial one that
+    # follows contains what was deleted behind its rows.
+    *(_F.UNANNOUNCED, _F.BLOCKING, _F.INCREMENTAL),
+    *(_F.TIMELINES, _F.NEW_PARTITIONS, _F.TRUNCATE, _F.LOST, _F.SKIPS, _F.DROPPED),
+}
+"""Features that leave no place for a skipped snapshot."""
 _LSN_DISTANCE = 24
 _KINDS: dict[str, tuple[Feature, int]] = {
     "connector killed": (_F.CRASHES, 4),
@@ -133,9 +148,12 @@ def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
     wanted = [f for f in Feature if f in only] or list(Feature)
     few = 0.9 if len(wanted) <= _FEW else 0.0
     found = {f for f, n in drawn if f in wanted and n < max(few, _LIKELY.get(f, _DEFAULT))}
+    drawn_first, found = found, found - {_F.SKIPPED_SNAPSHOT}
     for one, others in _APART:
         if one in found and found & others:
             found -= others if rng.random() < 0.5 else {one}
+    if _F.SKIPPED_SNAPSHOT in drawn_first:
+        found = found - _NO_SKIPPED | {_F.SKIPPED_SNAPSHOT, _F.SNAPSHOT}
     if _F.OFFSETS in found:
         found |= {_F.EXACTLY_ONCE}
     if _F.LOST in found and _F.SKIPS in wanted and rng.random() < _DECIDED:

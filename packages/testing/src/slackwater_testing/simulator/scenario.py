@@ -71,6 +71,9 @@ class Feature(StrEnum):
     """Kafka removes the oldest records, behind and beyond what was read."""
     AVRO = "avro"
     """Keys and values are Avro; the schema registry is away for a while."""
+    SKIPPED_SNAPSHOT = "skipped-snapshot"
+    """The connector fails before the first row of its snapshot and goes on without one; an operator has it
+    take one later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,4 +249,5 @@ class SidecarProcess:
             ahead_interval=timedelta(milliseconds=10),
             sidecar_id=self.name,
             evidence=world.evidence,
+            complete_tables=world.complete_tables,
         )

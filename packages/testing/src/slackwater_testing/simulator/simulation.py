@@ -126,6 +126,7 @@ class _Simulation:
         world = self._world
         world.note("", lambda: "from here on nothing goes wrong")
         self._incidents.heal(is_over=is_over)
+        world.retake_snapshot()
         for number in range(_HEALTHY_ROUNDS):
             world.step += 1
             self._healthy_round(0.11 if number < _HEALTHY_ROUNDS / 2 else 2.0)

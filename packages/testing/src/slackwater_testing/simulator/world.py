@@ -125,7 +125,7 @@ class World:
         """Whether that is from the cut log."""
         self._snapshot_lsn = 0
         self._decided_timeline = 1
-        self._is_repeated = False
+        self._is_repeated = self._skips_snapshot = False
         self.committed = 0
         """How many of the database's commits have happened."""
 
@@ -249,6 +249,11 @@ class World:
         return {_JUDGED_TABLE: Evidence.OVERTAKEN} if self.scenario.has(Feature.DROPPED) else {}
 
     @property
+    def complete_tables(self) -> frozenset[str]:
+        """Tables that need no snapshot: all, where the connector begins without one in an empty database."""
+        return frozenset() if self.scenario.has(Feature.SNAPSHOT) else frozenset(self._tables)
+
+    @property
     def lost_commit(self) -> Expected | None:
         """The transaction that lost a row, when it is committed."""
         return next((c for c in self.oracle.commits if not c.is_whole), None)
@@ -314,6 +319,21 @@ class World:
             self.start_connector(Restart(Place(0)))
             return
         self.committed = self.scenario.snapshot_after
+        self._skips_snapshot = self.scenario.has(Feature.SKIPPED_SNAPSHOT)
+        if self._skips_snapshot:
+            self.start_connector(Restart(Place(0)))
+        else:
+            self.start_snapshot()
+
+    def retake_snapshot(self) -> None:
+        """An operator has the connector take the snapshot that it skipped; what was committed is in it."""
+        if not self._skips_snapshot:
+            return
+        self._skips_snapshot = False
+        self._is_repeated = any(record.is_written for record in self.connector.skip_records)
+        self.producer.kill()
+        self.clock.seconds += _SECONDS_BETWEEN_SNAPSHOTS
+        self._forget_snapshot()
         self.start_snapshot()
 
     def start_snapshot(self) -> None:
@@ -371,7 +391,7 @@ class World:
     def commit(self) -> None:
         """The database's next transaction commits."""
         left = len(self.database.commits) - self.committed
-        if left == 0 or (left == 1 and self.connector.is_in_snapshot):
+        if left == 0 or (left == 1 and (self.connector.is_in_snapshot or self._skips_snapshot)):
             return
         commit = replace(self.database.commits[self.committed], ts_ms=self.clock.now_ms)
         self.committed += 1
@@ -426,6 +446,8 @@ class World:
         self.clock.seconds += self.rng.choice((0.5, 3.0))
         has_headers = not self.scenario.has(Feature.NO_HEADERS)
         self.connector.start(restart, self.connector_ms, has_headers=has_headers)
+        if self._skips_snapshot:
+            self.flow(self.connector.skip_snapshot(self.connector_ms))
         self.note("connector", lambda: f"starts run {self.connector.run_count} at {restart.place}")
 
     def emit(self) -> None:

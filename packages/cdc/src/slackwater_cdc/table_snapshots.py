@@ -1,0 +1,144 @@
+"""Which topics have rows of tables without a complete snapshot: cuts name them.
+
+A stream says what has changed. Without a snapshot, the rows that a table had before are unknown: the
+connector failed in its first snapshot and went on without it, it takes none (``snapshot.mode``), or the table
+was added to it later. A table may be shown once there is one of the following:
+
+* a completed snapshot that the notifications announce, initial or ad hoc, of which all rows were read;
+* an earlier cut that has its topic and does not name it;
+* an operator's word that it is complete, for example because it was made after the first snapshot.
+
+Where there are no notifications about snapshots nothing can be known, and every table counts as complete. A
+source that has had no snapshot at all has no cut.
+"""
+
+from slackwater_cdc.commits import Commits
+from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot
+from slackwater_cdc.partition_queues import EndOffsets, Partitions
+from slackwater_cdc.postgres import ON_ITS_WAY_MS
+from slackwater_protocol import Cut, SourceTopics
+
+ALL_TABLES = "*"
+"""Among tables that need no snapshot: all that the connector's first one did not contain."""
+SNAPSHOT_HINT = (
+    "let the connector take an ad hoc snapshot of the table (signal execute-snapshot); if the table was "
+    "created after the connector's first snapshot, name it in sidecar.complete_tables"
+)
+"""The remedy for a table without a complete snapshot."""
+FIRST_SNAPSHOT_HINT = (
+    "stop the connector, delete its offsets (DELETE /connectors/NAME/offsets) and its slot, and start it "
+    "with snapshot.mode=initial; if tables were empty when it began, name them in sidecar.complete_tables"
+)
+"""The remedy for a source that has had no snapshot."""
+
+
+class TableSnapshots:
+    """Knows which topics have tables without a complete snapshot.
+
+    Args:
+        topics: The names of the source's topics.
+        announced: The notifications about snapshots; only read.
+        commits: What was read of the transaction topic; only read.
+        partitions: All that are read.
+        start: The cut to go on from.
+        complete: Tables that need no snapshot, as an operator says.
+    """
+
+    def __init__(
+        self,
+        topics: SourceTopics,
+        announced: Announcements,
+        commits: Commits,
+        partitions: Partitions,
+        *,
+        start: Cut | None,
+        complete: frozenset[str],
+    ) -> None:
+        self._topics = topics
+        self._announced = announced
+        self._commits = commits
+        self._partitions = partitions
+        self._accepts_later = ALL_TABLES in complete
+        self._tables = set(complete - {ALL_TABLES})
+        self._shown = set() if start is None else start.end_offsets.keys() - set(start.without_snapshot)
+        self._ad_hoc_rows: dict[str, int] = {}
+        self._behind: dict[str, EndOffsets] = {}
+        self.missing: dict[str, str] = {}
+        """The topics of tables without a snapshot at the newest cut, with what they lack."""
+
+    def read_ad_hoc(self, table: str) -> None:
+        """Counts a row of an ad hoc snapshot."""
+        self._ad_hoc_rows[table] = self._ad_hoc_rows.get(table, 0) + 1
+
+    def finish(self, snapshot: InitialSnapshot) -> None:
+        """Says that an initial snapshot is on the frontier."""
+        self._tables |= snapshot.expected().keys() | snapshot.received().keys()
+
+    def why_none(self) -> str:
+        """Says why the source has had no snapshot; empty if it has, or needs none."""
+        announced = self._announced
+        if self._tables or not announced.is_told or announced.has_completed() or announced.tables():
+            return ""
+        return announced.why_incomplete()
+
+    @property
+    def has_new_topics(self) -> bool:
+        """True if a topic is read of which no cut says whether its tables have had a snapshot."""
+        return not self._partitions.topics <= self._shown | self.missing.keys()
+
+    @property
+    def are_named(self) -> bool:
+        """True if tables are known to be complete, by a snapshot or as an operator says."""
+        return bool(self._tables)
+
+    def find_missing(self) -> tuple[str, ...]:
+        """Returns the topics that a cut at the present frontier has to name."""
+        if not self._announced.is_told:
+            self._shown |= self._partitions.topics
+            return ()
+        self.missing = {}
+        for topic in self._partitions.topics - self._shown:
+            reason = self._why_incomplete(topic)
+            if reason:
+                self.missing[topic] = reason
+            else:
+                self._shown.add(topic)
+        return tuple(sorted(self.missing))
+
+    # --- rules
+
+    def _why_incomplete(self, topic: str) -> str:
+        """Says what the tables of a topic lack; empty if that is nothing."""
+        named = {t for t in self._tables | self._announced.tables() if self._topics.data(t) == topic}
+        tables = self._partitions.tables_of(topic) or named
+        if not tables:
+            return "" if self._is_later() else "no completed snapshot contains its table"
+        reasons = (self._what_lacks(table) for table in sorted(tables - self._tables))
+        return next(filter(None, reasons), "") or self._wait_behind(topic, tables)
+
+    def _what_lacks(self, table: str) -> str:
+        counts = self._announced.counts_of(table)
+        if not counts:
+            return "" if self._is_later() else f"no completed snapshot contains {table}"
+        if 0 in counts.values():
+            return ""
+        completed_ms, rows = max(counts.items())
+        read = self._ad_hoc_rows.get(table, 0)
+        if rows is not None and read < rows:
+            return f"{read:,} of the {rows:,} rows of the snapshot of {table} can be read"
+        if self._commits.newest_written_ms < completed_ms + ON_ITS_WAY_MS:
+            return f"rows of the snapshot of {table} may be on their way"
+        return ""
+
+    def _is_later(self) -> bool:
+        """Returns whether, as an operator says, a table without a snapshot was made after the first one."""
+        return self._accepts_later and self._announced.began_with_snapshot()
+
+    def _wait_behind(self, topic: str, tables: set[str]) -> str:
+        """Waits until a cut contains all rows of an ad hoc snapshot, which were read by now."""
+        if not any(table in self._ad_hoc_rows for table in tables - self._tables):
+            return ""
+        partitions = [p for p in self._partitions if p.topic == topic]
+        behind = self._behind.setdefault(topic, {p.key: p.position for p in partitions})
+        is_behind = all(p.end_offset() >= behind.get(p.key, 0) for p in partitions)
+        return "" if is_behind else "rows of the snapshot are above the frontier"

@@ -1,0 +1,229 @@
+"""Tables without a complete snapshot: cuts name their topics, and a source without any has no cut."""
+
+import json
+
+import pytest
+
+from slackwater_cdc.table_snapshots import ALL_TABLES
+from slackwater_cdc.testing import incremental_value, notification_value, snapshot_notifications
+from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
+from slackwater_protocol import Cut
+
+A, B = "s.inv.a", "s.inv.b"
+
+
+@pytest.fixture
+def source() -> FedSource:
+    return FedSource()
+
+
+def announced(kind: str, ts_ms: int = SECOND) -> bytes:
+    return notification_value(kind, ts_ms=ts_ms)
+
+
+def incremental_scan(table: str, status: str, ts_ms: int) -> bytes:
+    fields = json.loads(notification_value("TABLE_SCAN_COMPLETED", ts_ms=ts_ms, scanned_collection=table))
+    fields["additional_data"]["status"] = status
+    return json.dumps(fields | {"aggregate_type": "Incremental Snapshot"}).encode()
+
+
+def commit(source: FedSource, xid: int, *, table: str = "a", ms: int = 2 * SECOND) -> None:
+    source.row(f"{table}/0", row(xid, table=table))
+    source.tell(end(xid, ts_ms=ms, **{table: 1}), ms=ms)
+
+
+def named(cuts: list[Cut]) -> list[tuple[int, tuple[str, ...]]]:
+    return [(cut.lsn, cut.without_snapshot) for cut in cuts]
+
+
+def with_snapshot_of_a(source: FedSource) -> FedSource:
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=SECOND))
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND))
+    assert named(source.cuts()) == [(400, (B,))], "topic b is there, and nothing says what its table holds"
+    return source
+
+
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        (["SKIPPED"], "skipped its first snapshot"),
+        (["STARTED", "ABORTED", "SKIPPED"], "failed in its first snapshot, and skipped it"),
+        (["STARTED", "SKIPPED"], "failed in its first snapshot, and skipped it"),
+        (["STARTED", "ABORTED"], "has not said that it is complete"),
+        (["STARTED"], "has not said that it is complete"),
+    ],
+)
+def test_a_source_without_a_complete_snapshot_has_no_cut_and_says_so(
+    source: FedSource, kinds: list[str], reason: str
+) -> None:
+    source.notify(*map(announced, kinds))
+    commit(source, 7)
+
+    assert source.cuts() == source.at_rest() == []
+    assert reason in source.frontier.missing_snapshot
+
+
+def test_an_operator_may_name_tables_that_were_empty() -> None:
+    source = FedSource(complete_tables=frozenset({"inv.a"}))
+    source.notify(announced("SKIPPED"))
+    commit(source, 7)
+
+    assert named(source.cuts()) == [(756, (B,))]
+
+
+def test_all_later_tables_are_accepted_only_of_a_connector_that_began_with_a_snapshot() -> None:
+    source = FedSource(complete_tables=frozenset({ALL_TABLES}))
+    source.notify(*snapshot_notifications({"inv.a": 0}, ts_ms=SECOND))
+    commit(source, 7, table="b")
+    assert named(source.cuts()) == [(756, ())]
+
+    skipped = FedSource(complete_tables=frozenset({ALL_TABLES}))
+    skipped.notify(announced("SKIPPED"))
+    commit(skipped, 7, table="b")
+    assert skipped.cuts() == []
+
+    skipped.notify(*snapshot_notifications({"inv.a": 0}, ts_ms=3 * SECOND))
+    assert named(skipped.cuts()) == [(756, (B,))], "a later snapshot, of another table"
+
+
+def test_a_snapshot_that_is_taken_after_a_skipped_one_contains_what_was_committed_before(
+    source: FedSource,
+) -> None:
+    source.notify(announced("SKIPPED"))
+    commit(source, 3)
+    assert source.cuts() == []
+
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 0}, ts_ms=9 * SECOND))
+    source.row("a/0", snapshot_row(400, ts_ms=9 * SECOND))
+    commit(source, 7, ms=60 * SECOND)
+
+    assert named(source.cuts()) == [(756, ())]
+
+
+def test_what_an_interrupted_stream_left_unfinished_does_not_hold_back_the_rows_of_the_snapshot(
+    source: FedSource,
+) -> None:
+    source.notify(announced("SKIPPED"))
+    commit(source, 3)
+    source.row("a/0", row(4))
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 0}, ts_ms=9 * SECOND))
+    source.row("a/0", snapshot_row(500, ts_ms=9 * SECOND))
+    commit(source, 7, ms=60 * SECOND)
+
+    (cut,) = source.cuts()
+    assert (cut.lsn, cut.end_offsets[A][0]) == (756, 4), "the stream never goes on with transaction 4"
+
+
+def test_a_source_may_begin_with_incremental_snapshots(source: FedSource) -> None:
+    source.notify(announced("SKIPPED"), incremental_scan("inv.a", "EMPTY", 3 * SECOND))
+    commit(source, 7)
+
+    assert named(source.cuts()) == [(756, (B,))]
+
+
+def test_tables_of_which_a_snapshot_found_no_row_are_complete(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 0, "inv.b": 0}, ts_ms=SECOND))
+    commit(source, 7)
+
+    assert named(source.cuts()) == [(756, ())]
+
+
+def test_a_snapshot_of_which_no_row_can_be_read_does_not_count(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 2, "inv.b": 0}, ts_ms=SECOND))
+    commit(source, 7, ms=60 * SECOND)
+
+    assert named(source.cuts()) == [(756, (A,))]
+    assert source.frontier.without_snapshot == {A: "0 of the 2 rows of the snapshot of inv.a can be read"}
+
+
+def test_a_table_that_is_added_without_a_snapshot_is_named_and_holds_nothing_else_up(
+    source: FedSource,
+) -> None:
+    with_snapshot_of_a(source)
+    commit(source, 6, table="b")
+    commit(source, 7)
+
+    assert named(source.cuts()) == [(756, (B,))]
+    assert source.frontier.without_snapshot == {B: "no completed snapshot contains inv.b"}
+
+
+def test_a_later_snapshot_of_a_table_counts_when_all_its_rows_are_in_a_cut(source: FedSource) -> None:
+    with_snapshot_of_a(source)
+    commit(source, 5, table="b")
+    source.notify(*snapshot_notifications({"inv.b": 2}, ts_ms=9 * SECOND))
+    source.row("b/1", blocking_row(1, read_at=9 * SECOND).replace(b'"a"', b'"b"'))
+    commit(source, 6, ms=60 * SECOND)
+    assert named(source.cuts())[-1] == (656, (B,)), "one of its two rows is missing"
+
+    source.row("b/0", blocking_row(2, read_at=9 * SECOND).replace(b'"a"', b'"b"'))
+    commit(source, 7, ms=61 * SECOND)
+    assert named(source.cuts())[-1] == (756, ())
+
+
+def test_a_table_without_notifications_counts_as_complete(source: FedSource) -> None:
+    commit(source, 7)
+
+    assert named(source.cuts()) == [(756, ())]
+
+
+def test_an_incremental_snapshot_counts_when_its_rows_are_read_and_in_a_cut(source: FedSource) -> None:
+    with_snapshot_of_a(source)
+    commit(source, 5, table="b")
+    source.row("b/1", row(9, table="b"), incremental_value("inv.b", {"id": 1}))
+    source.notify(incremental_scan("inv.b", "SUCCEEDED", 3 * SECOND))
+    commit(source, 7, ms=4 * SECOND)
+    assert named(source.cuts())[-1] == (756, (B,)), "rows may be on their way"
+
+    commit(source, 8, ms=40 * SECOND)
+    assert named(source.cuts())[-1] == (856, (B,)), "the row of 9 stands before a row of the snapshot"
+
+    source.tell(end(9, b=1, ts_ms=41 * SECOND), ms=41 * SECOND)
+    assert named(source.cuts())[-1] == (956, ())
+
+
+def test_rows_of_a_later_snapshot_have_half_a_minute_to_become_readable(source: FedSource) -> None:
+    with_snapshot_of_a(source)
+    source.row("b/1", incremental_value("inv.b", {"id": 1}))
+    source.notify(incremental_scan("inv.b", "SUCCEEDED", 3 * SECOND))
+    for xid, ms, topics in ((7, 33 * SECOND - 1, (B,)), (8, 33 * SECOND, ())):
+        commit(source, xid, ms=ms)
+        assert named(source.cuts())[-1][1] == topics
+
+
+@pytest.mark.parametrize(("status", "is_named"), [("EMPTY", False), ("UNKNOWN_SCHEMA", True)])
+def test_an_incremental_snapshot_says_what_became_of_a_table(
+    source: FedSource, status: str, *, is_named: bool
+) -> None:
+    with_snapshot_of_a(source)
+    source.notify(incremental_scan("inv.b", status, 3 * SECOND))
+    commit(source, 7, ms=4 * SECOND)
+
+    assert named(source.cuts()) == [(756, (B,) if is_named else ())]
+
+
+def test_a_frontier_that_goes_on_from_a_cut_names_what_that_named() -> None:
+    source = FedSource()
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=SECOND))
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND))
+    (start,) = source.cuts()
+
+    resumed = FedSource(start=start)
+    resumed.notify(announced("SKIPPED", 5 * SECOND))
+    commit(resumed, 7)
+
+    assert named(resumed.cuts()) == [(756, (B,))], "only the cut tells of the snapshot"
+
+
+def test_a_frontier_that_goes_on_reads_the_notifications_before_it_judges_a_topic() -> None:
+    source = FedSource()
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=SECOND))
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND))
+    (start,) = source.cuts()
+
+    resumed = FedSource(start=start)
+    resumed.ends = {("s.notifications", 0): 1}
+    commit(resumed, 7)
+    assert resumed.cuts() == []
+
+    resumed.notify(announced("SKIPPED", 5 * SECOND))
+    assert named(resumed.cuts()) == [(756, (B,))]
