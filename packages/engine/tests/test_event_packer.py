@@ -46,12 +46,12 @@ def line(order_id: int | None, product: str = "x") -> dict[str, Any]:
 
 @pytest.mark.parametrize("op", ["c", "r"])
 def test_an_inserted_row_is_an_upsert_under_its_key(spec: PackingSpec, op: str) -> None:
-    assert packed(spec, (LINES, op, None, line(1))) == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1x", 100)]
+    assert packed(spec, (LINES, op, None, line(1))) == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1x", 201)]
 
 
 def test_an_update_that_keeps_the_key_is_one_upsert(spec: PackingSpec) -> None:
     events = packed(spec, (LINES, "u", line(1), line(1, "y")))
-    assert events == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1y", 100)]
+    assert events == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1y", 201)]
 
 
 def test_an_update_that_changes_the_key_leaves_the_old_one(spec: PackingSpec) -> None:
@@ -73,12 +73,12 @@ def test_an_update_without_the_old_row_names_the_remedy_where_rows_can_move(spec
 
 def test_a_delete_needs_the_primary_key_only_where_it_is_the_key(spec: PackingSpec) -> None:
     assert packed(spec, (ORDERS, "d", {"id": 1, "customer": None}, None)) == [
-        (100, 0, KEY_1, KEY_1, None, 100)
+        (100, 0, KEY_1, KEY_1, None, 201)
     ]
 
 
 def test_a_delete_is_packed_under_the_old_key(spec: PackingSpec) -> None:
-    assert packed(spec, (LINES, "d", line(2), None)) == [(100, 1, KEY_2, LINE_7, None, 100)]
+    assert packed(spec, (LINES, "d", line(2), None)) == [(100, 1, KEY_2, LINE_7, None, 201)]
 
 
 def test_rows_with_a_null_key_are_left_out_where_the_view_does_not_have_them(spec: PackingSpec) -> None:
@@ -126,7 +126,7 @@ def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: Engin
     packer.add(LINES, "t", 100, None, None, 93)
 
     payloads = {bucket: decode_events(bucket, payload) for _, bucket, payload in packer.payloads()}
-    assert payloads == {bucket: [(100, 1, b"", b"", None, 7)] for bucket in range(5)}
+    assert payloads == {bucket: [(100, 1, b"", b"", None, 15)] for bucket in range(5)}
 
 
 def test_an_event_says_how_far_it_lies_before_its_commit(spec: PackingSpec) -> None:
@@ -135,7 +135,43 @@ def test_an_event_says_how_far_it_lies_before_its_commit(spec: PackingSpec) -> N
         packer.add(ORDERS, "c", 100, None, _json(order()), lsn)
 
     ((_, bucket, payload),) = packer.payloads()
-    assert [event[5] for event in decode_events(bucket, payload)] == [3, 0, 100]
+    assert [event[5] for event in decode_events(bucket, payload)] == [6, 0, 201]
+
+
+def test_an_event_says_whether_the_change_brings_another_row_under_its_key(spec: PackingSpec) -> None:
+    changes = [
+        ("c", None, line(1)),
+        ("u", line(1), line(1, "y")),
+        ("u", line(1), line(2)),
+        ("d", line(2), None),
+    ]
+    packer = EventPacker(spec)
+    for number, (op, before, after) in enumerate(changes):
+        packer.add(LINES, op, 100, _json(before), _json(after), 90 + number)
+
+    events = [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
+    assert [(event[2], event[4] is None, event[5] & 1) for event in events] == [
+        (KEY_1, False, 0),
+        (KEY_1, False, 1),
+        (KEY_1, True, 1),
+        (KEY_2, False, 0),
+        (KEY_2, True, 1),
+    ]
+
+
+def test_old_rows_are_packed_on_request_and_only_of_tables_whose_records_have_them(spec: PackingSpec) -> None:
+    packer = EventPacker(spec, keeps_old=True)
+    packer.add(LINES, "u", 100, _json(line(1)), _json(line(1, "y")), 90)
+    packer.add(LINES, "u", 100, _json(line(1, "y")), _json(line(2)), 91)
+    packer.add(ORDERS, "d", 100, _json({"id": 1, "customer": None}), None, 92)
+
+    events = [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
+    assert [event[4] for event in events] == [
+        None,
+        (b"\x93\x07\x01\xa1y", b"\x93\x07\x01\xa1x"),
+        (None, b"\x93\x07\x01\xa1y"),
+        b"\x93\x07\x02\xa1x",
+    ]
 
 
 def test_an_operation_nobody_knows_is_refused(spec: PackingSpec) -> None:

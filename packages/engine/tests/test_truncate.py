@@ -75,7 +75,7 @@ def test_the_order_in_which_partitions_are_read_would_not_do(
     plan: EnginePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: without the order of the log, rows behind a TRUNCATE are lost."""
-    monkeypatch.setattr(bucket, "_log_order", itemgetter(0))
+    monkeypatch.setattr(bucket, "_distance", itemgetter(0))
     engine = LocalEngine(plan)
     engine.run([order(1, (100, 1))])
 

@@ -14,6 +14,7 @@ from slackwater_engine.errors import EngineUnavailableError
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater_engine.index.together import BucketRoute, TogetherContents
+from slackwater_engine.moves import MovedRows
 from slackwater_engine.owners import KeyOwners, Owners, check_aggregate
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.payloads import Event, Outcome, PackedPayload, decode_events
@@ -61,6 +62,7 @@ class BucketProcessor:
         if settings.scope is Scope.AGGREGATE:
             check_aggregate(plan)
             self._owners = KeyOwners(packing_spec(plan, settings.buckets))
+        self._moved = MovedRows(stage)
         self._evaluation = StagesEvaluation(plan, stage, settings, evaluators)
 
     def process(
@@ -83,7 +85,11 @@ class BucketProcessor:
             EngineError: See its tree.
             EvaluationError: The view's SQL fails on the rows of a key.
         """
-        decoded = _decoded(log.bucket, payloads)
+        return self._process(_decoded(log.bucket, payloads), log, index)
+
+    def _process(
+        self, decoded: Sequence[tuple[int, list[Event]]], log: BucketLog, index: BucketIndex
+    ) -> tuple[Outcome, LogWrite | None]:
         owners = None if self._owners is None else self._owners.find(decoded)
         events = events_in_commit_order(decoded)
 
@@ -98,6 +104,8 @@ class BucketProcessor:
         payloads: Mapping[int, Sequence[tuple[int, bytes]]],
         find_log: Callable[[int], BucketLog],
         find_index: Callable[[int], BucketIndex],
+        *,
+        has_moves: bool = False,
     ) -> tuple[list[PackedPayload], list[LogWrite]]:
         """Processes buckets like :meth:`process`, but evaluates several small ones together.
 
@@ -105,6 +113,8 @@ class BucketProcessor:
             payloads: All payloads of the batch, by bucket.
             find_log: Returns the log of a bucket before the batch.
             find_index: Returns the index of a bucket, with any contents.
+            has_moves: Whether rows may lack values that they had under other primary keys. All buckets of the
+                batch must be here.
 
         Returns:
             What the buckets send, and the changes of their logs.
@@ -112,17 +122,23 @@ class BucketProcessor:
         Raises:
             EngineError: See its tree.
             EvaluationError: The view's SQL fails on the rows of a key.
+            OldRowsNeededError: An event is about one of several rows of a key.
         """
+        moved: dict[int, list[tuple[int, list[Event]]]] = {}
+        if has_moves:
+            moved = {bucket: _decoded(bucket, packed) for bucket, packed in payloads.items()}
+            self._moved.complete(moved, partial(_stored_before, find_log, find_index))
         size = sum(len(payload) for packed in payloads.values() for _, payload in packed)
         if len(payloads) > 1 and size <= MAX_TOGETHER_BYTES and self._may_be_together:
-            decoded = {bucket: _decoded(bucket, packed) for bucket, packed in payloads.items()}
+            decoded = moved or {bucket: _decoded(bucket, packed) for bucket, packed in payloads.items()}
             done = self._process_together(decoded, find_log, find_index)
             if done is not None:
                 return done
         rows: list[PackedPayload] = []
         writes = []
         for bucket in sorted(payloads):
-            outcome, write = self.process(payloads[bucket], find_log(bucket), find_index(bucket))
+            decoded_bucket = moved.get(bucket) or _decoded(bucket, payloads[bucket])
+            outcome, write = self._process(decoded_bucket, find_log(bucket), find_index(bucket))
             rows += outcome.payloads(self._stage, bucket)
             if write is not None:
                 writes.append(write)
@@ -183,6 +199,16 @@ class BucketProcessor:
         return outcome
 
 
+def _stored_before(
+    find_log: Callable[[int], BucketLog],
+    find_index: Callable[[int], BucketIndex],
+    bucket: int,
+    names: Iterable[bytes],
+) -> Mapping[bytes, bytes]:
+    """Returns entries of a bucket before the batch, whatever its index contains."""
+    return update_current(find_log(bucket), find_index(bucket), lambda contents: contents.get_many(names))
+
+
 def _decoded(bucket: int, payloads: Iterable[tuple[int, bytes]]) -> list[tuple[int, list[Event]]]:
     return [(sequence, decode_events(bucket, payload)) for sequence, payload in payloads]
 
@@ -213,24 +239,22 @@ def state_fingerprint(plan: EnginePlan, settings: StageSettings) -> str:
 
 
 def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> list[Event]:
-    """Returns the events of all payloads by commit LSN; those of one commit are in the order of reading.
+    """Returns the events of all payloads by commit LSN, and within a commit in the order of the log.
 
-    If there is a TRUNCATE among them, the events of one commit are in the order of the database's log,
-    because rows of several partitions precede and follow it.
+    The changes of a row may lie in several partitions, and rows of all partitions precede and follow a
+    TRUNCATE. Events of one change are in the order of reading.
     """
     events: list[Event] = []
     for _, of_payload in sorted(payloads, key=itemgetter(0)):
         events += of_payload
-    if not all(map(_stage_key, events)):
-        events.sort(key=_log_order)
-    else:
-        events.sort(key=itemgetter(0))
+    events.sort(key=_distance, reverse=True)
+    events.sort(key=itemgetter(0))
     return events
 
 
-def _log_order(event: Event) -> tuple[int, int]:
-    """Sorts events by commit, and within a commit in the order in which the database made the changes."""
-    return event[0], -event[5]
+def _distance(event: Event) -> int:
+    """Returns the distance of a change from its commit in the database's log."""
+    return event[5] >> 1
 
 
 def update_current(log: BucketLog, index: BucketIndex, work: Callable[[IndexTransaction], T]) -> T:

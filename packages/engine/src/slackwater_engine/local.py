@@ -11,6 +11,7 @@ from typing import TypeVar
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.documents import decode_documents, documents_by_view, settled
 from slackwater_engine.evaluate.evaluators import Evaluators
+from slackwater_engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater_engine.owners import sequence_in_group
 from slackwater_engine.pack.packer import EventPacker
@@ -204,7 +205,10 @@ class LocalEngine:
         """
         known = [change for change in changes if change[0] in self.spec.tables]
         lsn = min((change[2] for change in changes), default=0) if first_lsn is None else first_lsn
-        return self.process(self.payloads(known, tasks, lsn))
+        try:
+            return self.process(self.payloads(known, tasks, lsn))
+        except OldRowsNeededError:
+            return self.process(self.payloads(known, tasks, lsn, keeps_old=True))
 
     def run_partitions(self, changes: Mapping[int, Sequence[ChangeEvent]]) -> dict[int, list[Document]]:
         """Processes a batch in scope `aggregate`, given as changes by the partition that contains them."""
@@ -237,15 +241,27 @@ class LocalEngine:
     ) -> TaskResult:
         """Processes packed changes in some of the stages, or in all; the state is not changed."""
         source = SegmentReader(self.store)
-        return self._task.process(payloads, self.state, source, lambda *name: self.indexes[name], stages)
+        return self._task.process(
+            payloads,
+            self.state,
+            source,
+            lambda *name: self.indexes[name],
+            stages,
+            has_moves=stages is None,
+        )
 
     def payloads(
-        self, changes: Sequence[ChangeEvent], tasks: int = 1, first_lsn: int | None = None
+        self,
+        changes: Sequence[ChangeEvent],
+        tasks: int = 1,
+        first_lsn: int | None = None,
+        *,
+        keeps_old: bool = False,
     ) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
         """Packs changes by stage and bucket; one task packs all changes of a row, as of one partition."""
         by_bucket: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         for task in range(tasks):
-            packer = EventPacker(self.spec)
+            packer = EventPacker(self.spec, keeps_old=keeps_old)
             for change in changes:
                 if _task_of(change, tasks) == task:
                     packer.add(*change)

@@ -24,8 +24,13 @@ TOUCH_SEQUENCE: Final = -1
 EMPTY_KEY: Final = b"\x90"
 """The packed key of a stage or of a group without columns."""
 
-PackedRow = bytes | tuple[bytes] | None
-"""A row as its codec packs it; in a tuple if it lacks values; None if it is deleted."""
+PackedRow = bytes | tuple[bytes | None, ...] | None
+"""A row as its codec packs it; None if it is deleted. In a tuple:
+
+- ``(row,)``: the row lacks values, which an update left as they were;
+- ``(row, None)``: so does a row that has come from another primary key in the same update;
+- ``(row or None, old row)``: what has become of exactly this old row, as packers with old rows write it.
+"""
 
 Event = tuple[int, int, bytes, bytes, PackedRow, int]
 """``(commit LSN, input, stage key, primary key, row, lead)``; the keys are msgpack arrays of wire values.
@@ -33,8 +38,8 @@ Event = tuple[int, int, bytes, bytes, PackedRow, int]
 If both keys are empty, it is a TRUNCATE, which removes all rows of the input. An event from another stage has
 lead 0. Partials of aggregates are events, too: their input is -1 or the number of an accumulator, and they
 have the group's key, no primary key, and the addition as a msgpack array. `lead` is the distance of the
-change from its commit in the database's log. It is the only order of changes of different rows that a restart
-of the connector preserves.
+change from its commit in the database's log, doubled; plus one unless the change brings another row under its
+key. It is the only order of changes of different rows that a restart of the connector preserves.
 """
 
 Events = dict[int, list[Event]]

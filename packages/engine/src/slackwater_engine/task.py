@@ -64,6 +64,8 @@ class PipelineTask:
         blobs: BlobSource,
         find_index: FindIndex,
         stages: Collection[int] | None = None,
+        *,
+        has_moves: bool = False,
     ) -> TaskResult:
         """Processes all payloads for the stages, and those that the stages send to each other.
 
@@ -76,10 +78,13 @@ class PipelineTask:
             blobs: Reads the blobs of the state.
             find_index: Returns indexes.
             stages: The numbers of the stages; None for all.
+            has_moves: Whether rows may lack values that they had under other primary keys. The payloads must
+                then be those of the whole batch.
 
         Raises:
             EngineError: See its tree.
             EvaluationError: The view's SQL fails on the rows of a key.
+            OldRowsNeededError: The batch has to be packed with old rows, and processed as a whole.
         """
         result = TaskResult()
         waiting: dict[int, dict[int, list[tuple[int, bytes]]]] = {}
@@ -97,7 +102,10 @@ class PipelineTask:
             stage = min(waiting)  # whatever sends to a stage has a lower number
             started = time.monotonic()
             rows, writes = self._processor(stage).process_all(
-                waiting.pop(stage), partial(_find_log, state, blobs, stage), partial(find_index, stage)
+                waiting.pop(stage),
+                partial(_find_log, state, blobs, stage),
+                partial(find_index, stage),
+                has_moves=has_moves,
             )
             result.writes += writes
             result.seconds[stage] = time.monotonic() - started

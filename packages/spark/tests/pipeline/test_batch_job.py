@@ -20,6 +20,7 @@ from slackwater_cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, Tr
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.documents import decode_documents, documents_by_view, settled
 from slackwater_engine.errors import EngineError, EngineStateError
+from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.payloads import PackedPayload
 from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.keeper import StateKeeper
@@ -35,11 +36,13 @@ from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.packed import IdlePackers
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.row_codec import UNAVAILABLE
 
 TABLES = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, total bigint);
 CREATE TABLE s.customers (id bigint PRIMARY KEY, region text NOT NULL);
 ALTER TABLE s.orders REPLICA IDENTITY FULL;
+ALTER TABLE s.customers REPLICA IDENTITY FULL;
 """
 VIEWS = {
     "named": """SELECT TRANSACTIONALLY o.id, c.region
@@ -55,6 +58,8 @@ OPTIONS = SourceOptions(
     servers=Servers(KafkaSettings("nowhere:1")), source="inv", tables=("s.orders", "s.customers")
 )
 ORDERS, CUSTOMERS = range(20), range(3)
+RESHUFFLED, MOVED = 48, 49
+"""Batches in which a task does not have all it needs."""
 Views = list[dict[str, Any]]
 
 
@@ -131,7 +136,10 @@ def planned(number: int, tasks: int = 1) -> PlannedBatch:
 def read_packed(options: SourceOptions, packers: IdlePackers, task: BatchTask) -> list[PackedPayload]:
     """In place of Kafka. With each batch every order moves on to the next customer."""
     assert options == OPTIONS
-    [span] = task.spans
+    return [row for span in task.spans for row in read_span(packers, span)]
+
+
+def read_span(packers: IdlePackers, span: OffsetSpan) -> Iterator[PackedPayload]:
     number, tasks = map(int, span.topic.split(" of "))
     packer = packers.take()
     lsn = 100 * number + 100
@@ -142,9 +150,36 @@ def read_packed(options: SourceOptions, packers: IdlePackers, task: BatchTask) -
         old, new = ({"id": order, "customer_id": n % 3, "total": order} for n in (number - 1, number))
         before = None if not number else json.dumps(old).encode()
         packer.add("s.orders", "u" if number else "c", lsn, before, json.dumps(new).encode())
-    found = [(stage, bucket, span.sequence, payload) for stage, bucket, payload in packer.payloads()]
+    if number == RESHUFFLED:
+        reshuffle(packer, lsn, span.partition)
+    if number == MOVED:
+        move(packer, lsn, span.partition)
+    for stage, bucket, payload in packer.payloads():
+        yield stage, bucket, span.sequence, payload
     packers.give_back(packer)
-    return found
+
+
+def reshuffle(packer: EventPacker, lsn: int, partition: int) -> None:
+    """Another customer takes the key of each customer, whose own row is deleted in another task."""
+    for customer in CUSTOMERS:
+        row = {"id": customer, "region": "a" if customer < 2 else "b"}
+        if partition == 0:
+            packer.add("s.customers", "c", lsn, None, json.dumps({**row, "region": "z"}).encode(), lsn - 9)
+            packer.add("s.customers", "c", lsn, None, json.dumps(row).encode(), lsn - 7)
+            packer.add("s.customers", "d", lsn, json.dumps({**row, "region": "z"}).encode(), None, lsn - 5)
+        else:
+            packer.add("s.customers", "d", lsn, json.dumps(row).encode(), None, lsn - 3)
+
+
+def move(packer: EventPacker, lsn: int, partition: int) -> None:
+    """Each customer takes another key, and takes its own again, without its region, which does not change."""
+    for customer in CUSTOMERS:
+        old, new = ({"id": customer, "region": UNAVAILABLE}, {"id": customer + 9, "region": UNAVAILABLE})
+        for distance, first, second in ((20, old, new), (10, new, old)):
+            if partition == 0:
+                packer.add("s.customers", "d", lsn, json.dumps(first).encode(), None, lsn - distance)
+            else:
+                packer.add("s.customers", "c", lsn, None, json.dumps(second).encode(), lsn - distance)
 
 
 def expected(number: int) -> Views:
@@ -249,6 +284,17 @@ def test_small_and_divided_batches_give_the_same_documents_and_contents(
         assert small.contents() == divided.contents()
     keepers = {stage.kept_by or stage.number for stage in PLAN.stages}
     assert {stage for stage, _ in small.contents()} == keepers
+
+
+def test_a_divided_batch_of_which_a_task_does_not_have_all_it_needs_is_done_by_one_task(
+    pipeline: Pipeline,
+) -> None:
+    for number in (*CUSTOMERS, RESHUFFLED, MOVED):
+        pipeline.batch(number, 2)
+    customers = [
+        value for entries in pipeline.contents().values() for value in entries.values() if b"z" in value
+    ]
+    assert not customers
 
 
 def test_only_a_divided_batch_is_exchanged_between_tasks_once_for_each_level(pipeline: Pipeline) -> None:

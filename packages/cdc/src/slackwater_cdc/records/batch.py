@@ -2,8 +2,8 @@
 
 import zlib
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -140,6 +140,16 @@ class PlannedBatch:
     header: BatchHeader
     tasks: tuple[BatchTask, ...]
     """At least one."""
+
+
+def in_one_task(tasks: Sequence[BatchTask]) -> BatchTask:
+    """Returns the task that reads what all tasks of a batch read."""
+    return replace(
+        tasks[0],
+        spans=tuple(span for task in tasks for span in task.spans),
+        touch_lsn=next((task.touch_lsn for task in tasks if task.touch_lsn is not None), None),
+        has_whole_topics=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,14 @@ class _Rows:
     """The input and the packed stage key of each row."""
     deletes: list[tuple[bytes, int]] = field(default_factory=list)
     """Names and commit LSNs of deletes of rows that must exist before the batch."""
+    arrivals: dict[bytes, int] = field(default_factory=dict)
+    """The newest commit LSN that brings another row of a name that may have several ones."""
+
+    def is_one_of_several(self, name: bytes, commit_lsn: int, row: bytes | None, lead: int) -> bool:
+        """Returns whether a delete may be about another row than the newest one of its name."""
+        if not lead & 1:
+            self.arrivals[name] = commit_lsn
+        return row is None and self.arrivals.get(name) == commit_lsn
 
 
 def has_lone_rows(rows: RowsPart) -> bool:
@@ -224,13 +232,15 @@ class LoneRowEvaluation:
             EngineInputError: A row that must exist is deleted twice.
         """
         rows = _Rows()
-        transitions, tags = rows.transitions, self._tags
-        for commit_lsn, number, key, primary_key, row, _ in events:
+        transitions, tags, may_overlap = rows.transitions, self._tags, self._touched.may_overlap
+        for commit_lsn, number, key, primary_key, row, lead in events:
             if number < 0 or not key or isinstance(row, tuple):
                 return None
             at = commit_lsn if lsn is None else lsn
             name = part(key) + tags[number] + part(primary_key)
             known = transitions.get(name)
+            if may_overlap[number] and rows.is_one_of_several(name, commit_lsn, row, lead):
+                return None
             if known is None:
                 transitions[name] = [(at, row)]
                 rows.keys[name] = (number, key)

@@ -44,12 +44,15 @@ class _Batch:
     irregular: set[bytes] = field(default_factory=set)
     """The keys whose events need their history."""
 
-    def delete(self, key: bytes, name: bytes, lsn: int) -> None:
-        """Adds a delete of a row that is under the key, as far as the batch shows."""
+    def delete(self, key: bytes, name: bytes, lsn: int, *, may_overlap: bool) -> None:
+        """Adds a delete of a row that is under the key, as far as the batch shows.
+
+        If rows of one key may overlap, it may be another row than the newest one.
+        """
         rows = self.keys[key]
         if name not in rows:
             self.deletes.setdefault(key, {})[name] = lsn
-        elif rows[name] is None:
+        elif rows[name] is None or may_overlap:
             self.irregular.add(key)
         rows[name] = None
 
@@ -110,7 +113,7 @@ class LatestEvaluation:
     def _net(self, events: Sequence[Event], contents: Contents) -> _Batch:
         """Keeps the last event of each row, and, for irregular keys, the result of their history."""
         batch = _Batch()
-        keys, tags = batch.keys, self._tags
+        keys, tags, may_overlap = batch.keys, self._tags, self._touched.may_overlap
         for lsn, number, key, primary_key, row, _ in events:
             rows = keys.get(key)
             if rows is None:
@@ -120,7 +123,7 @@ class LatestEvaluation:
             elif row is None and key and number >= 0:
                 name = tags[number] + primary_key
                 if number not in self._of_stages or rows.get(name) is None:
-                    batch.delete(key, name, lsn)
+                    batch.delete(key, name, lsn, may_overlap=may_overlap[number])
             else:
                 batch.irregular.add(key)
         for key, rows in keys.items():

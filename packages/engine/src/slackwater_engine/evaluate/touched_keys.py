@@ -20,10 +20,10 @@ OWN_LSN: Final = -1
 """Is passed instead of the LSN of a batch if each key has the LSN of its newest event."""
 
 _TRUNCATED: Final[tuple[()]] = ()
-"""The new contents of a row that is removed if it exists."""
+"""The new contents of all rows of a key, which are removed if they exist."""
 
-_RowEvent = tuple[int, int, bytes, PackedRow | tuple[()]]
-"""``(commit LSN, input, name of the entry, new contents)``."""
+_RowEvent = tuple[int, int, bytes, PackedRow, bool]
+"""``(commit LSN, input, name of the entry, new contents, whether it is another row than before)``."""
 
 Transitions = list[tuple[int, bytes | None]]
 """A row's new contents by commit LSN, ascending, each different from the previous one; None if the row does
@@ -31,6 +31,14 @@ not exist."""
 
 _stage_key = itemgetter(2)
 """The stage key of an event; empty for a TRUNCATE."""
+
+
+class OldRowsNeededError(Exception):
+    """The batch has to be processed in one task, and packed with old rows.
+
+    A deferrable primary key allows several rows of one key within a transaction. Only the old row then shows
+    which of them an event is about.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,8 @@ class TouchedKeys:
 
     Attributes:
         codecs: The codecs of the inputs' rows.
+        may_overlap: For each input, whether rows of one key may overlap within a transaction. PostgreSQL logs
+            changes of a table with a deferrable primary key only with whole old rows.
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart) -> None:
@@ -66,6 +76,10 @@ class TouchedKeys:
         self.codecs: Final = tuple(RowCodec(each.table, each.columns) for each in self._inputs)
         self._tags = [input_tag(number) for number in range(len(self._inputs))]
         self._key_names = tuple(column.name for column in stage.key)
+        self.may_overlap: Final = tuple(
+            each.table.replica_identity_full and not rows.origins[number]
+            for number, each in enumerate(self._inputs)
+        )
         self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
         """Inputs whose rows come from earlier stages. If a row moves there between keys in a commit, one
         bucket deletes it and another one writes it, in any order; the row then exists."""
@@ -82,9 +96,10 @@ class TouchedKeys:
 
         Raises:
             EngineInputError: An event needs a row that the contents do not have.
+            OldRowsNeededError: An event is about one of several rows of a key.
         """
         by_key, touch_lsn = self._by_key(events, _StoredKeys(contents, self._inputs, self.codecs))
-        stored = contents.get_many(name for of_key in by_key.values() for _, _, name, _ in of_key)
+        stored = contents.get_many(event[2] for of_key in by_key.values() for event in of_key)
         is_truncated = not all(map(_stage_key, events))
         for key in sorted(by_key):
             group, of_key = part(key), by_key[key]
@@ -112,7 +127,7 @@ class TouchedKeys:
         by_key: dict[bytes, list[_RowEvent]] = {}
         groups: dict[bytes, bytes] = {}
         touch_lsn = None
-        for lsn, number, key, primary_key, row, _ in events:
+        for lsn, number, key, primary_key, row, lead in events:
             if number == TOUCH_INPUT:
                 touch_lsn = lsn if touch_lsn is None else touch_lsn
                 by_key.setdefault(EMPTY_KEY, [])
@@ -121,14 +136,16 @@ class TouchedKeys:
             if not key:
                 for truncated in {*stored.keys(number), *by_key}:
                     groups[truncated] = part(truncated)
-                    by_key.setdefault(truncated, []).append((lsn, number, part(truncated) + tags[number], ()))
+                    by_key.setdefault(truncated, []).append(
+                        (lsn, number, part(truncated) + tags[number], _TRUNCATED, False)
+                    )
                 continue
             of_key = by_key.get(key)
             if of_key is None:
                 of_key = by_key[key] = []
                 groups[key] = part(key)
             row_part = primary_key if len(primary_key) <= MAX_PART_BYTES else part(primary_key)
-            of_key.append((lsn, number, groups[key] + tags[number] + row_part, row))
+            of_key.append((lsn, number, groups[key] + tags[number] + row_part, row, not lead & 1))
         return by_key, touch_lsn
 
     def _expanded(
@@ -138,14 +155,14 @@ class TouchedKeys:
         width = len(group) + 1
         expanded: list[_RowEvent] = []
         for event in events:
-            lsn, number, name, _ = event
+            lsn, number, name, *_ = event
             if len(name) > width:
                 expanded.append(event)
                 continue
             there = dict(contents.group(name))
             stored.update(there)
             names = {*there, *(e[2] for e in expanded if e[1] == number)}
-            expanded += [(lsn, number, each, _TRUNCATED) for each in sorted(names)]
+            expanded += [(lsn, number, each, _TRUNCATED, False) for each in sorted(names)]
         return expanded
 
     def _transitions(
@@ -153,30 +170,43 @@ class TouchedKeys:
     ) -> dict[bytes, Transitions]:
         """Returns the rows of a key that differ, after some commit, from their contents before it."""
         rows: dict[bytes, Transitions] = {}
-        for commit_lsn, number, name, packed in events:
+        others = _OtherRows()
+        for event in events:
+            commit_lsn, number, name, packed, _ = event
             at = commit_lsn if lsn is None else lsn
             known = rows.get(name)
             last = known[-1][1] if known else stored.get(name)
-            row: bytes | None
-            if not packed:
-                if last is None and packed is None:
-                    self.check_delete(key, number, commit_lsn)
-                elif known and known[-1][0] == at and number in self._of_stages:
-                    continue
-                row = None
-            elif isinstance(packed, bytes):
-                row = packed
-            else:
-                row = self._completed(key, number, commit_lsn, packed[0], last)
+            is_known_at = known is not None and known[-1][0] == at
+            if packed is None and last is not None and is_known_at and number in self._of_stages:
+                continue
+            row = self._row_after(key, event, last)
+            if self.may_overlap[number]:
+                row = others.newest_after(event, last, row)
             if known is None:
                 rows[name] = [(at, row)]
-            elif known[-1][0] == at:
+            elif is_known_at:
                 known[-1] = (at, row)
             else:
                 known.append((at, row))
         return {
             name: kept for name, known in rows.items() if (kept := _without_repeats(stored.get(name), known))
         }
+
+    def _row_after(self, key: bytes, event: _RowEvent, last: bytes | None) -> bytes | None:
+        """Returns what an event makes of the row that it is about."""
+        lsn, number, _, packed, _ = event
+        if isinstance(packed, bytes):
+            return packed
+        if packed == _TRUNCATED:
+            return None
+        if packed is not None and len(packed) == 1:
+            return self._completed(key, number, lsn, packed[0] or b"", last)
+        if packed is not None and packed[1] is None:
+            raise OldRowsNeededError
+        row = None if packed is None else packed[0]
+        if row is None and last is None:
+            self.check_delete(key, number, lsn)
+        return row
 
     def _completed(self, key: bytes, number: int, lsn: int, row: bytes, last: bytes | None) -> bytes:
         """Returns a row that lacks values, completed with the values of its last version."""
@@ -193,6 +223,55 @@ class TouchedKeys:
             f"no such row. Either old rows are incomplete ({FULL_HINT.format(table=table)}), or the topic "
             "does not start with a snapshot of the table; take one and start with a new checkpoint"
         )
+
+
+class _OtherRows:
+    """The other rows of a key within a transaction; a deferrable primary key allows them until commit."""
+
+    def __init__(self) -> None:
+        self._commit_lsn = -1
+        self._rows: dict[bytes, list[bytes]] = {}
+
+    def newest_after(self, event: _RowEvent, last: bytes | None, row: bytes | None) -> bytes | None:
+        """Returns the newest row of a name after an event; events come in the order of the log.
+
+        Args:
+            event: The event.
+            last: The newest row before it.
+            row: What it makes of the row that it is about.
+
+        Raises:
+            OldRowsNeededError: The event is about one of several rows, and does not say which.
+            EngineInputError: It is about a row that does not exist.
+        """
+        commit_lsn, _, name, packed, is_other = event
+        if commit_lsn != self._commit_lsn:
+            self._commit_lsn, self._rows = commit_lsn, {}
+        others = self._rows.get(name)
+        if is_other and last is not None:
+            self._rows.setdefault(name, []).append(last)
+        elif others and packed == _TRUNCATED:
+            others.clear()
+        elif others:
+            return _newest_of(others, packed, last, row)
+        return row
+
+
+def _newest_of(others: list[bytes], packed: PackedRow, last: bytes | None, row: bytes | None) -> bytes | None:
+    """Replaces one of several rows of a key, and returns the newest one."""
+    if not isinstance(packed, tuple) or len(packed) == 1:
+        raise OldRowsNeededError
+    old = packed[1]
+    if old == last:
+        return others.pop() if row is None else row
+    if old is None or old not in others:
+        raise EngineInputError(
+            "a transaction changes one of several rows of a deferrable primary key, but none of them is the "
+            "old row of the change; take a new snapshot and start with a new checkpoint"
+        )
+    others.remove(old)
+    others += [] if row is None else [row]
+    return last
 
 
 class _StoredKeys:

@@ -34,7 +34,13 @@ class EventPacker:
     size of the events, if :meth:`settle` is called regularly.
     """
 
-    def __init__(self, spec: PackingSpec) -> None:
+    def __init__(self, spec: PackingSpec, *, keeps_old: bool = False) -> None:
+        """Creates a packer.
+
+        Args:
+            spec: The specification.
+            keeps_old: Whether events contain the old rows of tables whose records do (REPLICA IDENTITY FULL).
+        """
         self._buckets = spec.buckets
         self._touched = spec.touched
         self._buffers = {(each.stage, each.number): _Buffers() for each in spec.inputs}
@@ -43,7 +49,10 @@ class EventPacker:
         for each in spec.inputs:
             events = self._buffers[each.stage, each.number].events
             inputs.setdefault(each.table.full_name, []).append((each, events))
-        self._tables = {name: TablePacker(of_table, spec.buckets) for name, of_table in inputs.items()}
+        self._tables = {
+            name: TablePacker(of_table, spec.buckets, keeps_old=keeps_old)
+            for name, of_table in inputs.items()
+        }
 
     def table(self, name: str) -> TablePacker:
         """Returns the part of this packer for the changes of a table, `schema.table`.
@@ -77,6 +86,13 @@ class EventPacker:
     def can_touch(self) -> bool:
         """Whether there are stages without key columns."""
         return bool(self._touched)
+
+    def take_has_moves(self) -> bool:
+        """Returns whether rows that lack values have come from other primary keys since the last call."""
+        found = [table for table in self._tables.values() if table.has_moves]
+        for table in found:
+            table.has_moves = False
+        return bool(found)
 
     def touch(self, lsn: int) -> None:
         """Informs stages without key columns that their group exists from this LSN on, if it does not yet."""

@@ -18,7 +18,7 @@ import msgspec
 from slackwater_cdc.records.changes import Window
 from slackwater_engine.errors import FULL_HINT, PackingError
 from slackwater_engine.pack.specification import PackingInput
-from slackwater_engine.payloads import Events
+from slackwater_engine.payloads import Events, PackedRow
 from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import FLOAT_KINDS
 from slackwater_sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
@@ -27,7 +27,7 @@ _NULL: Final = b"null"
 
 RowChange = tuple[int, int, WireRow | None, WireRow | None]
 """``(commit LSN, lead, old identity, new row)``. Without a row, it is a delete; without an identity, the old
-row is not needed."""
+row is not needed. The lead is that of an :data:`Event`."""
 Projection = Callable[[WireRow], WireRow]
 
 
@@ -52,25 +52,32 @@ class _Transaction(msgspec.Struct, frozen=True, gc=False):
 class TablePacker:
     """Packs changes of one table for all inputs that read it. Use it from one thread."""
 
-    def __init__(self, inputs: Sequence[tuple[PackingInput, Events]], buckets: int) -> None:
+    def __init__(
+        self, inputs: Sequence[tuple[PackingInput, Events]], buckets: int, *, keeps_old: bool = False
+    ) -> None:
         """Creates a packer.
 
         Args:
             inputs: The inputs that read the table, each with the collection that receives its events.
             buckets: The number of buckets of every stage.
+            keeps_old: Whether events contain old rows, if the table's records do.
         """
         columns = _united(each.table.columns for each, _ in inputs)
         table = self._table = replace(inputs[0][0].table, columns=columns)
         names = tuple(column.name for column in columns)
         keys = tuple(dict.fromkeys(name for each, _ in inputs for name in (*each.key, *table.primary_key)))
+        self._keys = frozenset(keys)
         self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
         self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
+        self._keeps_old = keeps_old and table.replica_identity_full
+        self.has_moves = False
+        """Whether rows that lack values have come from other primary keys."""
         self._placeholders = _placeholders(columns)
         self._inputs = [_InputPacker(each, events, buckets, names, keys) for each, events in inputs]
         self._pending: list[RowChange] = []
         """Changes that are not packed yet; packing several together costs less."""
         self._decode: Callable[[bytes], Any] | None = None
-        if not any((c.type.element or c.type).kind in FLOAT_KINDS for c in columns):
+        if not self._keeps_old and not any((c.type.element or c.type).kind in FLOAT_KINDS for c in columns):
             # Floats have several forms in JSON.
             envelope = _envelope(table.schema, table.name, columns, self._identity_codec.columns)
             self._decode = msgspec.json.Decoder(envelope).decode
@@ -82,7 +89,7 @@ class TablePacker:
 
     def add_rows(self, commit_lsn: int, rows: Iterable[WireRow]) -> None:
         """Packs rows that exist from a commit on; all of them are complete and new."""
-        self._pending += [(commit_lsn, 0, None, row) for row in rows]
+        self._pending += [(commit_lsn, 1, None, row) for row in rows]
         self.flush()
 
     def decode(self, values: Iterable[bytes | None]) -> list[Envelope | None]:
@@ -93,7 +100,7 @@ class TablePacker:
         """
         decode = self._decode
         if decode is None:
-            msg = f"{self._table.full_name} has columns of which no record is regular"
+            msg = f"no record of {self._table.full_name} is packed as a regular one"
             raise ValueError(msg)
         return [None if value is None else decode(value) for value in values]
 
@@ -123,7 +130,7 @@ class TablePacker:
             PackingError: The change lacks what a stage needs.
             RowContradictsSchemaError: A row does not match the declaration of its table.
         """
-        lead = commit_lsn if lsn is None else commit_lsn - lsn
+        lead = 2 * (commit_lsn - lsn) + (op != "c") if lsn is not None and op != "r" else 2 * commit_lsn + 1
         if op == "t":
             self.flush()
             for each in self._inputs:
@@ -131,12 +138,18 @@ class TablePacker:
             return
         row, is_complete = (None, True) if op == "d" else self._new_row(op, before, after)
         change = commit_lsn, lead, self._old_identity(op, before), row
-        if is_complete:
+        if not is_complete:
+            self.flush()
+            self.has_moves |= op == "c"
+            for each in self._inputs:
+                each.add_incomplete(change, is_moved=op == "c")
+        elif self._keeps_old and op in {"u", "d"} and before is not None and before != _NULL:
+            self.flush()
+            old = self._row_codec.decode(before)
+            for each in self._inputs:
+                each.add_replaced(change, old)
+        else:
             self._pending.append(change)
-            return
-        self.flush()
-        for each in self._inputs:
-            each.add_incomplete(change)
 
     def flush(self) -> None:
         """Creates the events of the changes that were added."""
@@ -156,11 +169,15 @@ class TablePacker:
             raise _missing_image(self._table, op, "after")
         codec = self._row_codec
         row = codec.decode(after, is_snapshot=op == "r")
-        if op != "u" or not any(map(row.__contains__, self._placeholders)):
+        if op == "r" or not any(map(row.__contains__, self._placeholders)):
             return row, True
         if self._table.replica_identity_full and before is not None and before != _NULL:
             row = codec.merge(row, codec.decode(before))
-        return row, not codec.has_unavailable(row)
+        omitted = codec.unavailable(row)
+        for column in omitted:
+            if column in self._keys:
+                raise _missing_key(self._table, op, column)
+        return row, not omitted
 
     def _old_identity(self, op: str, before: bytes | None) -> WireRow | None:
         if op != "d" and (op != "u" or self._moving_key is None):
@@ -190,11 +207,12 @@ class TablePacker:
             if (needs_old and before is None) or (after is None and op != "d") or lsn in repeated:
                 return number
             row: WireRow | None = None if op == "d" else astuple(after)
-            if op == "u" and row is not None:
+            if row is not None:
                 for placeholder in placeholders:
                     if placeholder in row:
                         return number
-            take((lsn, lsn - source.lsn, astuple(before) if needs_old else None, row))
+            lead = 2 * (lsn - source.lsn) + (op != "c")
+            take((lsn, lead, astuple(before) if needs_old else None, row))
         return len(envelopes)
 
 
@@ -238,6 +256,7 @@ class _InputPacker:
             primary_key = key if same_keys else encode(primary_key_of(row))
             if moves and old is not None and (old_values := old_key_of(old)) != values:
                 self._leave(lsn, lead, old_values, primary_key)
+                lead = _of_arrival(lsn, lead)
             if keeps_all or None not in values:
                 packed = encode(row if row_of is None else row_of(row))
                 event = (lsn, number, key, primary_key, packed, lead)
@@ -247,8 +266,12 @@ class _InputPacker:
                 except KeyError:
                     events[bucket] = [event]
 
-    def add_incomplete(self, change: RowChange) -> None:
+    def add_incomplete(self, change: RowChange, *, is_moved: bool) -> None:
         """Adds the events of a change whose row lacks values (TOAST), which the stage has to find.
+
+        Args:
+            change: The change.
+            is_moved: Whether the row had these values under another primary key.
 
         Raises:
             PackingError: The row comes from another key, so the stage that receives it has never seen it.
@@ -263,10 +286,21 @@ class _InputPacker:
             what = "a value stored out of line (TOAST)"
             raise _missing_old_row(self._input.table, what)
         if self._keeps_all or None not in values:
-            primary_key = self._encode(self._primary_key(row))
-            key, packed = self._encode(values), (self._encode(own),)
-            event = (lsn, self._number, key, primary_key, packed, lead)
-            self._events.setdefault(crc32(key) % self._buckets, []).append(event)
+            primary_key, packed = self._encode(self._primary_key(row)), self._encode(own)
+            self._add(lsn, lead, values, primary_key, (packed, None) if is_moved else (packed,))
+
+    def add_replaced(self, change: RowChange, old: WireRow) -> None:
+        """Adds the events of a change with the whole old row, which may not be the only one of its key."""
+        lsn, lead, _, row = change
+        own_old = self._encode(old if self._row is None else self._row(old))
+        old_key, old_primary_key = self._key(old), self._encode(self._primary_key(old))
+        if row is not None and self._key(row) == old_key:
+            own = self._encode(row if self._row is None else self._row(row))
+            self._add(lsn, lead, old_key, old_primary_key, (own, own_old))
+            return
+        self._add(lsn, lead, old_key, old_primary_key, (None, own_old))
+        if row is not None:
+            self.add([(lsn, _of_arrival(lsn, lead), None, row)])
 
     def truncate(self, lsn: int, lead: int) -> None:
         """Informs all buckets that the table is empty."""
@@ -278,10 +312,18 @@ class _InputPacker:
 
     def _leave(self, lsn: int, lead: int, key_values: WireRow, primary_key: bytes) -> None:
         """Adds the event of a row that is no longer under a key."""
+        self._add(lsn, lead, key_values, primary_key, None)
+
+    def _add(self, lsn: int, lead: int, key_values: WireRow, primary_key: bytes, row: PackedRow) -> None:
         if self._keeps_all or None not in key_values:
             key = self._encode(key_values)
-            event = (lsn, self._number, key, primary_key, None, lead)
+            event = (lsn, self._number, key, primary_key, row, lead)
             self._events.setdefault(crc32(key) % self._buckets, []).append(event)
+
+
+def _of_arrival(lsn: int, lead: int) -> int:
+    """Returns the lead of a row that an update brings under another key."""
+    return lead & ~1 if lead < 2 * lsn else lead
 
 
 def _missing_image(table: Table, op: str, field: str) -> PackingError:
@@ -292,6 +334,14 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
     return PackingError(
         f"operation 'u' on {table.full_name} contains no old value of {column}, which is needed to find "
         f"the old row; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
+    )
+
+
+def _missing_key(table: Table, op: str, column: str) -> PackingError:
+    return PackingError(
+        f"operation {op!r} on {table.full_name} contains no value of {column}, which identifies the row, "
+        f"since it is stored out of line (TOAST); run {FULL_HINT.format(table=table.full_name)} and take a "
+        "new snapshot"
     )
 
 

@@ -2,7 +2,8 @@
 
 A small batch is one task that reads and runs all stages. A large batch is divided: its source tasks pack
 changes by bucket, and each level of stages is one exchange, after which a task has everything that the batch
-contains for its buckets.
+contains for its buckets. If that does not suffice (values of a row are in the bucket of its earlier key, or
+several rows have one key within a transaction), one task processes the whole batch.
 """
 
 import pickle
@@ -21,12 +22,13 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import Serializer
 from pyspark.util import _load_from_socket
 
-from slackwater_cdc.records.batch import PlannedBatch
+from slackwater_cdc.records.batch import PlannedBatch, in_one_task
 from slackwater_engine.payloads import PackedPayload
 from slackwater_engine.state.log import LogUpdate, LogWrite
 from slackwater_protocol import StageWork
 from slackwater_spark.pipeline.batch_task import (
     KnownState,
+    NeedsWhole,
     SourceTask,
     TaskProgram,
     TaskRow,
@@ -64,6 +66,8 @@ class BatchResult:
     """The longest time that a task has evaluated, summed over the levels."""
     stage_seconds: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     """For each stage, the seconds and the number of each task that worked for it."""
+    needs_whole: bool = False
+    """Whether one task has to process the batch, and the rest of the result is void."""
 
     def stage_work(self) -> tuple[StageWork, ...]:
         """Returns the cost of each stage."""
@@ -97,7 +101,10 @@ class BatchJobs:
         if len(planned.tasks) == 1:
             run = partial(_run_whole, self._program, state, planned.tasks[0])
             return _sorted_out(collect(self._one.mapPartitions(run)))
-        return _sorted_out(collect(self._large(batch_id, planned.tasks, state)))
+        result = _sorted_out(collect(self._large(batch_id, planned.tasks, state)))
+        if result.needs_whole and isinstance(planned, PlannedBatch):
+            return self.run(batch_id, replace(planned, tasks=(in_one_task(planned.tasks),)), state)
+        return result
 
     def check(self) -> None:
         """Detects, while there is no batch, that Spark's JVM has ended; takes microseconds.
@@ -215,11 +222,14 @@ def _numbered(rows: Iterable[TaskRow], number: int) -> Iterator[TaskRow]:
 def _addressed(rows: Iterable[TaskRow], number: int, parallelism: int) -> Iterator[tuple[int, TaskRow]]:
     """Adds to each row the task of the next level that receives it.
 
-    Rows that no stage receives go to the task with this number.
+    Rows that no stage receives go to the task with this number; that one task is needed, to all tasks.
     """
     for row in rows:
-        place = row[1] if isinstance(row, tuple) and row[0] > 0 else number
-        yield place % parallelism, row
+        if isinstance(row, NeedsWhole):
+            yield from ((place, row) for place in range(parallelism))
+        else:
+            place = row[1] if isinstance(row, tuple) and row[0] > 0 else number
+            yield place % parallelism, row
 
 
 def _read_to_end(rows: Iterator[int]) -> None:
@@ -248,6 +258,8 @@ def _sorted_out(rows: Iterable[TaskRow]) -> BatchResult:
                 result.evaluate_seconds = max(result.evaluate_seconds, row.evaluate)
                 for stage, seconds in row.stages.items():
                     result.stage_seconds.setdefault(stage, []).append((seconds, row.task))
+            case NeedsWhole():
+                result.needs_whole = True
             case _:
                 result.rows.append(row)
     return result

@@ -20,6 +20,7 @@ from slackwater_cdc.records.batch import BatchTask
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.copied_state import CopyTask, pack_rows
 from slackwater_engine.evaluate.evaluators import Evaluators
+from slackwater_engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater_engine.index.folders import (
     index_folder,
     make_private_folder,
@@ -99,10 +100,15 @@ class TaskSeconds:
     """The number of the task in its level, from 0; -1 if it is not set yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class NeedsWhole:
+    """A task of a large batch cannot do its part: one task has to process the whole batch."""
+
+
 SourceTask = BatchTask | CopyTask
 """The origin of a batch's changes: records of topics, or rows of a copied state."""
 
-TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds
+TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds | NeedsWhole
 """What tasks send to other tasks and to the driver."""
 
 
@@ -116,21 +122,23 @@ def run_whole(program: bytes, state: KnownState, task: SourceTask) -> list[TaskR
     """
     with collector_paused():
         worker = _worker(program)
-        started = time.monotonic()
-        payloads = worker.read(task)
-        read = time.monotonic()
-        result = worker.process(payloads, state)
-        seconds = TaskSeconds(read - started, time.monotonic() - read, result.seconds)
-        return [*result.rows, *result.writes, seconds]
+        try:
+            return worker.run_whole(task, state, keeps_old=False)
+        except OldRowsNeededError:
+            return worker.run_whole(task, state, keeps_old=True)
 
 
 def read_part(program: bytes, task: SourceTask) -> list[TaskRow]:
-    """Reads a task of a large batch; its payloads are sent to the levels."""
+    """Reads a task of a large batch; its payloads are sent to the levels.
+
+    There are none if a row lacks values that are in the bucket of its earlier key: the batch needs one task.
+    """
     with collector_paused():
         worker = _worker(program)
         started = time.monotonic()
-        payloads = worker.read(task)
-        return [*payloads, TaskSeconds(time.monotonic() - started, 0.0)]
+        payloads, has_moves = worker.read(task)
+        seconds = TaskSeconds(time.monotonic() - started, 0.0)
+        return [NeedsWhole(), seconds] if has_moves else [*payloads, seconds]
 
 
 def run_level(
@@ -138,20 +146,27 @@ def run_level(
 ) -> Iterator[TaskRow]:
     """Runs the stages of a level over the buckets of this task, and passes on all other rows.
 
-    Changes of logs that are too large to be sent are written as a segment of this attempt.
+    Changes of logs that are too large to be sent are written as a segment of this attempt. Nothing is done
+    if the batch needs one task.
     """
     with collector_paused():
         worker = _worker(program)
         payloads: list[PackedPayload] = []
+        needs_whole = False
         for row in rows:
+            needs_whole |= isinstance(row, NeedsWhole)
             if isinstance(row, tuple) and row[0] in stages:
                 payloads.append(row)
             else:
                 yield row
-        if not payloads:
+        if needs_whole or not payloads:
             return
         started = time.monotonic()
-        result = worker.process(payloads, state, stages)
+        try:
+            result = worker.process(payloads, state, stages)
+        except OldRowsNeededError:
+            yield NeedsWhole()
+            return
         yield from result.rows
         if sum(write.length for write in result.writes) <= CARRIED_BYTES:
             yield from result.writes
@@ -168,7 +183,7 @@ class _Worker:
         self._spec = packing_spec(
             program.plan, program.settings.buckets, is_form_known=program.settings.is_form_known
         )
-        self._packers = IdlePackers(self._spec)
+        self._packers = {keeps: IdlePackers(self._spec, keeps_old=keeps) for keeps in (False, True)}
         self._task = PipelineTask(program.plan, program.settings, program.evaluators)
         self._store = open_store(program.checkpoint)
         self._blobs = SegmentReader(self._store)
@@ -180,17 +195,37 @@ class _Worker:
             if (encode := form.encoder()) is not None
         }
 
-    def read(self, task: SourceTask) -> list[PackedPayload]:
-        """Reads and packs the records or rows of a task."""
+    def run_whole(self, task: SourceTask, known: KnownState, *, keeps_old: bool) -> list[TaskRow]:
+        """Reads the only task of a batch, with old rows on request, and runs it through all stages."""
+        started = time.monotonic()
+        payloads, has_moves = self.read(task, keeps_old=keeps_old)
+        read = time.monotonic()
+        result = self.process(payloads, known, has_moves=has_moves)
+        seconds = TaskSeconds(read - started, time.monotonic() - read, result.seconds)
+        return [*result.rows, *result.writes, seconds]
+
+    def read(self, task: SourceTask, *, keeps_old: bool = False) -> tuple[list[PackedPayload], bool]:
+        """Reads and packs the records or rows of a task.
+
+        Returns:
+            The payloads, and whether rows lack values that they had under other primary keys.
+        """
         if isinstance(task, CopyTask):
-            return list(pack_rows(task, self._spec, self._blobs))
-        return read_packed(self._program.options, self._packers, task)
+            return list(pack_rows(task, self._spec, self._blobs)), False
+        packers = self._packers[keeps_old]
+        return read_packed(self._program.options, packers, task), packers.take_has_moves()
 
     def process(
-        self, payloads: Iterable[PackedPayload], known: KnownState, stages: Collection[int] | None = None
+        self,
+        payloads: Iterable[PackedPayload],
+        known: KnownState,
+        stages: Collection[int] | None = None,
+        *,
+        has_moves: bool = False,
     ) -> TaskResult:
         """Runs payloads through stages."""
-        result = self._task.process(payloads, self._state(known), self._blobs, self._index, stages)
+        state, find = self._state(known), self._index
+        result = self._task.process(payloads, state, self._blobs, find, stages, has_moves=has_moves)
         if self._encode:
             result.rows = list(self._encoded(result.rows))
         return result

@@ -24,19 +24,28 @@ class IdlePackers:
 
     Args:
         spec: The specification.
+        keeps_old: Whether events contain old rows.
     """
 
-    def __init__(self, spec: PackingSpec) -> None:
+    def __init__(self, spec: PackingSpec, *, keeps_old: bool = False) -> None:
         self._spec = spec
+        self._keeps_old = keeps_old
         self._idle: list[EventPacker] = []
+        self._has_moves = False
 
     def take(self) -> EventPacker:
         """Returns a packer."""
-        return self._idle.pop() if self._idle else EventPacker(self._spec)
+        return self._idle.pop() if self._idle else EventPacker(self._spec, keeps_old=self._keeps_old)
 
     def give_back(self, packer: EventPacker) -> None:
         """Stores a packer whose payloads were taken."""
+        self._has_moves |= packer.take_has_moves()
         self._idle.append(packer)
+
+    def take_has_moves(self) -> bool:
+        """Returns whether rows that lack values have come from other primary keys since the last call."""
+        found, self._has_moves = self._has_moves, False
+        return found
 
 
 def pack_changes(
