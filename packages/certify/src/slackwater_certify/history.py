@@ -7,6 +7,7 @@ mixed in any way; within one partition records come in their order.
 An xid stands for one transaction: histories in which xids wrapped around are out of scope.
 """
 
+import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -16,8 +17,14 @@ import msgspec
 from slackwater_certify.errors import malformed
 from slackwater_certify.view import Table
 
-UNAVAILABLE = "__debezium_unavailable_value"
-"""Stands in a row for a large value that the transaction did not change."""
+_PLACEHOLDER = "__debezium_unavailable_value"
+UNAVAILABLE = (
+    _PLACEHOLDER,
+    [_PLACEHOLDER],
+    base64.b64encode(_PLACEHOLDER.encode()).decode(),
+    list(_PLACEHOLDER.encode()),
+)
+"""Stand in a row for a large value that the transaction did not change, each in columns of some types."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors that decoding JSON raises for a value that is not as expected."""
 _SHOWN = 200
@@ -40,6 +47,8 @@ class RowChange(msgspec.Struct, frozen=True, gc=False):
     after: Values | None
     """None: the row is gone."""
     lsn: int
+    before: Values | None = None
+    """The old row as far as the record has it: all of it with REPLICA IDENTITY FULL."""
 
 
 class CommittedTransaction(msgspec.Struct, frozen=True, gc=False):
@@ -142,7 +151,7 @@ class History:
         change = self._change(event, table, source.lsn or 0, place)
         if event.transaction is not None:
             xid = _split_id(event.transaction.id, place)[0]
-            self._rows.setdefault(xid, []).append(change)
+            self._rows.setdefault(xid, []).extend(self._of_one_key(change))
         elif event.op == "r" and source.lsn is not None:
             self._snapshots.setdefault(source.lsn, {})[table, change.key] = change
             self._taken_ms[source.lsn] = max(source.ts_ms, self._taken_ms.get(source.lsn, 0))
@@ -184,7 +193,7 @@ class History:
         for lsn, xid in sorted((end.lsn, xid) for xid, end in self._ends.items() if xid in self._rows):
             end = self._ends[xid]
             rows = self._rows.pop(xid) if is_last_use else self._rows[xid]
-            changes = sorted(_without_repeats(rows), key=_lsn)
+            changes = sorted(_without_repeats(rows), key=_log_order)
             announced = sum(count for table, count in end.counts.items() if table in self._columns)
             yield CommittedTransaction(xid, lsn, end.ts_ms, tuple(changes), announced)
 
@@ -205,8 +214,23 @@ class History:
             hash(key)
         except TypeError:
             raise malformed(place, "a value of its key is a list or an object", str(row)[:200]) from None
-        after = tuple([get(column) for column in self._columns[table]]) if event.after is not None else None
-        return RowChange(table, op, key, after, lsn)
+        before, after = self._values(table, event.before), self._values(table, event.after)
+        return RowChange(table, op, key, after, lsn, before)
+
+    def _of_one_key(self, change: RowChange) -> Iterator[RowChange]:
+        """Splits an update of the primary key: it is one record if the topic's records have another key."""
+        old_key = change.key
+        if change.op == "u" and change.before is not None:
+            columns = self._columns[change.table]
+            old_key = tuple([change.before[columns.index(name)] for name in self._keys[change.table]])
+        if old_key == change.key:
+            yield change
+        else:
+            yield RowChange(change.table, "d", old_key, None, change.lsn, change.before)
+            yield RowChange(change.table, "c", change.key, change.after, change.lsn)
+
+    def _values(self, table: str, row: dict[str, Any] | None) -> Values | None:
+        return None if row is None else tuple([row.get(column) for column in self._columns[table]])
 
 
 def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
@@ -217,8 +241,9 @@ def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
     return [change for change in changes if first[change.lsn, change.table, change.op, change.key] is change]
 
 
-def _lsn(change: RowChange) -> int:
-    return change.lsn
+def _log_order(change: RowChange) -> tuple[int, bool]:
+    """Sorts changes as the database made them; a changed key is a delete, then an insert, of one LSN."""
+    return change.lsn, change.op != "d"
 
 
 def _decode_change(value: bytes, place: str) -> _ChangeEvent:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slackwater_certify.canonical import Canonical
-from slackwater_certify.errors import wrong_key
+from slackwater_certify.errors import malformed, wrong_key
 from slackwater_certify.history import UNAVAILABLE, CommittedTransaction, RowChange, Values
 from slackwater_certify.specification import Specification
 from slackwater_certify.view import Table, View
 
 DocumentKey = tuple[object, ...]
+_Place = tuple[str, Values]
+"""A row: its table and its primary key."""
 NO_DOCUMENT = -1
 
 RowKey = Callable[[Values], DocumentKey | None]
@@ -101,28 +103,25 @@ class Replay:
                 if end < 0:
                     rows.ends[position] = len(self.lsns[rows.documents[position]])
 
-    def _net_changes(self, changes: Sequence[RowChange]) -> dict[tuple[str, Values], Values | None]:
+    def _net_changes(self, changes: Sequence[RowChange]) -> dict[_Place, Values | None]:
         """Nets what a transaction does to each row; rows that it leaves as they were are absent."""
-        pending: dict[tuple[str, Values], Values | None] = {}
+        pending: dict[_Place, list[Values]] = {}
+        removed: dict[tuple[str, int], Values] = {}
         for change in changes:
             if change.op == "t":
-                pending.update(((change.table, key), None) for key in self._rows[change.table])
-                pending.update([(place, None) for place in pending if place[0] == change.table])
+                pending.update(((change.table, key), []) for key in self._rows[change.table])
+                pending.update([(place, []) for place in pending if place[0] == change.table])
                 continue
-            after = change.after
             place = (change.table, change.key)
-            if after is not None and UNAVAILABLE in after:
-                after = self._completed(after, place, pending)
-            pending[place] = after
-        return {place: after for place, after in pending.items() if after != self._values(place)}
-
-    def _completed(
-        self, after: Values, place: tuple[str, Values], pending: Mapping[tuple[str, Values], Values | None]
-    ) -> Values:
-        before = pending.get(place) or self._values(place)
-        if before is None:
-            return after
-        return tuple(old if new == UNAVAILABLE else new for new, old in zip(after, before, strict=True))
+            rows = pending.setdefault(place, [row for row in (self._values(place),) if row is not None])
+            old = None if change.op in "cr" else _taken(rows, change)
+            if change.op == "d" and old is not None:
+                removed[change.table, change.lsn] = old
+            if change.after is not None:
+                moved = removed.get((change.table, change.lsn)) if change.op == "c" else old
+                rows.append(change.after if moved is None else _completed(change.after, moved))
+        net = {place: rows[-1] if rows else None for place, rows in pending.items()}
+        return {place: after for place, after in net.items() if after != self._values(place)}
 
     def _values(self, place: tuple[str, Values]) -> Values | None:
         row = self._rows[place[0]].get(place[1])
@@ -146,6 +145,30 @@ class Replay:
         row = self._rows[table].pop(key, None)
         if row is not None and row.position >= 0:
             self.intervals[table].ends[row.position] = len(self.lsns[row.document]) - 1
+
+
+def _taken(rows: list[Values], change: RowChange) -> Values | None:
+    """Removes the row that a change is about from those of its key, and returns it.
+
+    A deferrable primary key allows several rows of a key within a transaction. Its table then has REPLICA
+    IDENTITY FULL, or PostgreSQL would refuse the change, so the old row tells which of them it is.
+
+    Raises:
+        CertifyInputError: none of several rows is the old one.
+    """
+    if change.before in rows:
+        rows.reverse()
+        rows.remove(change.before)
+        rows.reverse()
+        return change.before
+    if len(rows) > 1:
+        raise malformed(change.table, f"op {change.op} of one of several rows with a key", str(change.key))
+    return rows.pop() if rows else None
+
+
+def _completed(after: Values, before: Values) -> Values:
+    """Takes values that a change omits from the row as it was, also if that had another key."""
+    return tuple([old if new in UNAVAILABLE else new for new, old in zip(after, before, strict=True)])
 
 
 def row_keys(specification: Specification, view: View) -> dict[str, RowKey]:

@@ -29,6 +29,10 @@ _FOREIGN = (
         re.compile(r"\bGENERATED\s+(?:ALWAYS|BY\s+DEFAULT)\s+AS\s+IDENTITY(?:\s*\([^)]*\))?", re.IGNORECASE),
         "",
     ),
+    (
+        re.compile(r"\b(?:NOT\s+)?DEFERRABLE\b(?:\s+INITIALLY\s+(?:DEFERRED|IMMEDIATE)\b)?", re.IGNORECASE),
+        "",
+    ),
     (re.compile(r"\bbigserial\b", re.IGNORECASE), "bigint"),
     (re.compile(r"\bserial\b", re.IGNORECASE), "int"),
     (re.compile(r"\bjsonb\b", re.IGNORECASE), "json"),

@@ -65,8 +65,10 @@ class Feature(StrEnum):
     ODD_NAMES = "odd-names"
     """Names of columns that need quotes."""
     PRIMARY_KEY_CHANGE = "primary-key-change"
+    OVERLAP = "overlap"
+    """Several rows of a key within a transaction."""
     LEFT_OUT = "left-out"
-    """Unchanged values missing in updates."""
+    """Unchanged values missing in updates, and in changes of the primary key."""
     TRUNCATE = "truncate"
     SNAPSHOT = "snapshot"
     EVERY_COMMIT = "every-commit"
@@ -80,8 +82,8 @@ class Feature(StrEnum):
 NOT_QUERIES = frozenset(
     {
         Feature.COMPOSITE_KEY, Feature.PARTIAL_IDENTITY, Feature.ODD_NAMES, Feature.PRIMARY_KEY_CHANGE,
-        Feature.LEFT_OUT, Feature.TRUNCATE, Feature.SNAPSHOT, Feature.EVERY_COMMIT, Feature.LATEST,
-        Feature.LOST_INDEX, Feature.REPEATED_BATCH,
+        Feature.OVERLAP, Feature.LEFT_OUT, Feature.TRUNCATE, Feature.SNAPSHOT, Feature.EVERY_COMMIT,
+        Feature.LATEST, Feature.LOST_INDEX, Feature.REPEATED_BATCH,
     }
 )  # fmt: skip
 """Features of schemas, histories and runs."""

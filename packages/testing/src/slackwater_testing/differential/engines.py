@@ -15,7 +15,7 @@ from slackwater_sql.errors import SqlTextError
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 from slackwater_testing.differential.case import Batch, Case
-from slackwater_testing.differential.history import Column, Commit, Row, Table, schema_ddl
+from slackwater_testing.differential.history import Column, Commit, Row, Table, rows_of, schema_ddl
 from slackwater_testing.differential.reference import Reference, Rows
 from slackwater_testing.differential.sql_types import Value
 
@@ -90,7 +90,8 @@ class NaiveEngine:
         self._case = case
         self._distort = distort
         self._tables = {f"public.{table.name}": table for table in case.tables}
-        self._rows: dict[str, dict[Row, Row]] = {table.name: {} for table in case.tables}
+        self._rows: dict[str, dict[Row, list[Row]]] = {table.name: {} for table in case.tables}
+        self._removed: Row | None = None
         self._reference = Reference(case.tables, case.views)
         self._values = {
             (table.name, column.position): _known_values(case, table, column)
@@ -107,7 +108,10 @@ class NaiveEngine:
             commits.insert(0, (first_lsn, []))
         for number, (lsn, part) in enumerate(commits):
             touched = {name for event in part for name in self._take(event)}
-            state = tuple((name, tuple(self._rows[name].values())) for name in sorted(touched))
+            state = tuple(
+                (name, tuple(rows[-1] for rows in self._rows[name].values() if rows))
+                for name in sorted(touched)
+            )
             self._reference.apply(Commit(lsn, (), state))
             if self._case.every_commit or number == len(commits) - 1:
                 documents += self._changes(lsn)
@@ -126,13 +130,20 @@ class NaiveEngine:
         rows = self._rows[table.name]
         if op == "t":
             rows.clear()
-        elif op == "d":
-            rows.pop(self._key(table, json.loads(before or b"{}")), None)
-        else:
-            image = json.loads(after or b"{}")
-            key = self._key(table, image)
-            rows[key] = self._row(table, image, rows.get(key))
+            yield table.name
+            return
+        image, old_image = json.loads(after or b"null"), json.loads(before or b"null")
+        of_key = rows.setdefault(self._key(table, image or old_image or {}), [])
+        if op in {"d", "u"}:
+            self._removed = self._take_old(table, of_key, old_image)
+        if op != "d":
+            of_key.append(self._row(table, image, self._removed if op in {"c", "u"} else None))
         yield table.name
+
+    def _take_old(self, table: Table, rows: list[Row], image: dict[str, Any] | None) -> Row | None:
+        """Removes the row that a change is about from those of its key."""
+        old = self._row(table, image, None) if table.is_full and image is not None else None
+        return rows.pop(rows.index(old) if old in rows else -1) if rows else None
 
     def _key(self, table: Table, image: dict[str, Any]) -> Row:
         by_name = {column.name: column for column in table.columns}
@@ -169,7 +180,8 @@ def _known_values(case: Case, table: Table, column: Column) -> dict[str, Value]:
         row
         for transaction in case.transactions
         for change in transaction.changes
-        if change.table == table.name and (row := getattr(change, "row", None)) is not None
+        if change.table == table.name
+        for row in rows_of(change)
     )
     values = (row[column.position] for row in rows)
     return {json.dumps(json.loads(value.wire)): value for value in values if value is not None}

@@ -81,6 +81,35 @@ class Move:
     table: str
     key: Row
     row: Row
+    leaves_out: bool = False
+    """Unchanged values are left out, as PostgreSQL does if they are stored out of line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """UPDATE of the primary keys of several rows, in one statement.
+
+    Nothing happens if the keys would not be unique afterwards. Meanwhile, they need not be if the primary key
+    is deferrable, which it is in tables with REPLICA IDENTITY FULL: PostgreSQL asks for that.
+    """
+
+    table: str
+    moves: tuple[tuple[Row, Row], ...]
+    """Old keys and new rows, in the order in which the rows are found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """INSERT of a row beside the one of its key, updates of one of them, DELETE of the other one.
+
+    Nothing happens if there is no row of the key, or the primary key is not deferrable.
+    """
+
+    table: str
+    row: Row
+    versions: tuple[Row, ...]
+    keeps_old: bool
+    """The older row is updated and stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +127,20 @@ class Truncate:
     table: str
 
 
-PlannedChange = Put | Move | Delete | Truncate
+PlannedChange = Put | Move | Renumber | Replace | Delete | Truncate
 """What a transaction is to do; what comes of it depends on the rows that are there by then."""
+
+
+def rows_of(change: PlannedChange) -> tuple[Row, ...]:
+    """The rows that a change writes."""
+    match change:
+        case Put(row=row) | Move(row=row):
+            return (row,)
+        case Renumber(moves=moves):
+            return tuple(row for _, row in moves)
+        case Replace(row=row, versions=versions):
+            return (row, *versions)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +243,7 @@ class _Database:
     def _apply(self, table: Table, planned: PlannedChange, transaction: Transaction) -> list[RowChange]:
         rows = self._rows[table.name]
         commit_lsn = transaction.commit_lsn
-        lsn = self._lsn = max(self._lsn + 1, commit_lsn - 500)
+        lsn = self._next_lsn(commit_lsn)
         match planned:
             case Truncate():
                 rows.clear()
@@ -210,8 +251,13 @@ class _Database:
             case Delete(key=key):
                 old = rows.pop(key, None)
                 return [] if old is None else [RowChange(table, "d", commit_lsn, lsn, old, None)]
-            case Move(key=key, row=row):
-                return self._move(table, key, row, commit_lsn)
+            case Move(key=key, row=row, leaves_out=leaves_out):
+                is_possible = key in rows and table.key(row) not in rows
+                return self._move(table, key, row, commit_lsn, leaves_out=leaves_out) if is_possible else []
+            case Renumber(moves=moves):
+                return self._renumber(table, moves, commit_lsn)
+            case Replace():
+                return self._replace(table, planned, commit_lsn)
             case Put(row=row):
                 old = rows.get(table.key(row))
                 rows[table.key(row)] = row
@@ -222,14 +268,51 @@ class _Database:
                 before = old if table.is_full else None
                 return [RowChange(table, "u", commit_lsn, lsn, before, row, left_out)]
 
-    def _move(self, table: Table, key: Row, row: Row, commit_lsn: int) -> list[RowChange]:
-        rows = self._rows[table.name]
-        if key not in rows or table.key(row) in rows:
-            return []
-        old = rows.pop(key)
-        rows[table.key(row)] = row
+    def _next_lsn(self, commit_lsn: int) -> int:
+        self._lsn = max(self._lsn + 1, commit_lsn - 500)
+        return self._lsn
+
+    def _move(
+        self, table: Table, key: Row, row: Row, commit_lsn: int, *, leaves_out: bool
+    ) -> list[RowChange]:
+        old = self._rows[table.name].pop(key)
+        self._rows[table.name][table.key(row)] = row
+        # Debezium takes the values from the old row if the record has it.
+        left_out = _left_out(table, old, row) if leaves_out and not table.is_full else frozenset[int]()
         delete = RowChange(table, "d", commit_lsn, self._lsn, old, None)
-        return [delete, RowChange(table, "c", commit_lsn, self._lsn, None, row)]
+        return [delete, RowChange(table, "c", commit_lsn, self._lsn, None, row, left_out)]
+
+    def _renumber(self, table: Table, moves: tuple[tuple[Row, Row], ...], commit_lsn: int) -> list[RowChange]:
+        before = self._rows[table.name]
+        found = {key: row for key, row in moves if key in before and table.key(row) != key}
+        after = {key: row for key, row in before.items() if key not in found}
+        if after.keys() & {table.key(row) for row in found.values()}:
+            return []
+        changes: list[RowChange] = []
+        keys = set(before)
+        for key, row in found.items():
+            lsn = self._next_lsn(commit_lsn)
+            if (table.key(row) in keys and not table.is_full) or table.key(row) in after:
+                return []
+            keys ^= {key, table.key(row)}
+            after[table.key(row)] = row
+            changes.append(RowChange(table, "d", commit_lsn, lsn, before[key], None))
+            changes.append(RowChange(table, "c", commit_lsn, lsn, None, row))
+        self._rows[table.name] = after
+        return changes
+
+    def _replace(self, table: Table, planned: Replace, commit_lsn: int) -> list[RowChange]:
+        key = table.key(planned.row)
+        old = self._rows[table.name].get(key)
+        if old is None or not table.is_full:
+            return []
+        changes = [RowChange(table, "c", commit_lsn, self._lsn, None, planned.row)]
+        kept, removed = (old, planned.row) if planned.keeps_old else (planned.row, old)
+        for version in planned.versions:
+            changes.append(RowChange(table, "u", commit_lsn, self._next_lsn(commit_lsn), kept, version))
+            kept = version
+        self._rows[table.name][key] = kept
+        return [*changes, RowChange(table, "d", commit_lsn, self._next_lsn(commit_lsn), removed, None)]
 
 
 def _left_out(table: Table, old: Row, new: Row) -> frozenset[int]:

@@ -9,6 +9,8 @@ from slackwater_testing.differential.history import (
     Move,
     PlannedChange,
     Put,
+    Renumber,
+    Replace,
     Row,
     Table,
     Transaction,
@@ -127,6 +129,7 @@ class _Historian:
         }
         self._leaves_out = choices.may(Feature.LEFT_OUT, 0.4)
         self._may_move = choices.may(Feature.PRIMARY_KEY_CHANGE, 0.4)
+        self._may_overlap = choices.may(Feature.OVERLAP, 0.3)
         self._may_truncate = choices.may(Feature.TRUNCATE, 0.1)
         self._starts_with_snapshot = choices.may(Feature.SNAPSHOT, 0.3)
 
@@ -167,7 +170,15 @@ class _Historian:
             return [self._insert(table)]
         row = self._choices.one(list(rows.values()))
         kind = self._choices.weighted(
-            [("update", 7), ("delete", 2), ("same", 1), ("burst", 1), ("group", 1), ("move", 2)]
+            [
+                ("update", 7),
+                ("delete", 2),
+                ("same", 1),
+                ("burst", 1),
+                ("group", 1),
+                ("move", 2),
+                ("overlap", 1),
+            ]
         )
         if kind == "delete":
             return [self._delete(table, row)]
@@ -179,6 +190,8 @@ class _Historian:
             return self._empty_group(table, row)
         if kind == "move" and self._may_move:
             return self._move(table, row)
+        if kind == "overlap" and self._may_overlap and table.is_full:
+            return self._renumber(table) if self._choices.chance(0.5) else self._replace(table, row)
         return [self._put(table, self._changed(table, row))]
 
     def _insert(self, table: Table) -> PlannedChange:
@@ -215,7 +228,30 @@ class _Historian:
             return [self._put(table, self._changed(table, row))]
         del rows[table.key(row)]
         rows[table.key(new)] = new
-        return [Move(table.name, table.key(row), new)]
+        return [Move(table.name, table.key(row), new, self._leaves_out and self._choices.chance(0.5))]
+
+    def _renumber(self, table: Table) -> list[PlannedChange]:
+        """The keys of some rows go around, so that each but the last meets the row that had its new key."""
+        rows = self._rows[table.name]
+        found = self._choices.some(list(rows.values()), 1, 4)
+        keys = [table.key(row) for row in (*found[1:], found[0])]
+        moved = [_with_key(table, row, key) for row, key in zip(found, keys, strict=True)]
+        if self._choices.chance(0.5):
+            moved[-1] = self._new_row(table)
+        for row in found:
+            del rows[table.key(row)]
+        if any(table.key(row) in rows for row in moved) or len({*map(table.key, moved)}) < len(moved):
+            rows.update((table.key(row), row) for row in found)
+            return []
+        rows.update((table.key(row), row) for row in moved)
+        return [Renumber(table.name, tuple(zip(map(table.key, found), moved, strict=True)))]
+
+    def _replace(self, table: Table, row: Row) -> list[PlannedChange]:
+        new = self._changed(table, row)
+        versions = tuple(self._changed(table, row) for _ in range(self._choices.number(0, 2)))
+        keeps_old = self._choices.chance(0.5)
+        self._rows[table.name][table.key(row)] = (row if keeps_old else new, *versions)[-1]
+        return [Replace(table.name, new, versions, keeps_old)]
 
     def _put(self, table: Table, row: Row) -> PlannedChange:
         self._rows[table.name][table.key(row)] = row
@@ -240,3 +276,8 @@ class _Historian:
             else self._choices.one(self._domain[table.name, column.name])
             for column in ordered
         )
+
+
+def _with_key(table: Table, row: Row, key: Row) -> Row:
+    values = dict(zip(table.key_positions, key, strict=True))
+    return tuple(values.get(position, value) for position, value in enumerate(row))
