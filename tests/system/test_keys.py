@@ -1,8 +1,8 @@
 """Keys that change, in every way that PostgreSQL allows, between a real connector and a real pipeline.
 
 The primary key of one table is deferrable, so rows have equal keys within a transaction; rows of the other
-one have values that are stored out of line, and keep them while their keys change. Judged by the certifier, once
-against the database, and once against the topics alone.
+one have values that are stored out of line, and keep them while their keys change. Judged by the certifier,
+once against the database, and once against the topics alone.
 """
 
 import random
