@@ -62,9 +62,16 @@ def look(
 
 def test_a_table_whose_rows_are_all_in_its_topic_has_no_fault(database: "psycopg.Connection") -> None:
     assert look(database, {})[1] == []
+    database.execute(
+        "ALTER TABLE t ALTER a SET NOT NULL; CREATE UNIQUE INDEX pair ON t (a, id) INCLUDE (b);"
+        "ALTER TABLE t REPLICA IDENTITY USING INDEX pair; ALTER TABLE r1 REPLICA IDENTITY USING INDEX r1_pkey"
+    )
+    assert look(database, {})[1] == [], "these indexes contain the primary key"
     assert look(database, {}, publication="another")[1] == []
 
 
+_UNIQUE = "ALTER TABLE {0} ALTER a SET NOT NULL, ADD UNIQUE (a);"
+_IDENTITY = _UNIQUE + "ALTER TABLE {0} REPLICA IDENTITY USING INDEX {0}_a_key"
 FAULTS = {
     "ALTER PUBLICATION captured SET TABLE t WHERE (id > 1), r": "publishes only its rows with (id > 1)",
     "ALTER PUBLICATION captured SET TABLE t (id, b, m, ms), r": "does not contain column a",
@@ -76,6 +83,8 @@ FAULTS = {
     "CREATE UNLOGGED TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30)": "captured.r3 is unlogged",
     "CREATE TABLE child () INHERITS (t)": "child inherit from it",
     "ALTER TABLE r REPLICA IDENTITY FULL": "partition captured.r1 has not the REPLICA IDENTITY FULL",
+    _IDENTITY.format("t"): "deletes and updates of captured.t do not tell the primary key",
+    _IDENTITY.format("r1"): "deletes and updates of captured.r1 do not tell the primary key",
     "ALTER TABLE t ENABLE ROW LEVEL SECURITY": "row-level security hides rows",
     "DROP TABLE t; CREATE VIEW t AS SELECT 1 AS id": "it is a view",
     "DROP TABLE t; CREATE MATERIALIZED VIEW t AS SELECT 1 AS id": "it is a materialised view",

@@ -162,6 +162,18 @@ def test_a_key_that_comes_and_goes_within_a_batch_is_never_seen(engine: LocalEng
     assert engine.run([order(100), no_order(200)])[0] == []
 
 
+@pytest.mark.parametrize("every_commit", [False, True])
+def test_a_delete_of_an_unknown_row_by_what_stands_for_unknown_values_is_refused(
+    make_engine: MakeEngine, every_commit: bool
+) -> None:
+    engine = make_engine(every_commit=every_commit)
+    engine.run([order(100, order_id=0), order(100, order_id=1)])
+    assert shown(engine.run([no_order(200, order_id=0)])[0]) == [(200, 0, None)]
+
+    with pytest.raises(EngineInputError, match=r'inventory\.orders, key {"id":0}, commit LSN 300'):
+        engine.run([no_order(300, order_id=0)])
+
+
 def test_a_line_without_its_order_makes_no_document(engine: LocalEngine) -> None:
     assert engine.run([line(100, "c", None, LINE)])[0] == []
     assert shown(engine.run([order(200)])[0]) == [(200, 1, "a")]

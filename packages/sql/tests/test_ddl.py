@@ -136,6 +136,22 @@ def test_type_that_cannot_be_carried_exactly_is_declared_but_unsupported(column_
     assert table.columns[1].type.reason
 
 
+@pytest.mark.parametrize("index", ["t_email_key", "t_pkey", "T_email"])
+def test_old_rows_that_another_index_identifies_are_refused_where_a_view_reads_them(index: str) -> None:
+    ddl = f"""
+        CREATE TABLE t (id int PRIMARY KEY, email text NOT NULL);
+        ALTER TABLE ONLY t REPLICA IDENTITY USING INDEX "{index}";
+    """
+    catalog, views = parse_catalog({"t.sql": ddl}), [("v.sql", "SELECT TRANSACTIONALLY id FROM t")]
+    if index == "t_pkey":
+        compile_pipeline(views, catalog)
+        return
+    with pytest.raises(
+        SqlTextError, match=rf"(?s){index}.*REPLICA IDENTITY USING INDEX.*REPLICA IDENTITY DEFAULT"
+    ):
+        compile_pipeline(views, catalog)
+
+
 @pytest.mark.parametrize(
     ("ddl", "line", "column", "message"),
     [

@@ -99,6 +99,21 @@ def test_a_partitioned_table_is_published_under_its_own_name_or_said_to_be_not(
 
 
 @pytest.mark.integration
+def test_an_index_that_identifies_old_rows_without_their_key_is_declared(
+    connection: "psycopg.Connection",
+) -> None:
+    ddl = (
+        "CREATE TABLE inv.t (id int PRIMARY KEY, email text NOT NULL UNIQUE); "
+        "CREATE UNIQUE INDEX pair ON inv.t (email, id); ALTER TABLE inv.t REPLICA IDENTITY USING INDEX"
+    )
+    for index, found in (("t_email_key", "t_email_key"), ("t_pkey", ""), ("pair", "")):
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"{ddl} {index}")
+            (table,) = parse_catalog({"pulled.sql": pull_schema(connection, ["inv.t"])}).tables
+            assert (table.identity_index, table.replica_identity_full) == (found, False)
+
+
+@pytest.mark.integration
 def test_columns_whose_values_records_do_not_contain_are_noted(connection: "psycopg.Connection") -> None:
     connection.execute(
         "CREATE TABLE inv.lossy (id int PRIMARY KEY, ratios real[], names text[] DEFAULT '{}')"

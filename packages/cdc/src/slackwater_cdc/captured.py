@@ -69,6 +69,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "r"
     persistence: str = "p"
     identity: str = "d"
+    keyless_identities: tuple[str, ...] = ()
+    """Of it and its partitions, those whose replica identity is an index without the primary key."""
     file: int = 0
     changed: str = ""
     """The transaction that last changed its definition or its file."""
@@ -151,6 +153,9 @@ def faults_of_table(table: Table) -> Iterator[CapturedFinding]:
             "written under their own names"
         )
         yield _found(table, text, "declare the inheriting tables, or make it a partitioned table")
+    for part in table.keyless_identities:
+        text = f"deletes and updates of {part} do not tell the primary key (REPLICA IDENTITY USING INDEX)"
+        yield _found(table, text, f"ALTER TABLE {part} REPLICA IDENTITY DEFAULT, or FULL; then {_NEW_TOPICS}")
     yield from _partition_faults(table)
     if table.has_publication:
         yield from _publication_faults(table)

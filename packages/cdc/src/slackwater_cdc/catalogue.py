@@ -118,6 +118,14 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE quote_ident(n.nspname) || '.' || quote_ident(c.relname) = %s
 """
 
+_KEYLESS_IDENTITIES = """
+SELECT c.oid::bigint FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
+WHERE c.oid = ANY(%s::bigint[]::oid[]) AND c.relreplident = 'i' AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident
+        AND (k.indkey::int2[])[0:k.indnkeyatts - 1] <@ (i.indkey::int2[])[0:i.indnkeyatts - 1])
+"""
+
 _NAMES = """
 SELECT c.oid::bigint, quote_ident(n.nspname) || '.' || quote_ident(c.relname)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -241,12 +249,22 @@ def read_tables(
     columns = _grouped(connection.execute(_COLUMNS, [publication, oids]).fetchall(), Column)
     partitions = _grouped(connection.execute(_PARTITIONS, [oids]).fetchall(), Partition)
     keys = {oid: tuple(key) for oid, key in connection.execute(_KEYS, [oids]).fetchall()}
+    stored = [*oids, *(each.oid for of_table in partitions.values() for each in of_table)]
+    keyless = {oid for (oid,) in connection.execute(_KEYLESS_IDENTITIES, [stored]).fetchall()}
     return {
         name: msgspec.structs.replace(
             found[name],
             columns=columns.get(found[name].oid, ()),
             partitions=partitions.get(found[name].oid, ()),
             key=keys.get(found[name].oid, ()),
+            keyless_identities=tuple(
+                part
+                for oid, part in (
+                    (found[name].oid, found[name].quoted),
+                    *((each.oid, each.name) for each in partitions.get(found[name].oid, ())),
+                )
+                if oid in keyless
+            ),
         )
         if name in found
         else Table(name=name)

@@ -179,10 +179,10 @@ def test_values_that_an_update_left_out_are_named_and_null(written: Write) -> No
     ddl = "CREATE TABLE inv.t (id bigint PRIMARY KEY, note text NOT NULL, big numeric(60,3), n int);"
     after = {"id": 4, "note": UNAVAILABLE, "big": UNAVAILABLE, "n": 1}
     update = {"op": "u", "after": after, "before": {"id": 4, "note": "old", "big": "1", "n": 0}}
-    [row, inserted] = written(table(ddl, "big"), {**update, "before": None}, {"after": after})
-    assert row["after"] == {"id": 4, "note": None, "big": None, "n": 1}
-    assert row["unchanged"] == ["note", "big"]
-    assert inserted["after"]["note"] == UNAVAILABLE, "an inserted text may happen to be this one"
+    rows = written(table(ddl, "big"), {**update, "before": None}, {"after": after})
+    for row in rows:  # the latter is an update of the primary key
+        assert row["after"] == {"id": 4, "note": None, "big": None, "n": 1}
+        assert row["unchanged"] == ["note", "big"]
     full = table(ddl + "ALTER TABLE inv.t REPLICA IDENTITY FULL;", "big")
     [row] = written(full, update)
     assert (row["after"]["note"], row["unchanged"]) == ("old", ["big"])

@@ -35,6 +35,8 @@ class Table:
         columns: Its columns in declaration order.
         primary_key: Names of its primary key's columns in key order; empty if it has none.
         replica_identity_full: Updates and deletes carry the whole old row.
+        identity_index: Name of the index whose columns they carry instead of the primary key's, with REPLICA
+            IDENTITY USING INDEX; empty if there is none.
     """
 
     schema: str
@@ -42,6 +44,7 @@ class Table:
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     replica_identity_full: bool
+    identity_index: str = ""
 
     @property
     def full_name(self) -> str:

@@ -158,12 +158,14 @@ class RowImages:
     def after(self, op: str, before: bytes | None, after: bytes) -> tuple[Values, list[str] | None]:
         """Returns the new row, and the names of the columns that an update omitted (null in the row).
 
+        The update of a primary key is a delete and an insert, which omits them, too.
+
         Raises:
             RowContradictsSchemaError: The record does not match the declaration.
             PipelineInputError: Spark's type cannot represent a value.
         """
         row, texts = self._codec.decode(after, is_snapshot=op == "r"), self._texts_of(after, op)
-        if op != "u" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
+        if op == "r" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
             return self._values(row, texts), None
         if before is not None and self._table.replica_identity_full:
             row = self._codec.merge(row, self._codec.decode(before))

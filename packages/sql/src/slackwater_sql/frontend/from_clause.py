@@ -341,6 +341,16 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
     if not table.primary_key:
         hint = "Declare one: rows are identified by their primary key"
         raise _error(environment, item, f"table {table.full_name} has no primary key", hint)
+    if table.identity_index:
+        problem = (
+            f"deletes and updates of {table.full_name} do not tell the primary key of the old row, but only "
+            f"the columns of {table.identity_index} (REPLICA IDENTITY USING INDEX)"
+        )
+        hint = (
+            f"ALTER TABLE {table.full_name} REPLICA IDENTITY DEFAULT, or FULL; then take a new snapshot, and "
+            "declare the table again"
+        )
+        raise _error(environment, item, problem, hint)
     alias = item.alias or item.name
     supported = [column for column in table.columns if column.type.is_supported]
     if len({column.name.lower() for column in table.columns}) < len(table.columns):

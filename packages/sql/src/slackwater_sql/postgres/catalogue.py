@@ -16,8 +16,15 @@ _HEADER = """\
 -- Debezium must write schemaless JSON with decimal.handling.mode=string and time.precision.mode=adaptive.
 """
 
+# An index that contains the primary key identifies old rows as the primary key does.
 _TABLES = """
-SELECT n.nspname, c.relname, c.relreplident = 'f'
+SELECT n.nspname, c.relname, c.relreplident = 'f', (
+    SELECT r.relname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid
+    WHERE i.indrelid = c.oid AND i.indisreplident AND c.relreplident = 'i' AND NOT EXISTS (
+        SELECT FROM pg_catalog.pg_index p
+        WHERE p.indrelid = c.oid AND p.indisprimary
+            AND (p.indkey::int2[])[0:p.indnkeyatts - 1] <@ (i.indkey::int2[])[0:i.indnkeyatts - 1])
+)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
 """
@@ -127,12 +134,14 @@ class _PulledTable:
     columns: list[tuple[str, str, bool, str | None]]
     """Name, type, whether NOT NULL, and what computes it if it is generated."""
     primary_key: list[str]
+    identity_index: str | None = None
+    """The index, without the primary key, whose columns identify old rows."""
 
 
 def pull_schema(
     connection: CatalogueConnection, tables: Sequence[str], *, keeps_generated: bool = False
 ) -> str:
-    """Returns DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts.
+    """Returns DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts, indexes aside.
 
     Deterministic: tables and enums are in name order, columns in table order. Reads only; blocks.
 
@@ -205,8 +214,8 @@ def published_by_partition(connection: CatalogueConnection, tables: Sequence[str
 
 def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[str, _PulledTable]:
     pulled = {
-        f"{schema}.{name}": _PulledTable(schema, name, is_full, [], [])
-        for schema, name, is_full in connection.execute(_TABLES, [wanted]).fetchall()
+        f"{schema}.{name}": _PulledTable(schema, name, is_full, [], [], index)
+        for schema, name, is_full, index in connection.execute(_TABLES, [wanted]).fetchall()
     }
     missing = tuple(name for name in wanted if name not in pulled)
     if missing:
@@ -248,6 +257,8 @@ def _table_statement(table: _PulledTable, *, keeps_generated: bool) -> str:
         if computed is not None and not keeps_generated
     )
     statement = f"{left_out}CREATE TABLE {name} (\n" + ",\n".join(lines) + "\n);\n"
+    if table.identity_index is not None:
+        statement += f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {_quoted(table.identity_index)};\n"
     return statement + (f"ALTER TABLE {name} REPLICA IDENTITY FULL;\n" if table.is_full else "")
 
 

@@ -259,7 +259,11 @@ class _Reader:
             )
         table = self.tables[key]
         if statement.skip("REPLICA", "IDENTITY"):
-            self.tables[key] = replace(table, replica_identity_full=statement.starts_with("FULL"))
+            is_full = statement.skip("FULL")
+            index = statement.take("an index name").name if statement.skip("USING", "INDEX") else ""
+            if index == f"{table.name}_pkey":  # PostgreSQL's name for the index of the primary key
+                index = ""
+            self.tables[key] = replace(table, replica_identity_full=is_full, identity_index=index)
         elif _contains(statement.rest(), "PRIMARY", "KEY"):
             while not statement.skip("PRIMARY", "KEY"):
                 statement.take("PRIMARY KEY")
