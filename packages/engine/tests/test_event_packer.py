@@ -174,6 +174,21 @@ def test_old_rows_are_packed_on_request_and_only_of_tables_whose_records_have_th
     ]
 
 
+@pytest.mark.parametrize("keeps_old", [False, True])
+def test_an_update_of_the_primary_key_may_be_one_record(spec: PackingSpec, keeps_old: bool) -> None:
+    packer = EventPacker(spec, keeps_old=keeps_old)
+    packer.add(LINES, "u", 100, _json(line(1)), _json({**line(1), "id": 8}), 90)
+
+    events = [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
+    old = (None, b"\x93\x07\x01\xa1x") if keeps_old else None
+    assert [event[2:] for event in events] == [
+        (KEY_1, LINE_7, old, 21),
+        (KEY_1, b"\x91\x08", b"\x93\x08\x01\xa1x", 20),
+    ]
+    assert packer.table(LINES).is_key(b'{"id":7}')
+    assert not any(map(packer.table(LINES).is_key, (None, b'{"order_id":1}', b'{"id":7,"order_id":1}')))
+
+
 def test_an_operation_nobody_knows_is_refused(spec: PackingSpec) -> None:
     with pytest.raises(PackingError, match="'m'"):
         packed(spec, (ORDERS, "m", None, None))

@@ -143,6 +143,20 @@ def test_regular_records_are_packed_in_bulk(
     ]
 
 
+@pytest.mark.parametrize("key", [b'{"order_id":2}', None])
+def test_a_primary_key_that_changes_in_one_record_leaves_the_old_one(
+    key: bytes | None, row_value: Value, record: Record
+) -> None:
+    row = {"id": 1, "order_id": 2, "product": "p", "data": None, "tags": None, "sizes": None}
+    value = row_value(7, 1_400, op="u", table=TABLE, before=row, after={**row, "id": 9})
+    events = [
+        event
+        for row in rows(spec_of(GROUPED), [record(value, topic=TOPIC, key=key)])
+        for event in events_of(row)
+    ]
+    assert [(event[3], event[4] is None) for event in events] == [(b"\x91\x01", True), (b"\x91\x09", False)]
+
+
 def test_an_array_of_integers_that_a_record_leaves_out_marks_the_row_as_incomplete(
     row_value: Value, record: Record
 ) -> None:

@@ -68,6 +68,7 @@ class TablePacker:
         keys = tuple(dict.fromkeys(name for each, _ in inputs for name in (*each.key, *table.primary_key)))
         self._keys = frozenset(keys)
         self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
+        self._primary_codec = RowCodec(table, table.primary_key)
         self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
         self._keeps_old = keeps_old and table.replica_identity_full
         self.has_moves = False
@@ -130,6 +131,10 @@ class TablePacker:
             PackingError: The change lacks what a stage needs.
             RowContradictsSchemaError: A row does not match the declaration of its table.
         """
+        if op == "u" and self._changes_key(before, after):
+            self.add("d", commit_lsn, before, None, lsn)
+            self.add("c", commit_lsn, None, after, lsn)
+            return
         lead = 2 * (commit_lsn - lsn) + (op != "c") if lsn is not None and op != "r" else 2 * commit_lsn + 1
         if op == "t":
             self.flush()
@@ -150,6 +155,25 @@ class TablePacker:
                 each.add_replaced(change, old)
         else:
             self._pending.append(change)
+
+    def is_key(self, key: bytes | None) -> bool:
+        """Returns whether records with such a key are regular: it consists of the primary key's columns.
+
+        With another one (``message.key.columns``) or none, an update of the primary key may be one record.
+        """
+        if key is None:
+            return False
+        try:
+            found = msgspec.json.decode(key)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return True
+        return not isinstance(found, dict) or found.keys() == set(self._table.primary_key)
+
+    def _changes_key(self, before: bytes | None, after: bytes | None) -> bool:
+        if before is None or before == _NULL or after is None or after == _NULL:
+            return False
+        codec = self._primary_codec
+        return codec.decode(before) != codec.decode(after)
 
     def flush(self) -> None:
         """Creates the events of the changes that were added."""

@@ -83,9 +83,10 @@ class Changes:
         The columns are those of :meth:`rows`, but ``key``, ``before`` and ``after`` are structs of the
         declared columns, with every value exactly as in the database. ``unchanged`` contains the names of
         columns that an update omitted (TOAST; they are null in ``after``), also in the insert with which the
-        update of a primary key ends: they are those of the row that the delete before it removes. ``before`` contains only the key,
-        unless the table has REPLICA IDENTITY FULL. A value that the Spark type cannot represent (an infinite
-        timestamp, a year above 9999) ends the query with an error that names its topic, partition and offset.
+        update of a primary key ends: they are those of the row that the delete before it removes.
+        ``before`` contains only the key, unless the table has REPLICA IDENTITY FULL. A value that the Spark
+        type cannot represent (an infinite timestamp, a year above 9999) ends the query with an error that
+        names its topic, partition and offset.
 
         Args:
             name: ``schema.table``.

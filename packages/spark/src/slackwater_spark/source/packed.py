@@ -104,6 +104,9 @@ def _pack(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, messages
         _pack_each(packer, changes, span, messages)
         return
     table = packer.table(window.table)
+    if not all(table.is_key(message.key()) for message in (messages[0], messages[-1])):
+        _pack_each(packer, changes, span, messages)
+        return
     try:
         envelopes = table.decode([message.value() for message in messages])
     except (ValueError, RecursionError):  # which record, and what is wrong with it, is found one by one
