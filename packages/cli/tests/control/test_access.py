@@ -174,6 +174,23 @@ def test_a_file_that_comes_back_is_obeyed(path: Path) -> None:
     assert gate.fault is None
 
 
+def test_a_file_that_changes_without_another_size_is_obeyed(path: Path) -> None:
+    (_, one_entry), (two, two_entry) = (new_token(name, Role.VIEWER) for name in ("one", "two"))
+    path.write_text(one_entry)
+    gate = Gate(path)
+    with path.open("r+") as file:
+        file.write(two_entry)
+    os.utime(path, ns=(1, 1))
+    assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
+
+
+def test_spaces_around_a_token_and_capitals_of_its_hash_do_not_matter(path: Path) -> None:
+    token, entry = new_token("ada", Role.VIEWER)
+    key, _, digest = entry.rpartition("sha256 = ")
+    path.write_text(f"{key}sha256 = {digest.upper()}")
+    assert Gate(path).admit(f"Bearer  {token} ", HERE).role is Role.VIEWER
+
+
 def test_the_web_server_has_its_limits_and_asks_for_certificates(path: Path) -> None:
     async def app(scope: object, receive: object, send: object) -> None: ...
 
