@@ -82,8 +82,8 @@ class AsyncpgDriver(AsyncDriver):
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """See the base class."""
-        block = self._connection.transaction()
         with _translated():
+            block = self._connection.transaction()  # refused if the connection is closed
             await block.start()
         try:
             yield

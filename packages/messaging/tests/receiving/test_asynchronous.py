@@ -211,3 +211,20 @@ def test_an_error_of_a_handler_s_statement_over_asyncpg_that_a_retry_may_mend_is
         assert driver.lost(other) is None
     connection.is_closed = lambda: True
     assert isinstance(driver.lost(asyncpg.InterfaceError("closed")), psycopg.OperationalError)
+
+
+def test_a_connection_of_asyncpg_that_is_closed_is_a_lost_one() -> None:
+    def refuse(*_: object) -> None:
+        raise asyncpg.InterfaceError("connection is closed")
+
+    driver = AsyncpgDriver(SimpleNamespace(transaction=refuse, prepare=refuse, is_closed=lambda: True))
+
+    async def use() -> None:
+        with pytest.raises(psycopg.OperationalError, match="connection is closed"):
+            async with driver.transaction():
+                pass
+        for statement in ("SELECT 1", b"BEGIN"):
+            with pytest.raises(psycopg.OperationalError, match="connection is closed"):
+                await driver.execute(statement)
+
+    asyncio.run(use())
