@@ -25,7 +25,7 @@ from slackwater_devstack.processes import Launch, launch
 from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
 from slackwater_protocol import Cut
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.full]
 
 SOURCES = ("failed", "never", "partly", "right")
 SIGNALS = "shop.signals"
