@@ -91,3 +91,32 @@ def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
     capsys.readouterr()
     assert main.run(check) == 1
     assert "affected: orders_with_lines" in capsys.readouterr().out
+
+
+def test_a_run_that_knows_the_database_ends_at_a_rewrite_without_events(
+    dev_stack: Callable[..., DevStack], tmp_path: Path
+) -> None:
+    stack = dev_stack(prefix="inv", partitions=2)
+    pipeline = shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA inventory")
+        connection.execute((pipeline / "schema.sql").read_text().encode())
+        orders = Orders(connection)
+        orders.insert()
+        stack.start_connector(TABLES)
+        stack.wait_until_streaming()
+        with Product(stack, tmp_path / "product") as product:
+            product.start_sidecar()
+            flags = ("--master", "local[2]", "--postgres-url", stack.postgres.dsn())
+            product.start_pipeline(pipeline, *flags, local=product.folder)
+            visible = product.watch(pipeline)
+            lsn = orders.insert()
+            assert wait_until_visible(product, visible, lsn)
+            statement = "ALTER TABLE inventory.orders ALTER COLUMN customer TYPE text USING upper(customer)"
+            connection.execute(statement)
+            with pytest.raises(ProgramEndedError) as stopped:
+                product.wait_until(lambda: False, SECONDS)
+    assert stopped.value.program == "pipeline"
+    said = " ".join(product.programs["pipeline"].last_words().split())
+    assert "table inventory.orders: column customer: ALTER COLUMN … TYPE rewrote its values" in said
+    assert "UPDATE inventory.orders SET" in said

@@ -36,6 +36,12 @@ SHOWN_SECONDS = 0.001
 @click.argument("pipeline", metavar="DIR")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of source and output.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
+@setting(
+    "postgres.url",
+    "--postgres-url",
+    metavar="URL",
+    help="The source database, to watch its catalogue; secret.",
+)
 @setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Location of the state: a folder, or s3://…")
 @setting(
     "connect.url",
