@@ -146,6 +146,10 @@ docs: setup
 	$(BIN)/sphinx-build -q -W --keep-going -c infra/site -d site/.trees . site
 	@echo site/index.html
 
+## make column-types  the reference page of PostgreSQL's types, from a real database and a real connector
+column-types: setup
+	$(BIN)/python -m slackwater_testing.column_types
+
 ## make dashboards  Grafana's dashboards and Prometheus' alert rules, into infra/dashboards/
 dashboards: setup
 	$(BIN)/python -m infra.observability

@@ -1,0 +1,220 @@
+"""One table per type behind a real connector: what happens to its rows, and what the records become."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import duckdb
+import msgspec
+import psycopg
+import pyarrow as pa
+from confluent_kafka import TopicPartition
+
+from slackwater_devstack import DevStack
+from slackwater_sql.catalog import Table
+from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.postgres import parse_catalog, pull_schema
+from slackwater_sql.row_codec import RowCodec, WireRow
+from slackwater_testing.column_types.comparison import in_database, in_duckdb, is_same
+from slackwater_testing.column_types.samples import PREPARATION, SAMPLES, SCHEMA, Sample
+from slackwater_testing.topics import open_consumer
+
+IDENTITIES: Final = ("default", "full", "index")
+STEPS: Final = ("snapshot", "insert", "update", "key change", "out of line", "NULL with DEFAULT")
+EXACT, WRONG = "exact", "WRONG"
+
+_LARGE, _INSERTED, _MOVED, _LAST = 500, 1000, 5000, 9999
+"""Where ids begin: of rows with a large value, of rows that are inserted while the connector streams, of rows
+whose key was changed; and the id of the last row."""
+
+Values = Mapping[tuple[str, str, int], tuple[Any, Any]]
+"""By table, op and id: what the database has in both columns, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a value.
+
+    Attributes:
+        type: The type.
+        identity: The table's replica identity.
+        step: What happened to the row.
+        result: ``exact``, ``WRONG`` with the values, or the words of the refusal.
+        value: The value, shortened; empty if all are meant.
+    """
+
+    type: str
+    identity: str
+    step: str
+    result: str
+    value: str = ""
+
+
+def run_trial(stack: DevStack) -> list[Outcome]:
+    """Returns what became of every value, given a started stack without a connector. Blocks for a minute."""
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as database:
+        database.execute("SET timezone = 'UTC'; SET extra_float_digits = 1")
+        database.execute(PREPARATION.encode())
+        tables = [_make(database, n, sample, i) for n, sample in enumerate(SAMPLES) for i in IDENTITIES]
+        values = dict(_values(database, tables, "r"))
+        stack.start_connector([name for name, _, _ in tables])
+        stack.wait_until_streaming()
+        for name, sample, _ in tables:
+            _change(database, name, sample)
+        values.update(_values(database, tables, "streamed"))
+        records = _read(stack, [name for name, _, _ in tables])
+        declared = parse_catalog({"": pull_schema(database, [name for name, _, _ in tables])})
+    by_name = {table.full_name: table for table in declared.tables}
+    return [
+        outcome
+        for name, sample, identity in tables
+        for outcome in _Judge(by_name[name], sample, identity, values).judge(records[name])
+    ]
+
+
+def _make(
+    database: psycopg.Connection, number: int, sample: Sample, identity: str
+) -> tuple[str, Sample, str]:
+    name, of = f"{SCHEMA}.t{number}_{identity}", sample.type
+    rows = [f"({n}, {value}, NULL, 0, {n})" for n, value in enumerate((*sample.values, "NULL"), 1)]
+    rows.append(f"({_LARGE + 2}, {sample.values[0]}, NULL, 0, {_LARGE + 2})")
+    if sample.large:
+        rows += [f"({n}, {sample.large}, NULL, 0, {n})" for n in (_LARGE, _LARGE + 1)]
+    columns = f"id int PRIMARY KEY, v {of}, n {of} DEFAULT {sample.values[0]}, w int, k int NOT NULL"
+    unique = f"t{number}_{identity}_k"
+    statements = [
+        f"CREATE TABLE {name} ({columns})",
+        *([f"ALTER TABLE {name} ALTER v SET STORAGE EXTERNAL"] if sample.large else []),
+        f"CREATE UNIQUE INDEX {unique} ON {name} (k)",
+        *([f"ALTER TABLE {name} REPLICA IDENTITY FULL"] if identity == "full" else []),
+        *([f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {unique}"] if identity == "index" else []),
+        *(f"INSERT INTO {name} VALUES {row}" for row in rows),
+    ]
+    for statement in statements:
+        database.execute(statement.encode())
+    return name, sample, identity
+
+
+def _change(database: psycopg.Connection, name: str, sample: Sample) -> None:
+    """Inserts, updates, leaves large values alone, and changes keys; each row is changed once."""
+    values = sample.values
+    statements = [
+        *(f"INSERT INTO {name} VALUES ({n}, {v}, NULL, 0, {n})" for n, v in enumerate(values, _INSERTED + 1)),
+        *(
+            f"UPDATE {name} SET v = {values[n % len(values)]}, w = 1 WHERE id = {n}"
+            for n in range(1, len(values) + 1)
+        ),
+        f"UPDATE {name} SET w = 1 WHERE id = {_LARGE}",
+        f"UPDATE {name} SET id = id + {_MOVED} WHERE id IN ({_LARGE + 1}, {_LARGE + 2})",
+        f"INSERT INTO {name} VALUES ({_LAST}, NULL, NULL, 0, {_LAST})",
+    ]
+    for statement in statements:
+        database.execute(statement.encode())
+
+
+def _values(
+    database: psycopg.Connection, tables: Sequence[tuple[str, Sample, str]], op: str
+) -> Iterator[tuple[tuple[str, str, int], tuple[Any, Any]]]:
+    for name, sample, _ in tables:
+        shown = ", ".join(in_database(sample.type, column) for column in ("v", "n"))
+        for number, v, n in database.execute(f"SELECT id, {shown} FROM {name}".encode()):
+            yield (name, op, number), (v, n)
+
+
+def _read(stack: DevStack, names: Sequence[str]) -> Mapping[str, list[Mapping[str, msgspec.Raw]]]:
+    """Returns the records of each table up to its last row."""
+    prefix = stack.settings.prefix
+    consumer = open_consumer(stack.kafka.bootstrap, fetch_max_bytes=4_000_000)
+    consumer.assign([TopicPartition(f"{prefix}.{name}", 0, 0) for name in names])
+    decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+    found: dict[str, list[Mapping[str, msgspec.Raw]]] = defaultdict(list)
+    unfinished = set(names)
+    while unfinished:
+        for message in consumer.consume(500, 1.0):
+            if message.error() is None and (value := message.value()) is not None:
+                name = str(message.topic()).removeprefix(f"{prefix}.")
+                record = decode(value)
+                found[name].append(record)
+                if bytes(record["op"]) == b'"c"' and _id(record) == _LAST:
+                    unfinished.discard(name)
+    consumer.close()
+    return found
+
+
+def _id(record: Mapping[str, msgspec.Raw]) -> int:
+    return int(msgspec.json.decode(record["after"], type=dict[str, Any])["id"])
+
+
+class _Judge:
+    """Compares what the records of a table become with what the database has."""
+
+    def __init__(self, table: Table, sample: Sample, identity: str, values: Values) -> None:
+        self._table, self._sample, self._identity, self._values = table, sample, identity, values
+        self._column = next(column for column in table.columns if column.name == "v")
+        self._rows: dict[int, WireRow] = {}
+
+    def judge(self, records: Sequence[Mapping[str, msgspec.Raw]]) -> Iterator[Outcome]:
+        if not self._column.type.is_supported:
+            for step in STEPS:
+                yield self._outcome(step, self._column.type.reason)
+            return
+        codec = RowCodec(self._table, ["v", "n"])
+        for record in records:
+            op, after = msgspec.json.decode(record["op"], type=str), record["after"]
+            if op != "d" and (number := _id(record)) != _LAST:
+                yield from self._judge_row(codec, op, number, bytes(after))
+
+    def _judge_row(self, codec: RowCodec, op: str, number: int, after: bytes) -> Iterator[Outcome]:
+        step = _step(op, number)
+        key = (self._table.full_name, "r" if op == "r" else "streamed", number)
+        wanted = self._values[key]
+        shown = _shown(wanted[0]) if step in ("snapshot", "insert", "update") else ""
+        try:
+            row = codec.decode(after, is_snapshot=op == "r")
+        except RowContradictsSchemaError as error:
+            yield self._outcome(step, f"{error.expected}. {error.hint}", shown)
+            return
+        if codec.has_unavailable(row):
+            row = codec.merge(row, self._rows.get(number) or self._rows[number - _MOVED])
+        self._rows[number] = row
+        v, n = self._meant(row)
+        yield self._outcome(step, self._verdict(wanted[0], v), shown)
+        yield self._outcome(STEPS[-1], self._verdict(wanted[1], n))
+
+    def _outcome(self, step: str, result: str, value: str = "") -> Outcome:
+        return Outcome(self._sample.type, self._identity, step, result, value)
+
+    def _verdict(self, wanted: Any, got: Any) -> str:
+        return (
+            EXACT
+            if is_same(self._column.type, wanted, got)
+            else f"{WRONG}: {_shown(got)} for {_shown(wanted)}"
+        )
+
+    def _meant(self, row: WireRow) -> tuple[Any, ...]:
+        """Returns what views see, as text."""
+        of = self._column.type
+        arrow = pa.table({name: pa.array([value], of.arrow) for name, value in zip("vn", row, strict=True)})
+        shown = ", ".join(in_duckdb(of, f"({of.duckdb_expression(column)})") for column in "vn")
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            connection.register("given", arrow)
+            found = connection.execute(f"SELECT {shown} FROM given").fetchone()
+        return found or ()
+
+
+def _step(op: str, number: int) -> str:
+    if op == "r":
+        return "snapshot"
+    if number > _MOVED:
+        return "key change"
+    if op == "c":
+        return "insert"
+    return "out of line" if number == _LARGE else "update"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"
