@@ -371,6 +371,11 @@ def test_tls_shows_the_certificate_asks_for_that_of_the_client_and_waits_for_nob
         for context in (trusting(authority), ssl.create_default_context()):
             with pytest.raises((ssl.SSLError, ConnectionResetError, BrokenPipeError)):
                 told(server, "/healthz", context=context)
+        # No page on the internet has this certificate, so a name need not be local.
+        connection = HTTPSConnection(netloc(server), timeout=60, context=trusting(authority, client))
+        connection.request("GET", "/status", headers={"Host": "sidecar.example.com"})
+        assert connection.getresponse().status == 200
+        connection.close()
     finally:
         server.close()
 
