@@ -46,7 +46,7 @@ class World:
             "INSERT INTO shop.b VALUES (1, 'before')",
             "CREATE ROLE poor LOGIN REPLICATION PASSWORD 'unused'",
             "GRANT USAGE ON SCHEMA shop TO poor",
-            f"GRANT SELECT ON shop.a, {SIGNALS} TO poor",
+            f"GRANT SELECT ON {SIGNALS} TO poor",
         )
         stack.start_connector(("shop.a",))
         for source in SOURCES:
