@@ -57,6 +57,17 @@ def fails_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_module, "status", broken)
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["statu"], "'status'"), (["source", "skp"], "'skip'"), (["status", "--sorce"], "--source")],
+)
+def test_a_command_or_option_that_does_not_exist_is_refused_with_what_may_be_meant(
+    capsys: pytest.CaptureFixture[str], words: list[str], meant: str
+) -> None:
+    assert main.run(words) == 2
+    assert meant in capsys.readouterr().err.partition("Did you mean")[2]
+
+
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out

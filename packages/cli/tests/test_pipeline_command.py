@@ -102,7 +102,7 @@ def test_a_pipeline_that_has_ended_is_deleted_with_all_its_runs(
     assert main.run(["pipeline", "delete", "orders"]) == 0
     assert [entry.record for entry in log.read()] == [other]
     assert main.run(["pipeline", "delete", "orders"]) == 1
-    assert "no pipeline 'orders' is registered" in capsys.readouterr().err
+    assert "unknown pipeline 'orders'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["delete"], ["delete", "--outputs", "--yes"], ["reset", "--yes"]])

@@ -149,7 +149,7 @@ def test_a_pipeline_starts_over_with_nothing_left_of_what_it_has_shown(
     world.publish({1: 10})  # at a commit before the newest one that was shown
     assert world.documents(capsys) == [{"id": 1, "value": 10}]
     assert world.run("pipeline", "reset", world.name) == 1
-    assert f"no pipeline '{world.name}' is registered" in capsys.readouterr().err
+    assert f"unknown pipeline '{world.name}'" in capsys.readouterr().err
 
 
 def test_a_pipeline_is_refused_while_only_part_of_it_is_gone(

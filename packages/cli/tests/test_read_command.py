@@ -175,7 +175,7 @@ def test_a_place_that_is_not_said_is_named_with_its_variable(
 
 def test_an_lsn_is_read_as_postgresql_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["wait", "--pipeline", "p", "--lsn", "soon", "--bootstrap", "127.0.0.1:1"]) == 1
-    assert "expected 0/153D218 or a decimal number" in capsys.readouterr().err
+    assert "--lsn takes the LSN of a commit, as PostgreSQL writes it (0/153D218)" in capsys.readouterr().err
 
 
 def test_views_that_no_commit_shows_together_are_not_shown(

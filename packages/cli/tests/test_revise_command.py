@@ -204,7 +204,7 @@ def test_revisions_are_shown_with_who_reads_them(capsys: pytest.CaptureFixture[s
     revise.show_status(Output(), found)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[2][:2] + lines[2][-1:] == ["2", "orders.v2", "topics"]
-    with pytest.raises(CommandError, match="no pipeline named 'none' is registered"):
+    with pytest.raises(CommandError, match="unknown pipeline 'none'"):
         revision_status(earlier, now, "none", {})
 
 

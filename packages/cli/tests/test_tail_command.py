@@ -44,9 +44,9 @@ def test_a_view_is_found_by_its_name_and_by_its_topic() -> None:
         ("totals", "view totals is not in Kafka, but in postgres; `slackwater read`"),
         (
             "ordrs",
-            "no pipeline publishes a view named ordrs, and no topic has this name; did you mean orders",
+            "unknown view or topic 'ordrs'; did you mean orders",
         ),
-        ("xyz", "no topic has this name; `slackwater topology` lists pipelines and views"),
+        ("xyz", "unknown view or topic 'xyz'; known: "),
     ],
 )
 def test_what_cannot_be_followed_is_said(name: str, problem: str) -> None:

@@ -192,6 +192,18 @@ def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:
     }
 
 
+def test_a_key_that_no_view_has_is_refused_with_the_one_that_it_has(world: World, open_output: Open) -> None:
+    pipeline = ViewWriter(world, "one", "two")
+    pipeline.publish(("one", 1, 10), ("two", 1, 30))
+    with pytest.raises(ClientConfigError, match="no view that was read has the key ids") as refused:
+        read_views([open_output(pipeline.name)], [pipeline.views["one"]], key={"ids": 1})
+    assert refused.value.hint.startswith("did you mean id?")
+    assert f"the key of {pipeline.views['one']} is id" in refused.value.hint
+    # One that holds no document at the moment is an answer.
+    found = read_views([open_output(pipeline.name)], [pipeline.views["one"]], key={"id": 7})
+    assert list(found.documents.values()) == [[]]
+
+
 def test_what_is_not_visible_yet_is_said(world: World, open_output: Open) -> None:
     pipeline = ViewWriter(world, "one")
     pipeline.publish(("one", 1, 10))

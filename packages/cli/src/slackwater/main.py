@@ -106,6 +106,14 @@ class _LazyGroup(click.Group):
         command = getattr(import_module(f"slackwater.commands.{name}"), name)
         return command if isinstance(command, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:  # which knows only commands that were imported
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):

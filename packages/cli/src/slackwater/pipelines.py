@@ -9,6 +9,7 @@ from slackwater_client import PipelineOutput
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.output import ago, aligned
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import unknown
 from slackwater_control import (
     PipelineNode,
     PipelineState,
@@ -58,12 +59,19 @@ def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) 
 
     Raises:
         CompactedTopicUnavailableError: the topic cannot be read. A cut log that cannot is passed over.
+        CommandInputError: there is no such source.
     """
     with open_pipeline_log(kafka) as log:
         entries = log.read()
     sources = () if source is None else (source,)
     found = topology_of(entries, lambda name: _newest_cut(kafka, name), now_ms, sources)
-    return found if source is None else found.of_source(source)
+    if source is None:
+        return found
+    node = next(each for each in found.sources if each.name == source)
+    if node.cut is None and not (node.read_by or node.written_by):
+        names = (each.name for each in topology_of(entries, lambda _: None, now_ms).sources)
+        raise unknown("source", source, names, "it has no cut, and no pipeline reads it")
+    return found.of_source(source)
 
 
 def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[PipelineOutput]:

@@ -12,6 +12,7 @@ from slackwater_client.topic_switch import newest_switch, switch_topics
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandConfigError, CommandInputError
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import unknown
 from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import PipelineRegistration
 
@@ -97,8 +98,8 @@ def revision_status(
     """
     nodes = [node for node in now.pipelines if node.base_name == name and "/" not in node.name]
     if not nodes:
-        hint = "use the name without .v<revision>; `slackwater topology` lists pipelines"
-        raise CommandInputError(f"no pipeline named {name!r} is registered", hint)
+        names = (node.base_name for node in now.pipelines)
+        raise unknown("pipeline", name, names, "use the name without .v<revision>")
     before = {node.run: node.behind_ms for node in earlier.pipelines}
     elapsed_ms = now.made_ms - earlier.made_ms
     return tuple(

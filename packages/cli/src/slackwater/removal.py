@@ -23,6 +23,7 @@ from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandInputError
 from slackwater_command.output import Output, ago
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import unknown
 from slackwater_control import KnownRun, Topology, is_over, known_runs, make_topology
 from slackwater_markers import PipelineLog
 from slackwater_protocol import KafkaSettings, Lease, PipelineRegistration, SystemClock, epoch_ms
@@ -72,10 +73,8 @@ def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
     """
     found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
     if not found:
-        hint = (
-            "`slackwater pipeline list` lists all pipelines; the name includes the revision, as in orders.v2"
-        )
-        raise CommandInputError(f"no pipeline {pipeline!r} is registered", hint)
+        names = (run.registration.pipeline for run in known_runs(log.read()))
+        raise unknown("pipeline", pipeline, names, "the name includes the revision, as in orders.v2")
     return sorted(found, key=lambda run: run.offset)
 
 

@@ -7,6 +7,7 @@ from slackwater.one_database import OneDatabase
 from slackwater.pipeline_outputs import KINDS, NamedPipeline
 from slackwater_client import OfOneSource, PipelineOutput
 from slackwater_command.errors import CommandInputError
+from slackwater_command.suggestions import unknown
 from slackwater_control import KnownRun, first_source, known_pipelines
 from slackwater_protocol import PipelineEntry, PipelineRegistration, RegisteredView
 
@@ -139,8 +140,8 @@ def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: st
     runs = known_pipelines(entries, now_ms)
     found = {run.registration.revision: run for run in runs if _is_of(run.registration, name)}
     if not found:
-        hint = "use the name without .v<revision>; `slackwater topology` lists pipelines"
-        raise CommandInputError(f"no pipeline named {name!r} is registered", hint)
+        names = (run.registration.base_name for run in runs)
+        raise unknown("pipeline", name, names, "use the name without .v<revision>")
     return dict(sorted(found.items()))
 
 

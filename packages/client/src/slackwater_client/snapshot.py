@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -96,6 +97,8 @@ class ViewSnapshot:
     """JSON objects by view, in no particular order."""
     positions: Mapping[str, CommitPosition] = field(default_factory=dict)
     """The commit of each view; empty: all views are at :attr:`position`."""
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The columns of the keys of views that have not the key that was asked for, as far as that is known."""
 
     @property
     def is_consistent(self) -> bool:
@@ -291,8 +294,8 @@ def wait_visible(
     """Waits until everything up to a commit is visible in all outputs; returns the newest visible commit.
 
     A client that has just committed gets the LSN from ``pg_current_wal_lsn()``. This LSN is at or after the
-    end of its commit, so the wait may need a later commit to arrive. If the database can be idle, configure
-    ``heartbeat.action.query`` in the connector, which writes such commits.
+    end of its commit, so the wait needs a later commit. In a database that may be idle, write one afterwards:
+    ``SELECT pg_logical_emit_message(true, 'slackwater', '')`` is a transaction without rows.
 
     Args:
         outputs: One per pipeline.
@@ -394,7 +397,22 @@ class _Look:
     def _read(
         self, wanted: Mapping[PipelineOutput, Sequence[str]], at: CommitPosition | None
     ) -> ViewSnapshot:
-        return _joined([each.read(names, at, self._key) for each, names in wanted.items()])
+        found = _joined([each.read(names, at, self._key) for each, names in wanted.items()])
+        if self._key and found.keys.keys() == found.documents.keys():
+            raise _no_such_key(self._key, found.keys)
+        return found
+
+
+def _no_such_key(key: Key, keys: Mapping[str, Sequence[str]]) -> ClientConfigError:
+    """Returns the error for a key that no view has."""
+    close = [
+        match
+        for column in key
+        for match in get_close_matches(column, {name for names in keys.values() for name in names}, 1)
+    ]
+    meant = f"did you mean {' and '.join(close)}? " if close else ""
+    known = "; ".join(f"the key of {view} is {', '.join(columns)}" for view, columns in keys.items())
+    return ClientConfigError(f"no view that was read has the key {', '.join(key)}", f"{meant}{known}")
 
 
 def _look_for_commit(
@@ -544,6 +562,7 @@ def _joined(parts: Sequence[ViewSnapshot]) -> ViewSnapshot:
         min(part.position for part in parts),
         {view: found for part in parts for view, found in part.documents.items()},
         {view: part.position for part in parts for view in part.documents},
+        {view: columns for part in parts for view, columns in part.keys.items()},
     )
 
 

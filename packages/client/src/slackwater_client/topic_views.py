@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from slackwater_cdc.records.record import Record
 from slackwater_client.broker import Broker
@@ -115,10 +115,14 @@ class FoldedView:
     key: Key | None = None
     """The only key to keep."""
     documents: dict[bytes, bytes] = field(default_factory=dict)
+    other_columns: tuple[str, ...] = ()
+    """The columns of its keys if they are not those of :attr:`key`; empty: they are, or nothing is known."""
 
     def add(self, key: bytes, document: bytes | None) -> None:
         """Adds the next document of a partition; a tombstone removes the document of its key."""
-        if self.key is not None and _columns_of(key) != self.key:
+        if self.key is not None and (columns := _columns_of(key)) != self.key:
+            if columns.keys() != self.key.keys():
+                self.other_columns = tuple(columns)
             return
         if document is None:
             self.documents.pop(key, None)
@@ -126,7 +130,7 @@ class FoldedView:
             self.documents[key] = document
 
 
-def _columns_of(key: bytes) -> object:
+def _columns_of(key: bytes) -> dict[str, Any]:
     """Returns the columns of a key, which must be a JSON object.
 
     Raises:
@@ -211,7 +215,8 @@ class TopicOutput:
             # More may have been published and compacted in the meantime.
             self._ends_at(at, self._newest(), views)
         documents = {view: list(each.documents.values()) for view, each in folded.items()}
-        return ViewSnapshot(progress.source, at, documents)
+        others = {view: each.other_columns for view, each in folded.items() if each.other_columns}
+        return ViewSnapshot(progress.source, at, documents, keys=others)
 
     def first_source(self, source: str) -> str:
         """See :class:`slackwater_client.snapshot.KnowsChains`. Pipelines register in the same Kafka."""

@@ -11,6 +11,7 @@ from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandConfigError, CommandInputError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output, aligned
+from slackwater_command.suggestions import lsn_of
 from slackwater_protocol import (
     CommitPosition,
     SchemaLanguage,
@@ -18,7 +19,6 @@ from slackwater_protocol import (
     encode_commit_record,
     format_position,
     from_epoch_ms,
-    parse_position,
 )
 from slackwater_protocol.commit_lookup import (
     Answer,
@@ -89,8 +89,8 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     place = None if where is None else parse_place(where)
     settings = start_command(ctx)
     timeline = settings.timeline
-    begin = None if from_lsn is None else CommitPosition(timeline, parse_position(from_lsn))
-    asked = None if lsn is None else CommitPosition(timeline, parse_position(lsn))
+    begin = None if from_lsn is None else CommitPosition(timeline, lsn_of(from_lsn, "--from"))
+    asked = None if lsn is None else CommitPosition(timeline, lsn_of(lsn, "--lsn"))
     name = pipeline_name(folder, pipeline)
     kafka = kafka_settings(settings, "where the output is")
     output = Output()

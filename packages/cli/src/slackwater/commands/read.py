@@ -27,6 +27,7 @@ from slackwater_command.errors import CommandConfigError, CommandInputError
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import lsn_of
 from slackwater_protocol import (
     CommitPosition,
     Lease,
@@ -34,7 +35,6 @@ from slackwater_protocol import (
     commit_id,
     epoch_ms,
     from_epoch_ms,
-    parse_position,
 )
 
 
@@ -140,7 +140,7 @@ def read(  # noqa: PLR0913 - click hands over each option by its name
     """
     _check_options(lsn, lease_id, latest=latest, level=ReadLevel(level))
     settings = start_command(ctx)
-    at = None if lsn is None else CommitPosition(settings.timeline, parse_position(lsn))
+    at = None if lsn is None else CommitPosition(settings.timeline, lsn_of(lsn, "--lsn"))
     key = parse_key(keys)
     pipelines = named_pipelines(folders, names, kind)
     if switched:

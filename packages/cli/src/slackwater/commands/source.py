@@ -11,6 +11,7 @@ from slackwater.decisions import Decision, damage_at, decisions_in, plan_skip, p
 from slackwater.doctor.examination import Sources, examine, open_sources
 from slackwater_command.invocation import Command, required, setting, start_command
 from slackwater_command.output import Output, aligned
+from slackwater_command.suggestions import lsn_of
 from slackwater_control import known_pipelines
 from slackwater_markers import CompactedTopicUnavailableError, FrontierStatus
 from slackwater_protocol import (
@@ -20,7 +21,6 @@ from slackwater_protocol import (
     epoch_ms,
     format_position,
     from_epoch_ms,
-    parse_position,
 )
 
 
@@ -90,7 +90,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     Example:
       slackwater source skip --source inv --to 0/153D218 --reason "rows dropped by a transform, ticket 17"
     """
-    output, lsn = Output(), parse_position(to_lsn)
+    output, lsn = Output(), lsn_of(to_lsn, "--to")
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan = plan_skip(facts, lsn)

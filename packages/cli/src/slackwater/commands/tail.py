@@ -16,9 +16,9 @@ from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.stopping import stop_on_signals
+from slackwater_command.suggestions import unknown
 from slackwater_control import known_runs
 from slackwater_protocol import KafkaSettings, RegisteredView, format_position, from_epoch_ms
-from slackwater_sql.catalog import similar
 
 _LOOK = timedelta(seconds=1)
 _KAFKA = "kafka"
@@ -100,11 +100,7 @@ def topic_of(name: str, views: Sequence[RegisteredView], topics: Collection[str]
     if elsewhere:
         hint = "`slackwater read` shows tables as of a commit"
         raise CommandInputError(f"view {name} is not in Kafka, but in {elsewhere[0]}", hint)
-    meant = similar(name, sorted({each.name for each in views if each.kind == _KAFKA}))
-    hint = (
-        f"did you mean {' or '.join(meant)}?" if meant else "`slackwater topology` lists pipelines and views"
-    )
-    raise CommandInputError(f"no pipeline publishes a view named {name}, and no topic has this name", hint)
+    raise unknown("view or topic", name, (each.name for each in views if each.kind == _KAFKA))
 
 
 def commit_lines(
