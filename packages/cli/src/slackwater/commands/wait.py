@@ -12,7 +12,8 @@ from slackwater.pipelines import of_one_chain
 from slackwater_client import NotVisibleError, VisibleCommit, wait_visible
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output
-from slackwater_protocol import CommitPosition, commit_id, parse_position
+from slackwater_command.suggestions import lsn_of
+from slackwater_protocol import CommitPosition, commit_id
 
 
 @click.command()
@@ -38,17 +39,18 @@ def wait(
 ) -> None:
     """Wait until everything up to a commit is visible in the outputs of pipelines.
 
-    To read your own write, take the LSN directly after the commit, and wait for it.
+    To read your own write, take the LSN directly after the commit, write a message without rows behind it,
+    and wait for the LSN.
 
     \b
     Examples:
-      lsn=$(psql -At -c 'SELECT pg_current_wal_lsn()')
+      lsn=$(psql -At -c 'SELECT pg_current_wal_lsn()' -c "SELECT FROM pg_logical_emit_message(true, 'x', '')")
       slackwater wait pipelines/orders --lsn "$lsn" --bootstrap localhost:9092
       slackwater wait pipelines/shop pipelines/shop_tables --lsn "$lsn" --timeout 5 --json
       slackwater wait --pipeline shop_lake --kind delta --lsn 0/153D218 --timeout 0
 
-    That LSN may be slightly after the commit, so in an idle database a later commit has to arrive first. Let
-    the connector write regularly (heartbeat.action.query).
+    That LSN may be slightly after the commit. The message is a later commit, without which the wait would not
+    end in an idle database; it changes nothing, needs no rights, and views do not see it.
 
     \b
     Exit codes:
@@ -59,7 +61,7 @@ def wait(
     for lakes (see `slackwater config`). For details see docs/consumers.md.
     """
     settings = start_command(ctx)
-    at = CommitPosition(settings.timeline, parse_position(lsn))
+    at = CommitPosition(settings.timeline, lsn_of(lsn, "--lsn"))
     pipelines = named_pipelines(folders, names, kind)
     with open_outputs(settings, pipelines) as outputs:
         late: NotVisibleError | None = None
