@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -96,9 +97,17 @@ def test_a_connector_that_was_deleted_is_absent_and_found_again(
     connect.has_connector = False
 
     assert witness.look(LOOK) == {"state": "ABSENT"}
+    assert witness.look(LOOK) == {"state": "ABSENT"}
 
     connect.has_connector = True
     assert witness.look(LOOK)["state"] == "RUNNING"
+
+
+def test_a_source_that_never_had_a_connector_misses_none(connect: Connect, witness: ConnectWitness) -> None:
+    connect.has_connector = False
+
+    assert witness.look(LOOK) == {}
+    assert witness.look(replace(LOOK, heartbeat_ms=1)) == {"state": "ABSENT"}
 
 
 def test_a_cluster_that_does_not_answer_is_an_error() -> None:

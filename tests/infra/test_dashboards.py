@@ -18,7 +18,7 @@ from infra.observability.alerts import ALERTS
 from infra.observability.dashboards import DASHBOARDS
 from slackwater.control.metrics import write_metrics
 from slackwater.run_pages import RunPages
-from slackwater_control import make_topology
+from slackwater_control import make_topology, measure_delays
 from slackwater_markers import FrontierState
 from slackwater_markers.testing import REGISTRATION, make_cut
 from slackwater_protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
@@ -88,7 +88,8 @@ def control_answer() -> str:
         state_bytes={"1": 1},
     )
     entries = [PipelineEntry(REGISTRATION, 0, 1_000), PipelineEntry(report, 1, 1_000)]
-    return write_metrics(make_topology(entries, {"inv": CUT}, 2_000), []).decode()
+    topology = make_topology(entries, {"inv": CUT}, 2_000)
+    return write_metrics(topology, measure_delays(topology), []).decode()
 
 
 @pytest.fixture(scope="module")

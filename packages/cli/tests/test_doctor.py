@@ -292,7 +292,7 @@ def test_lsns_that_went_back_name_the_command() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (None, "no sidecar has reported"),
+        (None, "no sidecar of source inv has reported"),
         (status(FrontierState.RUNNING, ago_ms=60_000, detail=""), "last reported 60 s ago"),
         (status(FrontierState.STOPPED, detail=""), "has stopped"),
         (status(FrontierState.FAILED, detail="offsets are gone"), "has failed: offsets are gone"),

@@ -9,9 +9,17 @@ import pytest
 
 from slackwater import main
 from slackwater.commands.status import source_status, status_lines
-from slackwater_control import PipelineState
+from slackwater_control import HopKind, PipelineState
 from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
-from slackwater_protocol import Cut, OpenTransaction, PublishedCut, epoch_ms
+from slackwater_protocol import (
+    ConnectorReport,
+    Cut,
+    OpenTransaction,
+    PublishedCut,
+    SlotReport,
+    TaskReport,
+    epoch_ms,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW_MS = epoch_ms(NOW)
@@ -65,10 +73,20 @@ def test_a_sidecar_without_a_cut_shows_its_state() -> None:
     assert "no cut yet" in text(store)
 
 
-def test_a_silent_sidecar_is_pointed_out(store: InMemoryMarkerStore) -> None:
-    assert "silent" not in text(store)
-    store.set_status("inv", running(seconds_ago=60))
-    assert "silent" in text(store)
+def test_the_connector_is_shown_as_the_sidecar_sees_it(store: InMemoryMarkerStore) -> None:
+    report = ConnectorReport(
+        read_ms=NOW_MS,
+        since_ms=NOW_MS,
+        state="RUNNING",
+        tasks=(TaskReport(number=0, state="RUNNING"),),
+        heartbeat_ms=NOW_MS - 2_000,
+        slot=SlotReport(name="inv", exists=True, is_active=True, retained_bytes=3 << 20),
+    )
+    store.set_status("inv", replace(running(), connector=report))
+    shown = text(store)
+    assert "running, task 0 running" in shown
+    assert "heartbeat      2.0 s ago" in shown
+    assert "inv, in use, 3.0 MiB of WAL kept" in shown
 
 
 def test_open_transactions_say_what_is_missing(store: InMemoryMarkerStore) -> None:
@@ -117,7 +135,9 @@ def test_a_source_that_does_not_move_is_not_well(store: InMemoryMarkerStore, sta
 
 def test_a_silent_sidecar_is_not_well(store: InMemoryMarkerStore) -> None:
     store.set_status("inv", running(seconds_ago=600))
-    assert not source_status(store, "inv", 1, NOW_MS, []).is_well
+    found = source_status(store, "inv", 1, NOW_MS, [])
+    assert not found.is_well
+    assert [each.kind for each in found.culprits] == [HopKind.SIDECAR]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +146,15 @@ def test_a_silent_sidecar_is_not_well(store: InMemoryMarkerStore) -> None:
 def test_a_pipeline_that_failed_or_vanished_is_trouble(
     store: InMemoryMarkerStore, state: str, is_well: bool
 ) -> None:
-    pipeline = SimpleNamespace(state=PipelineState(state))
+    pipeline = SimpleNamespace(
+        state=PipelineState(state),
+        name="orders",
+        host="h",
+        pid=1,
+        failure="no disk",
+        ended_ms=None,
+        heard_ms=NOW_MS - 60_000 if state == "vanished" else NOW_MS,
+    )
     assert source_status(store, "inv", 1, NOW_MS, [pipeline]).is_well is is_well  # type: ignore[list-item]
 
 

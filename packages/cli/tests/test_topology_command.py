@@ -188,8 +188,9 @@ def test_snapshots_says_what_all_pipelines_show_and_who_is_waited_for(
     ]
     assert main.run(["snapshots", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["snapshot"] == "0/400"
-    assert main.run(["snapshots", "--source", "none"]) == 0
-    assert capsys.readouterr().out.startswith("no source has a barrier yet")
+    for command in ("snapshots", "topology", "delay"):
+        assert main.run([command, "--source", "inw"]) == 1
+        assert "unknown source 'inw'; did you mean inv?" in capsys.readouterr().err
 
 
 def test_sharing_says_what_one_pipeline_would_save(

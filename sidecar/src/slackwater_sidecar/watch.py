@@ -2,9 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
+from statistics import median
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -32,8 +35,10 @@ _INTERVAL_SECONDS = 2.0
 _TIMEOUT = timedelta(seconds=2)
 """One question may take so long: a stop waits for it, and ten seconds have to be enough for an answer."""
 _LOOKS_PER_CATALOGUE = 5
-_HEARTBEATS = 2
-"""So many of the newest heartbeats are read at the start: their distance is the interval."""
+_HEARTBEATS = 6
+"""So many of the newest heartbeats are looked at: the median of their distances is the interval."""
+_ENOUGH = 3
+"""Fewer distances say nothing: a connector that starts writes one heartbeat sooner."""
 
 Watched = Mapping[str, Any]
 """Some fields of a :class:`~slackwater_protocol.ConnectorReport`."""
@@ -108,24 +113,26 @@ class ConnectWitness:
         self._source = source
         self._rest = rest
         self._name: str | None = None
+        self._was_seen = False
 
     def look(self, report: ConnectorReport) -> Watched:
         """See the protocol."""
         try:
-            return self._ask()
+            return self._ask(has_heartbeats=report.heartbeat_ms is not None)
         except CommandError as error:
             return {"connect_error": error.problem}
 
     def close(self) -> None:
         """See the protocol."""
 
-    def _ask(self) -> Watched:
+    def _ask(self, *, has_heartbeats: bool) -> Watched:
         self._name = self._name or self._rest.name_of(self._source)
         status = None if self._name is None else self._rest.status(self._name)
         properties = None if self._name is None else self._rest.properties(self._name)
         if self._name is None or status is None or properties is None:
             self._name = None
-            return {"state": "ABSENT"}
+            return {"state": "ABSENT"} if self._was_seen or has_heartbeats else {}
+        self._was_seen = True
         secrets = secret_options(properties)
         return {
             "name": self._name,
@@ -157,7 +164,7 @@ class HeartbeatWitness:
         self._consumer = consumer
         self._clock = clock
         self._is_assigned = False
-        self._written_ms: int | None = None
+        self._written_ms: deque[int] = deque(maxlen=_HEARTBEATS)
         self._seen: dict[str, int] = {}
 
     def look(self, report: ConnectorReport) -> Watched:
@@ -189,12 +196,12 @@ class HeartbeatWitness:
             timeout_seconds = 0.1 if is_first else 0.0
             if message.error() is not None:
                 continue
-            written_ms = message.timestamp()[1]
-            now_ms = epoch_ms(self._clock.now())
+            written_ms, now_ms = message.timestamp()[1], epoch_ms(self._clock.now())
+            self._written_ms.append(written_ms)
             self._seen = {"heartbeat_ms": min(now_ms, written_ms) if is_first else now_ms}
-            if self._written_ms is not None:
-                self._seen["heartbeat_interval_ms"] = max(0, written_ms - self._written_ms)
-            self._written_ms = written_ms
+            distances = [later - earlier for earlier, later in pairwise(self._written_ms)]
+            if len(distances) >= _ENOUGH:
+                self._seen["heartbeat_interval_ms"] = int(max(0, median(distances)))
 
 
 _SLOT = """
@@ -297,13 +304,25 @@ def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
         },
         logger=logger,
     )
-    witnesses: list[Witness] = [HeartbeatWitness(settings.source, consumer, clock)]
-    if settings.connect_url is not None:
-        witnesses.append(ConnectWitness(settings.source, ConnectRest(settings.connect_url, _TIMEOUT)))
-    if settings.database_url is not None:
-        findings = CatalogueLook(settings.source)
-        witnesses.append(DatabaseWitness(settings.source, settings.database_url, findings))
+    heartbeats = HeartbeatWitness(settings.source, consumer, clock)
+    witnesses = [heartbeats, *_asked(settings.source, settings.connect_url, settings.database_url)]
     return ConnectorWatch(settings.source, witnesses, clock)
+
+
+def connector_now(source: str, connect_url: str, database_url: str | None, now_ms: int) -> ConnectorReport:
+    """Looks once at the connector of a source and its slot."""
+    report = ConnectorReport(read_ms=now_ms, since_ms=now_ms)
+    for witness in _asked(source, connect_url, database_url):
+        report = replace(report, **witness.look(report))
+        witness.close()
+    return report
+
+
+def _asked(source: str, connect_url: str | None, database_url: str | None) -> Iterator[Witness]:
+    if connect_url is not None:
+        yield ConnectWitness(source, ConnectRest(connect_url, _TIMEOUT))
+    if database_url is not None:
+        yield DatabaseWitness(source, database_url, CatalogueLook(source))
 
 
 def _first_line(part: Mapping[str, Any], secrets: frozenset[str]) -> str:

@@ -108,7 +108,7 @@ _KEEPS_NULL: Final[Mapping[str, tuple[str, str]]] = {
 """By converter: the property, and its value, with which NULL stays NULL in a column that has a DEFAULT."""
 
 
-def reading_properties(prefix: str, heartbeat_ms: int = 10_000) -> dict[str, str]:
+def reading_properties(prefix: str, heartbeat_ms: int = 3_000) -> dict[str, str]:
     """Returns the properties that a connector needs for its topics to be read as whole transactions.
 
     Args:

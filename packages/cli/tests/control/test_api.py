@@ -27,6 +27,7 @@ from slackwater_command.tokens import Gate, Role, new_token
 from slackwater_control import (
     DelayCourse,
     DelayHistory,
+    Delays,
     LeaseStanding,
     LeaseState,
     SourceSnapshot,
@@ -109,6 +110,9 @@ class GivenPicture:
 
     def end_lease(self, lease_id: str) -> bool:
         return self.held.pop(lease_id, None) is not None
+
+    def delays(self) -> Delays:
+        return measure_delays(self.topology())
 
     def delay_history(self, pipeline: str) -> DelayCourse:
         history = DelayHistory()

@@ -1,6 +1,15 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
-from slackwater_control.delay import Arrival, Culprit, Delays, Hop, HopKind, ViewDelay, measure_delays
+from slackwater_control.delay import Arrival, Delays, Hop, ViewDelay, measure_delays
+from slackwater_control.health import (
+    Culprit,
+    HopKind,
+    SourceSigns,
+    fault_of_run,
+    faults_of_connector,
+    faults_of_source,
+    sidecar_absence,
+)
 from slackwater_control.history import SAMPLES, DelayCourse, DelayHistory
 from slackwater_control.leases import LeaseStanding, LeaseState, is_over, lease_standings
 from slackwater_control.pipelines import (
@@ -53,11 +62,15 @@ __all__ = [
     "Sharing",
     "SourceCut",
     "SourceNode",
+    "SourceSigns",
     "SourceSnapshot",
     "StageCopy",
     "Topology",
     "ViewDelay",
     "VisibleBatch",
+    "fault_of_run",
+    "faults_of_connector",
+    "faults_of_source",
     "find_equal_stages",
     "find_snapshots",
     "first_source",
@@ -68,6 +81,7 @@ __all__ = [
     "lease_standings",
     "make_topology",
     "measure_delays",
+    "sidecar_absence",
     "superseded",
     "topology_dot",
     "topology_json",

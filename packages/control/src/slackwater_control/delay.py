@@ -6,34 +6,21 @@ matter, and the hops of a view add up to its delay. What lies before that cut, t
 is measured for the cut's newest commit, by the clocks of three hosts: no such time is less than nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from enum import StrEnum
 
+from slackwater_control.health import Culprit, HopKind, SourceSigns, fault_of_run, faults_of_source
 from slackwater_control.pipelines import PipelineState
 from slackwater_control.topology import PipelineNode, SourceCut, SourceNode, Topology
-from slackwater_protocol import StageWork
+from slackwater_protocol import StageWork, parse_position
 
-SILENT_AFTER = timedelta(seconds=3)
-"""A run reports once a second while there is news; one that is behind and silent for so long is blamed."""
 STARTS_WITHIN = timedelta(seconds=10)
 """So long a run that has shown nothing is taken to be starting."""
 ARRIVED_WITHIN = timedelta(seconds=10)
 """How late the newest commit came into its cut is somebody's fault for so long."""
 LATE_AFTER = timedelta(seconds=2)
 """Below, a delay is what batches take, and nobody's fault."""
-
-
-class HopKind(StrEnum):
-    """Who brings data on."""
-
-    PIPELINE = "pipeline"
-    """From a cut of its source to what its views show."""
-    SIDECAR = "sidecar"
-    """From what a pipeline's output shows, or a connector has written, to a cut."""
-    CONNECTOR = "connector"
-    """From the commit in the database to the END of the transaction in Kafka."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,22 +62,6 @@ class ViewDelay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Culprit:
-    """Who makes views late, and why that is thought."""
-
-    kind: HopKind
-    name: str
-    delay_ms: int | None
-    """How late it makes them; None: not known."""
-    evidence: str
-    """A sentence."""
-    advice: str
-    """What would make it better: a sentence."""
-    views: tuple[str, ...]
-    """The views that are late because of it, as pipeline/view."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
     """How late everything is."""
 
@@ -101,12 +72,19 @@ class Delays:
     views: tuple[ViewDelay, ...]
     """The latest first; those of which nothing is known at the end."""
     culprits: tuple[Culprit, ...]
-    """Who makes most views wait longest first; empty: nobody is late."""
+    """Who stands still first, then who makes views wait longest; empty: nobody is late."""
+    signs: tuple[SourceSigns, ...] = ()
+    """What the sidecars of the sources have last said."""
 
 
-def measure_delays(topology: Topology) -> Delays:
-    """Computes how late each view is, and who is to blame, from the picture alone."""
-    graph = _Graph(topology)
+def measure_delays(topology: Topology, signs: Iterable[SourceSigns] = ()) -> Delays:
+    """Computes how late each view is, and who is to blame, without asking anybody.
+
+    Args:
+        topology: The picture.
+        signs: What the sidecars of its sources have last said, as far as it is known.
+    """
+    graph = _Graph(topology, known := tuple(signs))
     views = sorted(graph.views(), key=lambda view: (view.delay_ms is None, -(view.delay_ms or 0)))
     return Delays(
         made_ms=topology.made_ms,
@@ -117,6 +95,7 @@ def measure_delays(topology: Topology) -> Delays:
         ),
         views=tuple(views),
         culprits=tuple(sorted(graph.culprits(views), key=_urgency)),
+        signs=known,
     )
 
 
@@ -137,8 +116,9 @@ def _urgency(culprit: Culprit) -> tuple[bool, int]:
 class _Graph:
     """Walks a topology from a view back to the database."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, signs: Sequence[SourceSigns]) -> None:
         self._made_ms = topology.made_ms
+        self._signs = signs
         self._sources = {source.name: source for source in topology.sources}
         self._pipelines = {pipeline.name: pipeline for pipeline in topology.pipelines}
 
@@ -156,11 +136,17 @@ class _Graph:
                 )
 
     def culprits(self, views: list[ViewDelay]) -> Iterator[Culprit]:
-        """Blames each hop that stands still or is late for all views behind it."""
+        """Blames who stands still, and each hop that is late for all views that need nobody of those."""
+        faults = tuple(self._faults(views))
+        yield from faults
+        waiting = {view for culprit in faults for view in culprit.views}
+        broken = {culprit.name for culprit in faults}
         behind: dict[tuple[HopKind, str], list[str]] = {}
         hops: dict[tuple[HopKind, str], Hop] = {}
-        yield from self._late_arrivals(views)
+        yield from (late for late in self._late_arrivals(views) if late.name not in broken)
         for view in views:
+            if f"{view.pipeline}/{view.view}" in waiting:
+                continue
             for hop in view.hops:
                 behind.setdefault((hop.kind, hop.name), []).append(f"{view.pipeline}/{view.view}")
                 hops[hop.kind, hop.name] = hop
@@ -181,6 +167,25 @@ class _Graph:
                     advice=advice,
                     views=tuple(late),
                 )
+
+    def _faults(self, views: list[ViewDelay]) -> Iterator[Culprit]:
+        """Blames who stands still, whether views are late by now or not."""
+        for signs in self._signs:
+            made_of = tuple(
+                f"{view.pipeline}/{view.view}" for view in views if self._needs(view, signs.source)
+            )
+            for culprit in faults_of_source(signs, self._made_ms):
+                yield replace(culprit, views=made_of)
+        for pipeline in self._pipelines.values():
+            found = fault_of_run(pipeline, self._made_ms)
+            if found is not None:
+                behind = tuple(f"{v.pipeline}/{v.view}" for v in views if self._needs(v, pipeline.name))
+                delay_ms = self._behind(pipeline, self._sources.get(pipeline.source))
+                yield replace(found, delay_ms=delay_ms, views=behind)
+
+    def _needs(self, view: ViewDelay, name: str) -> bool:
+        """Says whether a view is made of a source, or with a pipeline."""
+        return name in (view.source, *(hop.name for hop in view.hops))
 
     def _late_arrivals(self, views: list[ViewDelay]) -> Iterator[Culprit]:
         """Blames what lies before a database's newest cut."""
@@ -240,19 +245,8 @@ class _Graph:
     def _fault_of_pipeline(self, name: str, hop: Hop) -> tuple[str, str] | None:
         pipeline = self._pipelines[name]
         where = f"pipeline {name} on {pipeline.host} (process {pipeline.pid})"
-        silent_ms = self._made_ms - pipeline.heard_ms
-        silent = f"{silent_ms / 1000:,.1f} s"
-        match pipeline.state:
-            case PipelineState.FAILED:
-                first, *_ = pipeline.failure.splitlines() or [""]
-                return f"{where} ended: {first}", "correct this and start it again: docs/runbooks/ended.md"
-            case PipelineState.VANISHED:
-                text = f"{where} last reported {silent} ago and did not report its end"
-                return text, "start it again with its checkpoint"
-            case PipelineState.LEFT:
-                return (f"{where} was stopped", "start it again") if hop.delay_ms else None
-            case PipelineState.RUNNING:
-                pass
+        if pipeline.state is PipelineState.LEFT:
+            return (f"{where} was stopped", "start it again") if hop.delay_ms else None
         if hop.delay_ms == 0:
             return None
         if pipeline.batch is None:
@@ -261,16 +255,19 @@ class _Graph:
                 return None
             text = f"{where} has shown nothing since it started {began_ms / 1000:,.1f} s ago"
             return text, "it reads its source from the beginning; its log shows the progress"
-        if silent_ms > _ms(SILENT_AFTER):
-            why = "it has stalled, or one batch takes long"
-            text = f"{where} is behind and has not reported for {silent}: {why}"
-            return text, (
-                "is its machine overloaded, or is the process stopped? its log shows what it is waiting for"
-            )
-        if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER):
+        if hop.delay_ms is None or hop.delay_ms <= _ms(LATE_AFTER) or self._lacks_only_news(pipeline):
             return None
         longest, helps = _longest_part(pipeline)
         return f"{where} is {hop.delay_ms / 1000:,.1f} s behind its source{longest}", helps
+
+    def _lacks_only_news(self, pipeline: PipelineNode) -> bool:
+        """Says whether all that a pipeline has not shown came a moment ago, after a time without commits."""
+        source, batch = self._sources.get(pipeline.source), pipeline.batch
+        cut = None if source is None else source.cut
+        if cut is None or cut.written_ms is None or batch is None or batch.timeline != cut.timeline:
+            return False
+        is_new = self._made_ms - cut.written_ms <= _ms(LATE_AFTER)
+        return is_new and parse_position(batch.commit_lsn) >= parse_position(cut.previous_lsn)
 
     def _fault_of_sidecar(self, hop: Hop) -> tuple[str, str] | None:
         cut = self._sources[hop.name].cut

@@ -8,7 +8,7 @@ from enum import StrEnum
 from slackwater_protocol import PipelineEntry, PipelineRegistration, PipelineReport
 
 VANISHED_AFTER = timedelta(seconds=30)
-"""A run has vanished that is silent for so long and did not say that it ends; it reports every 10 s."""
+"""A run has vanished that is silent for so long and did not say that it ends; it reports every 3 s."""
 HELD_FOR = timedelta(minutes=1)
 """A name is held for so long after its pipeline was heard of, unless it said that it ends."""
 

@@ -49,6 +49,8 @@ class SourceCut:
     """When the connector wrote that transaction's END, milliseconds since the epoch; None: not known."""
     written_ms: int | None
     """When the sidecar has written the cut, milliseconds since the epoch; None: not known."""
+    previous_lsn: str
+    """The commit of the cut before, as PostgreSQL writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +269,7 @@ def _cut(cut: Cut | None, written_ms: int | None) -> SourceCut | None:
         commit_ts_ms=cut.commit_ts_ms,
         ended_ms=cut.ended_ms or None,
         written_ms=written_ms or None,
+        previous_lsn=format_position(cut.previous_lsn),
     )
 
 

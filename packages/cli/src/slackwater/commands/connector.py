@@ -24,7 +24,9 @@ from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
-from slackwater_protocol import Finding, Verdict
+from slackwater_control import SourceSigns, faults_of_connector
+from slackwater_protocol import Finding, SystemClock, Verdict, epoch_ms
+from slackwater_sidecar.watch import connector_now
 from slackwater_sql.postgres import find_tables
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -129,6 +131,7 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
         ]
     if settings.connect.url is not None:
         findings += _connect_findings(ConnectRest(settings.connect.url), plan, settings)
+        findings += _state_findings(settings.connect.url, settings, plan.source)
     ctx.exit(show_findings(findings, output, "the source can be read"))
 
 
@@ -183,6 +186,14 @@ def _connect_findings(rest: ConnectRest, plan: ConnectorPlan, settings: Settings
         yield from property_findings(properties)
     for name, error in rest.errors(properties):
         yield Finding(name, Verdict.PROBLEM, error)
+
+
+def _state_findings(connect_url: str, settings: Settings, source: str) -> Iterator[Finding]:
+    """Yields why the connector does not work now, as a sidecar that watches it would say."""
+    now_ms, secret = epoch_ms(SystemClock().now()), settings.postgres.url
+    report = connector_now(source, connect_url, secret.get_secret_value() if secret else None, now_ms)
+    for culprit in faults_of_connector(SourceSigns(source=source), report, now_ms):
+        yield Finding(f"state of {source}", Verdict.PROBLEM, culprit.evidence, culprit.advice)
 
 
 def _database(settings: Settings) -> Any:

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from slackwater.pipelines import read_topology
+from slackwater.signs import culprit_lines, signs_of_topology
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output, aligned
@@ -15,6 +16,7 @@ from slackwater_protocol import SystemClock, epoch_ms
 
 @click.command()
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of pipelines.")
+@setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where sidecars report.")
 @click.option("--source", metavar="NAME", help="Only this source and what is derived from it.")
 @click.option("--json", "as_json", is_flag=True, help="For tools: one JSON object.")
 @click.pass_context
@@ -24,7 +26,8 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
     The delay of a view is the difference in age between its newest commit and the newest commit that the
     sidecar of its database has found complete. Every pipeline on the way adds to the delay, and so does every
     sidecar between two pipelines. Components that have stopped, or that add more than two seconds, are listed
-    with the evidence and a remedy.
+    with the evidence and a remedy. Sidecars, connectors and databases are judged by what sidecars report in
+    Redis: without --redis-url nothing is known of them.
 
     The exit code is 0 if nothing is late, and 1 otherwise.
 
@@ -36,14 +39,19 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
 
     For details see docs/delay.md.
     """
-    kafka = kafka_settings(start_command(ctx), "where pipelines register")
-    delays = measure_delays(read_topology(kafka, epoch_ms(SystemClock().now()), source))
+    settings = start_command(ctx)
+    topology = read_topology(
+        kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now()), source
+    )
+    delays = measure_delays(topology, signs_of_topology(settings, topology))
     if as_json:
         click.echo(msgspec.json.encode(delays))
     else:
         output = Output()
         for line in delay_lines(delays):
             output.line(line)
+        if settings.redis.url is None:
+            output.line("sidecars and connectors: not known, because --redis-url is not set")
     ctx.exit(1 if delays.culprits else 0)
 
 
@@ -75,11 +83,7 @@ def delay_lines(delays: Delays) -> list[str]:
 def _culprit_lines(delays: Delays) -> Iterator[str]:
     if not delays.culprits:
         yield "no view is late"
-    for culprit in delays.culprits:
-        yield culprit.evidence
-        if culprit.views:
-            yield f"  delays  {', '.join(culprit.views)}"
-        yield f"  try     {culprit.advice}"
+    yield from culprit_lines(delays.culprits)
     yield ""
 
 

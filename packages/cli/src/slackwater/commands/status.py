@@ -7,13 +7,13 @@ from datetime import datetime
 import click
 import msgspec
 
-from slackwater.doctor.facts import is_silent
 from slackwater.pipelines import pipeline_table, read_topology
+from slackwater.signs import culprit_lines, signs_of
 from slackwater_command.conversion import kafka_settings, redis_settings
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output, ago, aligned
 from slackwater_command.settings import Settings
-from slackwater_control import PipelineNode, PipelineState
+from slackwater_control import Culprit, PipelineNode, fault_of_run, faults_of_source
 from slackwater_markers import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
 
@@ -33,7 +33,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
     many of its change events have been read per table, and since when it is open. The pipelines are those
     registered in Kafka; `slackwater topology` shows more about them.
 
-    The exit code is 0 if the frontier advances and no pipeline of the source has failed or vanished, and 1
+    Who stands still is named at the end, with the evidence and a remedy: sidecar, connector, Kafka Connect,
+    database or pipeline. The exit code is 0 if the frontier advances and nobody stands still, and 1
     otherwise.
 
     \b
@@ -58,7 +59,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
         output.line(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
         shown = [problem] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
-        for line in (*lines, "", *shown):
+        blamed = ["", *culprit_lines(found.culprits)] if found.culprits else []
+        for line in (*lines, "", *shown, *blamed):
             output.line(line)
     ctx.exit(0 if found.is_well else 1)
 
@@ -70,7 +72,7 @@ class SourceStatus:
     source: str
     timeline: int
     is_well: bool
-    """The frontier moves, and no pipeline has failed or vanished, as far as is known."""
+    """The frontier moves, and nobody stands still, as far as is known."""
     state: str | None
     """As the sidecar says; None: none has said anything."""
     detail: str
@@ -86,6 +88,8 @@ class SourceStatus:
     open_transactions: tuple[OpenTransaction, ...]
     pipelines: tuple[PipelineNode, ...] | None
     """Those that read the source; None: not known."""
+    culprits: tuple[Culprit, ...] = ()
+    """Who stands still, and why that is thought; empty: nobody, as far as is known."""
 
 
 def source_status(
@@ -102,12 +106,13 @@ def source_status(
     """
     said, timeline = _status(store, source, timeline)
     newest = store.newest(source, timeline)
-    moves = said is not None and said.state is FrontierState.RUNNING and not is_silent(said, now_ms)
-    trouble = (PipelineState.FAILED, PipelineState.VANISHED)
+    moves = said is not None and said.state is FrontierState.RUNNING
+    runs = (fault_of_run(each, now_ms) for each in pipelines or ())
+    culprits = (*faults_of_source(signs_of(source, said), now_ms), *filter(None, runs))
     return SourceStatus(
         source=source,
         timeline=timeline,
-        is_well=moves and not any(each.state in trouble for each in pipelines or ()),
+        is_well=moves and not culprits,
         state=str(said.state) if said else None,
         detail=said.detail if said else "",
         sidecar=said.sidecar if said else None,
@@ -117,6 +122,7 @@ def source_status(
         event_count=newest.cut.event_count if newest else None,
         open_transactions=tuple(store.open(source)),
         pipelines=None if pipelines is None else tuple(pipelines),
+        culprits=culprits,
     )
 
 
@@ -162,11 +168,24 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
     if status is not None:
         rows.append(("state", f"{status.state}{': ' if status.detail else ''}{status.detail}"))
         rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
+        rows.extend(_connector(status, now))
     rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
-    lines = aligned(rows)
-    if status is not None and is_silent(status, epoch_ms(now)):
-        lines.append("warning: the sidecar is silent; is its process still running?")
-    return [*lines, "", *_open(store.open(source), now)]
+    return [*aligned(rows), "", *_open(store.open(source), now)]
+
+
+def _connector(status: FrontierStatus, now: datetime) -> Iterator[tuple[str, str]]:
+    report = status.connector
+    if report is None:
+        return
+    tasks = ", ".join(f"task {task.number} {task.state.lower()}" for task in report.tasks)
+    if report.state:
+        yield "connector", ", ".join(filter(None, (report.state.lower(), tasks)))
+    if report.heartbeat_ms is not None:
+        yield "heartbeat", _ago(report.heartbeat_ms, now)
+    if report.slot is not None and report.slot.exists:
+        used = "in use" if report.slot.is_active else "not in use"
+        kept = f"{report.slot.retained_bytes / (1 << 20):,.1f} MiB of WAL kept"
+        yield "slot", f"{report.slot.name}, {used}, {kept}"
 
 
 def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:

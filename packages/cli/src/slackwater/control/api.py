@@ -46,7 +46,6 @@ from slackwater_control import (
     SourceSnapshot,
     Topology,
     find_equal_stages,
-    measure_delays,
 )
 from slackwater_protocol import ExplainedError
 
@@ -70,6 +69,7 @@ _PAGE_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".md": "text/plain; charset=utf-8",
 }
 
 
@@ -94,6 +94,10 @@ class Picture(Protocol):
 
     def snapshots(self) -> tuple[SourceSnapshot, ...]:
         """Returns at which commit the pipelines of each source can be read together."""
+        ...
+
+    def delays(self) -> Delays:
+        """Returns how late each view is, and who is to blame."""
         ...
 
     def delay_history(self, pipeline: str) -> DelayCourse:
@@ -265,7 +269,7 @@ class Routes:
 
     def delays(self, _: Client) -> Delays:
         """Returns how late each view of the picture is."""
-        return measure_delays(self._picture.topology())
+        return self._picture.delays()
 
     def delay_history(self, _: Client, pipeline: str) -> DelayCourse:
         """Returns how late the views of a pipeline were."""
@@ -339,7 +343,9 @@ def make_app(picture: Picture, gate: Gate, limit: RateLimit, *, has_tls: bool = 
         if refused is not None:
             return refused
         try:
-            body = await run_in_threadpool(lambda: write_metrics(picture.topology(), picture.leases()))
+            body = await run_in_threadpool(
+                lambda: write_metrics(picture.topology(), picture.delays(), picture.leases())
+            )
         except ExplainedError as error:
             return _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
         return _response(HTTPStatus.OK, body, request, _PROMETHEUS)
@@ -558,12 +564,12 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _read_page() -> Mapping[str, tuple[str, bytes]]:
-    folder = files("slackwater.control") / "page"
     found = {}
-    for file in folder.iterdir():
-        kind = _PAGE_TYPES.get(f".{file.name.rpartition('.')[2]}")
-        if kind is not None:
-            found[file.name] = kind, file.read_bytes()
+    for folder, prefix in (("page", ""), ("runbooks", "runbooks/")):
+        for file in (files("slackwater.control") / folder).iterdir():
+            kind = _PAGE_TYPES.get(f".{file.name.rpartition('.')[2]}")
+            if kind is not None:
+                found[prefix + file.name] = kind, file.read_bytes()
     return found
 
 

@@ -13,15 +13,14 @@ from slackwater_control import (
     LeaseState,
     PipelineState,
     Topology,
-    measure_delays,
 )
 from slackwater_protocol import metrics
 from slackwater_protocol.metrics import Metric
 
 
-def write_metrics(topology: Topology, leases: Sequence[LeaseStanding]) -> bytes:
+def write_metrics(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> bytes:
     """Writes the metrics in Prometheus' text format."""
-    samples = _samples(topology, measure_delays(topology), leases)
+    samples = _samples(topology, delays, leases)
     return generate_latest(make_registry(metrics.CONTROL_METRICS, samples.__getitem__))
 
 

@@ -22,13 +22,16 @@ from slackwater.one_database import follow_one_database
 from slackwater.pipelines import BarrierReader, topology_of
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.revisions import one_source, registered_revision
+from slackwater.signs import signs_of_topology
 from slackwater_client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandInputError
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import lsn_of
 from slackwater_control import (
     DelayCourse,
     DelayHistory,
+    Delays,
     LeaseStanding,
     LeaseState,
     SourceSnapshot,
@@ -38,7 +41,7 @@ from slackwater_control import (
     measure_delays,
 )
 from slackwater_markers import CutLog, CutLogError, LeaseLog, MarkersError, PipelineLog
-from slackwater_protocol import Clock, MalformedRecordError, PublishedCut, epoch_ms, parse_position
+from slackwater_protocol import Clock, PublishedCut, epoch_ms
 
 T = TypeVar("T")
 
@@ -128,6 +131,7 @@ class ClusterPicture:
         self._clock = clock
         self._cut_logs: dict[str, CutLog] = {}
         self._leases = Fresh(self._read_leases, PICTURE_AGE, clock)
+        self._delays = Fresh(self._measure_delays, PICTURE_AGE, clock)
         self._history = DelayHistory()
         self._barriers: dict[str, BarrierReader] = {}
         self._snapshots = Fresh(self._find_snapshots, PICTURE_AGE, clock)
@@ -186,12 +190,24 @@ class ClusterPicture:
         with self._turn:
             return self._history.of(pipeline)
 
+    def delays(self) -> Delays:
+        """Returns how late each view is, and who is to blame.
+
+        Raises:
+            MarkersError: Kafka does not answer.
+        """
+        return self._delays.get()
+
     def remember_delays(self) -> None:
         """Takes a sample of all delays; if Kafka does not answer there is none."""
         with suppress(MarkersError):
-            delays = measure_delays(self.topology())
+            delays = self.delays()
             with self._turn:
                 self._history.add(delays)
+
+    def _measure_delays(self) -> Delays:
+        topology = self.topology()
+        return measure_delays(topology, signs_of_topology(self._settings, topology))
 
     def _find_snapshots(self) -> tuple[SourceSnapshot, ...]:
         topology = self.topology()
@@ -302,9 +318,4 @@ class _ExaminedSource:
 
 
 def _position(text: str) -> int:
-    try:
-        return parse_position(text)
-    except MalformedRecordError as error:
-        raise CommandInputError(
-            f"to_lsn: {error.reason}", "use the commit LSN of an open transaction"
-        ) from error
+    return lsn_of(text, "to_lsn")

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, absence
+from slackwater.signs import signs_of
 from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater_control import PipelineState
+from slackwater_control import HopKind, PipelineState, fault_of_run, faults_of_source
 from slackwater_markers import FrontierState
 from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
 from slackwater_sidecar import describe_open
@@ -18,7 +19,7 @@ _ANY_COMMIT = (
 
 def diagnose(facts: SourceFacts) -> list[Finding]:
     """Everything that is wrong, most fundamental first; empty: the source is healthy."""
-    findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_snapshots(facts)]
+    findings = [*_reachability(facts), *_health(facts), *_state(facts), *_snapshots(facts)]
     findings += _transaction_topic(facts)
     if facts.kafka_error is None:
         findings += [_likely_cause(transaction, facts) for transaction in facts.open]
@@ -64,40 +65,35 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
 
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
     for pipeline in facts.pipelines:
-        where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
-        gone = f"will it never run again? slackwater pipeline delete {pipeline.name}"
-        if pipeline.state is PipelineState.FAILED:
+        culprit = fault_of_run(pipeline, facts.now_ms)
+        if culprit is not None:
+            has_failed = pipeline.state is PipelineState.FAILED
             yield Finding(
-                cause=Cause.PIPELINE_FAILED,
-                what=f"{where} ended: {pipeline.failure}",
-                advice=("correct this and start it again: docs/runbooks/ended.md", gone),
-            )
-        elif pipeline.state is PipelineState.VANISHED:
-            silent = (facts.now_ms - pipeline.heard_ms) / 1000
-            yield Finding(
-                cause=Cause.PIPELINE_VANISHED,
-                what=f"{where} last reported {silent:,.0f} s ago and did not report its end",
+                cause=Cause.PIPELINE_FAILED if has_failed else Cause.PIPELINE_VANISHED,
+                what=culprit.evidence,
                 advice=(
-                    "was it killed, or is its machine gone? start it again with its checkpoint: "
-                    "docs/runbooks/ended.md",
-                    gone,
+                    culprit.advice,
+                    f"will it never run again? slackwater pipeline delete {pipeline.name}",
                 ),
             )
 
 
-def _sidecar(facts: SourceFacts) -> Iterator[Finding]:
+_CAUSES = {
+    HopKind.SIDECAR: Cause.NO_SIDECAR,
+    HopKind.CONNECTOR: Cause.CONNECTOR_DOWN,
+    HopKind.CONNECT: Cause.CONNECT_AWAY,
+    HopKind.DATABASE: Cause.DATABASE_AWAY,
+}
+
+
+def _health(facts: SourceFacts) -> Iterator[Finding]:
+    """Names sidecar, connector or database, if one of them does not work."""
     if facts.redis_error is not None or (facts.redis_wrong is not None and facts.status is None):
         return
-    what = absence(facts.status, facts.now_ms)
-    if what is not None:
-        yield Finding(
-            cause=Cause.NO_SIDECAR,
-            what=what,
-            advice=(
-                f"slackwater sidecar --source {facts.source} --bootstrap HOST:PORT --redis-url …",
-                "docs/runbooks/sidecar-restart.md",
-            ),
-        )
+    refused = facts.status is not None and facts.status.state is FrontierState.MISCONFIGURED
+    for culprit in faults_of_source(signs_of(facts.source, facts.status), facts.now_ms):
+        if not (refused and culprit.kind is HopKind.CONNECTOR):  # which the state says, with more advice
+            yield Finding(cause=_CAUSES[culprit.kind], what=culprit.evidence, advice=(culprit.advice,))
 
 
 def _state(facts: SourceFacts) -> Iterator[Finding]:

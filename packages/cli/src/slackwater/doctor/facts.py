@@ -2,16 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import StrEnum
 
 from slackwater_control import PipelineNode
-from slackwater_markers import FrontierState, FrontierStatus
+from slackwater_markers import FrontierStatus
 from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
-
-SILENT_AFTER = timedelta(seconds=15)
-"""A sidecar that has said nothing for so long does not run."""
-_GONE = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
 
 PartitionId = tuple[str, int]
 """Topic and partition."""
@@ -95,23 +90,6 @@ class SourceFacts:
         return tuple(sorted(t for t in self.tables if self.topics.data(t) not in self.data_topics))
 
 
-def is_silent(status: FrontierStatus, now_ms: int) -> bool:
-    """Says if a sidecar that did not say that it ends has said nothing for long."""
-    return status.state not in _GONE and now_ms - status.wall_ms > SILENT_AFTER / timedelta(milliseconds=1)
-
-
-def absence(status: FrontierStatus | None, now_ms: int) -> str | None:
-    """Returns why no sidecar works; None if one does."""
-    if status is None:
-        return "no sidecar has reported to this Redis"
-    if status.state in _GONE:
-        detail = f": {status.detail}" if status.detail else ""
-        return f"sidecar {status.sidecar} has {status.state}{detail}"
-    if is_silent(status, now_ms):
-        return f"sidecar {status.sidecar} last reported {(now_ms - status.wall_ms) / 1000:,.0f} s ago"
-    return None
-
-
 class Cause(StrEnum):
     """A reason for which a source does not go on, as far as the facts show."""
 
@@ -150,7 +128,11 @@ class Cause(StrEnum):
     SIDECAR_BEHIND = "sidecar_behind"
     """The sidecar has not read all that is in the topics."""
     CONNECTOR_DOWN = "connector_down"
-    """Everything that stands in the topics was read, and nothing later comes."""
+    """The connector does not run, or all that is in the topics was read and nothing later comes."""
+    CONNECT_AWAY = "connect_away"
+    """Kafka Connect does not answer."""
+    DATABASE_AWAY = "database_away"
+    """The database does not answer."""
     END_LOST = "end_lost"
     """The END of a transaction is missing, and later ones have theirs."""
     DROPPED = "dropped"
@@ -166,7 +148,7 @@ class Cause(StrEnum):
     PIPELINE_FAILED = "pipeline_failed"
     """The newest run of a pipeline ended with an error."""
     PIPELINE_VANISHED = "pipeline_vanished"
-    """A run of a pipeline is silent and has not said that it ends."""
+    """A run of a pipeline is silent and did not say that it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

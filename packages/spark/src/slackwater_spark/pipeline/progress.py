@@ -30,7 +30,7 @@ from slackwater_spark.source.planner import PlannedCut
 
 _REPORT_SECONDS: Final = 1.0
 """The time between two reports while there is news."""
-_SILENT_SECONDS: Final = 10.0
+_SILENT_SECONDS: Final = 3.0
 """The time between two reports while there is no news; after thirty seconds a run counts as vanished."""
 _LONGEST_FAILURE: Final = 2_000
 """The maximum number of characters of a reported error."""

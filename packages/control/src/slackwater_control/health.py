@@ -1,0 +1,294 @@
+"""Who is to blame when something stands still: a pure function of what sidecars and runs have last said.
+
+Sidecars and runs report every few seconds, so silence is evidence. What a sidecar says of the connector, the
+database and the replication slot counts while the sidecar itself speaks.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from slackwater_control.pipelines import PipelineState
+from slackwater_control.topology import PipelineNode
+from slackwater_protocol import ConnectorReport, SlotReport
+
+SILENT_AFTER = timedelta(seconds=7)
+"""Sidecars report every second and runs every three, whatever they do; one that is silent for so long is
+blamed."""
+_SETTLES_WITHIN = timedelta(seconds=3)
+"""A state that passes by itself, such as a restart, or one question without an answer, is nobody's fault."""
+_HEARTBEAT_MS = 10_000
+"""The interval that is assumed while it is not known."""
+_MISSED_HEARTBEATS = 3
+_SHORTEST_SILENCE = timedelta(seconds=9)
+_MUCH_WAL = 1 << 30
+_RUNBOOK = "docs/runbooks/connector-down.md"
+
+
+class HopKind(StrEnum):
+    """Who brings data on, or is needed for that."""
+
+    PIPELINE = "pipeline"
+    """From a cut of its source to what its views show."""
+    SIDECAR = "sidecar"
+    """From what a pipeline's output shows, or a connector has written, to a cut."""
+    CONNECTOR = "connector"
+    """From the commit in the database to the END of the transaction in Kafka."""
+    CONNECT = "connect"
+    """Kafka Connect, which runs the connector."""
+    DATABASE = "database"
+    """Where transactions are committed."""
+    REDIS = "redis"
+    """Where sidecars say how they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """Who makes views late, and why that is thought."""
+
+    kind: HopKind
+    name: str
+    """Of the pipeline, or of the source."""
+    delay_ms: int | None = None
+    """How late it makes them; None: not known."""
+    since_ms: int | None = None
+    """Since when, milliseconds since the epoch; None: not known."""
+    evidence: str
+    """A sentence."""
+    advice: str
+    """What would make it better: a sentence."""
+    views: tuple[str, ...] = ()
+    """The views that are late because of it, as pipeline/view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSigns:
+    """What the sidecar of a source has last said, of itself and of the connector."""
+
+    source: str
+    redis_error: str = ""
+    """Why Redis could not be asked, so that nothing is known; empty: it could."""
+    sidecar: str = ""
+    """Id of the sidecar's process; empty: none has ever reported."""
+    state: str = ""
+    """The frontier's, as the sidecar said."""
+    detail: str = ""
+    heard_ms: int = 0
+    """The time of its newest word, milliseconds since the epoch."""
+    connector: ConnectorReport | None = None
+
+
+def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[Culprit]:
+    """Yields who of a source is to blame; nothing: everything works, as far as is known.
+
+    Whoever only suffers from another one is not named: nothing is said of what cannot be known while Redis or
+    the sidecar is away, nor of a connector whose database or worker is.
+    """
+    if signs.redis_error:
+        advice = "nothing is lost: readers use the cut log; docs/runbooks/redis-lost.md"
+        yield Culprit(kind=HopKind.REDIS, name=signs.source, evidence=signs.redis_error, advice=advice)
+        return
+    absent = sidecar_absence(signs, now_ms)
+    if absent:
+        yield Culprit(
+            kind=HopKind.SIDECAR,
+            name=signs.source,
+            since_ms=signs.heard_ms or None,
+            evidence=absent,
+            advice=f"start it: slackwater sidecar --source {signs.source}; docs/runbooks/sidecar-restart.md",
+        )
+    elif signs.connector is not None:
+        yield from faults_of_connector(signs, signs.connector, now_ms)
+
+
+def sidecar_absence(signs: SourceSigns, now_ms: int) -> str:
+    """Returns why no sidecar of a source works; empty if one does."""
+    if not signs.sidecar:
+        return f"no sidecar of source {signs.source} has reported to this Redis"
+    where = f"sidecar {signs.sidecar} of source {signs.source}"
+    if signs.state in ("stopped", "failed"):
+        return f"{where} has {signs.state}{': ' if signs.detail else ''}{signs.detail}"
+    if now_ms - signs.heard_ms > _ms(SILENT_AFTER):
+        return f"{where} last reported {_seconds(now_ms - signs.heard_ms)} ago"
+    return ""
+
+
+def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> Iterator[Culprit]:
+    """Yields the first cause that explains what a sidecar has seen of a source's connector."""
+    for rule in _RULES:
+        found = rule(signs, report, now_ms)
+        if found is not None:
+            kind, evidence, advice = found
+            yield Culprit(
+                kind=kind,
+                name=signs.source,
+                since_ms=report.since_ms,
+                evidence=evidence,
+                advice=f"{advice}; {_RUNBOOK}",
+            )
+            return
+
+
+_Found = tuple[HopKind, str, str] | None
+
+
+def _database(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    if not report.database_error or not _has_lasted(report):
+        return None
+    evidence = f"the database of source {signs.source} does not answer: {report.database_error}"
+    return HopKind.DATABASE, evidence, "start PostgreSQL, or check postgres.url"
+
+
+def _connect(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    if not report.connect_error or not _has_lasted(report):
+        return None
+    evidence = f"Kafka Connect, which runs the connector of source {signs.source}: {report.connect_error}"
+    return HopKind.CONNECT, evidence, "start its workers, or check connect.url"
+
+
+def _slot_lost(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    slot = report.slot
+    if slot is None or slot.wal_status != "lost":
+        return None
+    evidence = f"the replication slot {slot.name} of source {signs.source} is lost: the database has removed "
+    advice = "drop it, delete the connector's offsets and let the connector take a new snapshot"
+    return HopKind.CONNECTOR, f"{evidence}WAL that the connector still needs", advice
+
+
+def _state(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    where = f"connector {report.name or signs.source}"
+    match report.state:
+        case "ABSENT":
+            advice = f"`slackwater connector apply --source {signs.source}` creates it"
+            return (
+                HopKind.CONNECTOR,
+                f"Kafka Connect has no connector of source {signs.source} any more",
+                advice,
+            )
+        case "PAUSED" | "STOPPED":
+            advice = f"resume it: PUT /connectors/{report.name or signs.source}/resume"
+            return HopKind.CONNECTOR, f"{where} is {report.state.lower()}{_kept(report.slot)}", advice
+        case "FAILED":
+            return HopKind.CONNECTOR, f"{where} has failed: {report.error}", _restart(report)
+        case "RUNNING" | "":
+            return None
+    if not _has_lasted(report):
+        return None
+    return HopKind.CONNECTOR, f"{where} is {report.state.lower()}", "check the workers of Kafka Connect"
+
+
+def _tasks(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    where = f"connector {report.name or signs.source}"
+    for task in report.tasks:
+        if task.state == "FAILED":
+            text = f"task {task.number} of {where} has failed: {task.error}"
+            return HopKind.CONNECTOR, text, _restart(report)
+    idle = [task for task in report.tasks if task.state != "RUNNING"]
+    if report.state != "RUNNING" or (report.tasks and not idle) or not _has_lasted(report):
+        return None
+    what = f"task {idle[0].number} is {idle[0].state.lower()}" if idle else "no task runs"
+    return HopKind.CONNECTOR, f"{where} is running, but {what}", _restart(report)
+
+
+def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    slot = report.slot
+    if slot is None or not (report.name or report.heartbeat_ms):
+        return None
+    where = f"the replication slot {slot.name} of source {signs.source}"
+    if not slot.exists and _has_lasted(report):
+        advice = (
+            "a connector that makes it anew misses what was committed meanwhile: let it take a new snapshot"
+        )
+        return HopKind.CONNECTOR, f"{where} does not exist", advice
+    if slot.exists and not slot.is_active and _has_lasted(report):
+        return HopKind.CONNECTOR, f"no connector reads {where}{_kept(slot)}", "start the connector"
+    if slot.exists and (slot.wal_status == "unreserved" or slot.retained_bytes > _MUCH_WAL):
+        advice = (
+            "does the connector keep up? An idle database needs heartbeat.action.query (docs/connector.md)"
+        )
+        return HopKind.CONNECTOR, f"{where} does not advance{_kept(slot)}", advice
+    return None
+
+
+def _heartbeats(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> _Found:
+    """A snapshot writes no heartbeats, so they are not missed while the source waits for one."""
+    if report.heartbeat_ms is None or signs.state == "waiting":
+        return None
+    interval_ms = _number(report.properties.get("heartbeat.interval.ms")) or report.heartbeat_interval_ms
+    patience_ms = max(_MISSED_HEARTBEATS * (interval_ms or _HEARTBEAT_MS), _ms(_SHORTEST_SILENCE))
+    silent_ms = now_ms - report.heartbeat_ms
+    if silent_ms <= patience_ms:
+        return None
+    evidence = f"the connector of source {signs.source} has written no heartbeat for {_seconds(silent_ms)}"
+    return HopKind.CONNECTOR, evidence, "is it running? its log and the state of its task say why not"
+
+
+def _refused(signs: SourceSigns, _: ConnectorReport, __: int) -> _Found:
+    if signs.state != "misconfigured":
+        return None
+    return HopKind.CONNECTOR, f"source {signs.source} is refused: {signs.detail}", "change the connector"
+
+
+_RULES: tuple[Callable[[SourceSigns, ConnectorReport, int], _Found], ...] = (
+    _database,
+    _connect,
+    _slot_lost,
+    _state,
+    _tasks,
+    _slot,
+    _heartbeats,
+    _refused,
+)
+"""The most fundamental first: it explains what the later ones would see."""
+
+
+def fault_of_run(pipeline: PipelineNode, now_ms: int) -> Culprit | None:
+    """Returns why a run of a pipeline works no more; None if it does, or ended in order."""
+    where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
+    silent_ms = now_ms - pipeline.heard_ms
+    if pipeline.state is PipelineState.FAILED:
+        first, *_ = pipeline.failure.splitlines() or [""]
+        evidence = f"{where} ended: {first}"
+        advice = "correct this and start it again: docs/runbooks/ended.md"
+    elif pipeline.state is PipelineState.LEFT or silent_ms <= _ms(SILENT_AFTER):
+        return None
+    else:
+        evidence = f"{where} last reported {_seconds(silent_ms)} ago and did not report its end"
+        advice = (
+            "was it killed or stopped, or is its machine overloaded or gone? start it again with its "
+            "checkpoint: docs/runbooks/ended.md"
+        )
+    return Culprit(
+        kind=HopKind.PIPELINE,
+        name=pipeline.name,
+        since_ms=pipeline.ended_ms or pipeline.heard_ms,
+        evidence=evidence,
+        advice=advice,
+    )
+
+
+def _has_lasted(report: ConnectorReport) -> bool:
+    return report.read_ms - report.since_ms >= _ms(_SETTLES_WITHIN)
+
+
+def _kept(slot: SlotReport | None) -> str:
+    if slot is None or not slot.exists:
+        return ""
+    return f"; the database keeps {slot.retained_bytes / (1 << 20):,.1f} MiB of WAL for it"
+
+
+def _restart(report: ConnectorReport) -> str:
+    return f"correct this and restart it: POST /connectors/{report.name}/restart?includeTasks=true"
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:,.0f} s"
+
+
+def _ms(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

@@ -1,0 +1,154 @@
+"""Who is blamed: one cause from the facts, and nobody else."""
+
+from dataclasses import replace
+
+import pytest
+
+from slackwater_control import Culprit, HopKind, SourceSigns, faults_of_source
+from slackwater_protocol import ConnectorReport, SlotReport, TaskReport
+
+NOW_MS = 1_000_000
+SLOT = SlotReport(name="inv", exists=True, is_active=True, wal_status="reserved", retained_bytes=100)
+CONNECTOR = ConnectorReport(
+    read_ms=NOW_MS - 1_000,
+    since_ms=NOW_MS - 5_000,
+    name="inv",
+    state="RUNNING",
+    tasks=(TaskReport(number=0, state="RUNNING"),),
+    properties={"heartbeat.interval.ms": "3000"},
+    heartbeat_ms=NOW_MS - 4_000,
+    slot=SLOT,
+)
+SIGNS = SourceSigns(
+    source="inv", sidecar="host-7", state="running", heard_ms=NOW_MS - 1_000, connector=CONNECTOR
+)
+UNKNOWN = ConnectorReport(read_ms=NOW_MS - 1_000, since_ms=NOW_MS - 5_000)
+
+
+def blamed(signs: SourceSigns) -> Culprit | None:
+    found = list(faults_of_source(signs, NOW_MS))
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def of(report: ConnectorReport = CONNECTOR, **changes: object) -> Culprit | None:
+    return blamed(replace(SIGNS, connector=replace(report, **changes)))  # type: ignore[arg-type]
+
+
+def test_nobody_is_blamed_in_an_idle_source() -> None:
+    assert blamed(SIGNS) is None
+    assert blamed(replace(SIGNS, connector=None)) is None
+    assert of(UNKNOWN) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sidecar": "", "state": ""}, "no sidecar of source inv has reported"),
+        ({"state": "stopped"}, "has stopped"),
+        ({"state": "failed", "detail": "no right"}, "has failed: no right"),
+        ({"heard_ms": NOW_MS - 8_000}, "last reported 8 s ago"),
+    ],
+)
+def test_a_sidecar_that_is_away_is_blamed_and_what_it_last_said_is_not_believed(
+    changes: dict[str, object], words: str
+) -> None:
+    paused = replace(CONNECTOR, state="PAUSED")
+    found = blamed(replace(SIGNS, connector=paused, **changes))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.kind is HopKind.SIDECAR
+    assert words in found.evidence
+
+
+def test_while_redis_is_away_nobody_else_is_blamed() -> None:
+    found = blamed(SourceSigns(source="inv", redis_error="Redis does not answer"))
+    assert found is not None
+    assert found.kind is HopKind.REDIS
+
+
+@pytest.mark.parametrize("state", ["PAUSED", "STOPPED", "FAILED", "ABSENT"])
+def test_a_connector_that_does_not_run_is_blamed_with_its_slot(state: str) -> None:
+    found = of(state=state, tasks=(), heartbeat_ms=NOW_MS - 60_000, slot=replace(SLOT, is_active=False))
+    assert found is not None
+    assert found.kind is HopKind.CONNECTOR
+    assert (state == "ABSENT") == ("has no connector" in found.evidence)
+
+
+def test_a_task_that_failed_is_blamed_with_its_error() -> None:
+    found = of(tasks=(TaskReport(number=0, state="FAILED", error="no such slot"),))
+    assert found is not None
+    assert "task 0 of connector inv has failed: no such slot" in found.evidence
+
+
+@pytest.mark.parametrize("tasks", [(), (TaskReport(number=0, state="UNASSIGNED"),)])
+@pytest.mark.parametrize(("since_ms", "is_blamed"), [(NOW_MS - 2_000, False), (NOW_MS - 9_000, True)])
+def test_a_task_that_starts_is_blamed_only_when_it_takes_long(
+    tasks: tuple[TaskReport, ...], since_ms: int, is_blamed: bool
+) -> None:
+    assert bool(of(tasks=tasks, since_ms=since_ms)) == is_blamed
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"connect_error": "refused", "state": "", "tasks": ()}, HopKind.CONNECT),
+        ({"database_error": "refused", "slot": None}, HopKind.DATABASE),
+    ],
+)
+def test_a_server_that_does_not_answer_is_blamed_instead_of_the_connector(
+    changes: dict[str, object], kind: HopKind
+) -> None:
+    away = replace(CONNECTOR, heartbeat_ms=NOW_MS - 60_000, **changes)  # type: ignore[arg-type]
+    found = of(away)
+    assert found is not None
+    assert found.kind is kind
+    assert of(replace(away, heartbeat_ms=NOW_MS), since_ms=NOW_MS - 2_000) is None  # one question may be lost
+
+
+@pytest.mark.parametrize(
+    ("slot", "words"),
+    [
+        (replace(SLOT, exists=False), "does not exist"),
+        (replace(SLOT, is_active=False), "no connector reads the replication slot inv"),
+        (replace(SLOT, is_active=False, wal_status="lost"), "is lost"),
+        (replace(SLOT, wal_status="unreserved"), "does not advance"),
+        (replace(SLOT, retained_bytes=2 << 30), "keeps 2,048.0 MiB of WAL"),
+    ],
+)
+def test_a_slot_that_nobody_reads_is_evidence(slot: SlotReport, words: str) -> None:
+    found = of(slot=slot)
+    assert found is not None
+    assert words in found.evidence
+
+
+def test_a_slot_is_not_missed_before_there_was_a_connector() -> None:
+    assert of(UNKNOWN, slot=SlotReport(name="inv", exists=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "seen_ms", "silent_ms", "is_blamed"),
+    [
+        ({"heartbeat.interval.ms": "3000"}, None, 9_000, False),
+        ({"heartbeat.interval.ms": "3000"}, None, 9_001, True),
+        ({}, 3_000, 9_001, True),
+        ({}, 500, 9_000, False),
+        ({}, None, 30_000, False),
+        ({}, None, 30_001, True),
+    ],
+)
+def test_heartbeats_that_do_not_come_are_evidence(
+    properties: dict[str, str], seen_ms: int | None, silent_ms: int, is_blamed: bool
+) -> None:
+    found = of(UNKNOWN, properties=properties, heartbeat_interval_ms=seen_ms, heartbeat_ms=NOW_MS - silent_ms)
+    assert bool(found) == is_blamed
+
+
+def test_a_snapshot_writes_no_heartbeats_and_is_not_blamed() -> None:
+    report = replace(UNKNOWN, heartbeat_ms=NOW_MS - 600_000)
+    assert blamed(replace(SIGNS, state="waiting", connector=report)) is None
+
+
+def test_a_source_that_is_refused_is_the_connectors_fault() -> None:
+    found = blamed(replace(SIGNS, state="misconfigured", detail="time.precision.mode: connect"))
+    assert found is not None
+    assert "time.precision.mode" in found.evidence
