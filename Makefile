@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards newest lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards screenshots newest lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -149,6 +149,10 @@ docs: setup
 ## make column-types  the reference page of PostgreSQL's types, from a real database and a real connector
 column-types: setup
 	$(BIN)/python -m slackwater_testing.column_types
+
+## make screenshots the pictures of the control plane's page in docs/images/, with Debian's chromium and chromium-driver
+screenshots: setup
+	$(BIN)/python -m infra.site.screenshots
 
 ## make dashboards  Grafana's dashboards and Prometheus' alert rules, into infra/dashboards/
 dashboards: setup

@@ -29,17 +29,21 @@ from slackwater.readers import RevisionStatus, revision_status
 from slackwater_command.tokens import Gate, Role, new_token
 from slackwater_control import (
     DelayCourse,
+    Delays,
     LeaseStanding,
+    SourceSigns,
     SourceSnapshot,
     Topology,
     find_snapshots,
     lease_standings,
     make_topology,
+    measure_delays,
 )
 from slackwater_markers import CompactedTopicUnavailableError
 from slackwater_markers.testing import REGISTRATION, make_cut
 from slackwater_protocol import (
     CommitPosition,
+    ConnectorReport,
     Cut,
     Hold,
     Lease,
@@ -55,7 +59,7 @@ from slackwater_protocol import (
 )
 
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
-SECONDS = 120
+SECONDS = 60
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 
 pytestmark = [
@@ -131,6 +135,7 @@ class LivePicture:
         """When they were last heard of, and what they said."""
         self.ended: dict[str, RunEnd] = {}
         self.is_away = False
+        self.signs: tuple[SourceSigns, ...] = ()
         self.lease_records: list[LeaseRecord] = []
         self._asked = 0
 
@@ -193,10 +198,13 @@ class LivePicture:
     def end_lease(self, lease_id: str) -> bool:
         raise AssertionError("the page ends nothing")
 
+    def delays(self) -> Delays:
+        return measure_delays(self.topology(), self.signs)
+
     def delay_history(self, pipeline: str) -> DelayCourse:
         times = tuple(now_ms() - 30_000 * ago for ago in (3, 2, 1, 0))
         values = (None, 400, 7_000, 1_200)
-        return DelayCourse(pipeline=pipeline, times_ms=times, views={HOSTILE: values, "none": (None,) * 4})
+        return DelayCourse(pipeline=pipeline, times_ms=times, views={pipeline: values, "none": (None,) * 4})
 
     def snapshots(self) -> tuple[SourceSnapshot, ...]:
         topology = self.topology()
@@ -214,6 +222,21 @@ def chain() -> LivePicture:
         registration("forecast", "sums", owner="team finance"),
         registration("stock", "inv", owner="team stock"),
     )
+
+
+def troubled() -> LivePicture:
+    """A chain of which one pipeline stands still, one has failed, and a connector is paused."""
+    picture = chain()
+    picture.stall("orders")
+    picture.ended["stock"] = RunEnd(ended_ms=now_ms(), failure="QueryFailedError: no disk")
+    picture.signs = (
+        SourceSigns(source="inv", sidecar="host-3-812", state="running", heard_ms=now_ms(), connector=PAUSED),
+        SourceSigns(source="shop", sidecar="host-3-813", state="running", heard_ms=now_ms()),
+    )
+    return picture
+
+
+PAUSED = ConnectorReport(read_ms=now_ms(), since_ms=now_ms() - 60_000, name="inv", state="PAUSED")
 
 
 @contextmanager
@@ -342,7 +365,14 @@ def test_a_pipeline_that_stalls_is_named_with_all_that_waits_for_it(
     assert "orders" in culprit.text
     assert all(view in culprit.text for view in ("orders/orders", "revenue/revenue", "forecast/forecast"))
     assert "stock" not in culprit.text
-    page.sees(lambda: page.find("rect.late"))
+    page.sees(lambda: page.find(".culprits li.bad"))  # first it is late, then silent
+    (culprit,) = page.find(".culprits li.bad")
+    assert all(text in culprit.text for text in ("since ", "owner team shop", "doctor --source inv"))
+    page.sees(lambda: page.find("rect.bad"))
+    (runbook,) = page.find(".culprits a[href^=runbooks]")
+    page.browser.get(runbook.get_attribute("href"))
+    assert "start it again" in page.text
+    page.open()
     picture.stalled.clear()
     page.sees(lambda: "Nothing is late." in page.text)
 
@@ -362,7 +392,7 @@ def test_every_page_is_shown_and_every_link_leads_somewhere(open_page: Callable[
         links = page.browser.execute_script(
             "return [...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))"
         )
-        waiting += links
+        waiting += [each for each in links if each.startswith("#")]
     assert len(seen) == 5 + 3 + 4
     page.open("#/pipelines/stock")
     assert "QueryFailedError: no disk" in page.text
@@ -406,8 +436,9 @@ def test_how_late_a_pipeline_was_is_drawn_and_said_in_words(open_page: Callable[
     page = open_page(chain(), "#/pipelines/orders")
     page.sees(lambda: page.find(".course polyline"))
     (drawn,) = page.find(".course svg")
-    assert f"{HOSTILE}: 1.2 s now, at most 7.0 s at " in drawn.get_attribute("aria-label")
+    assert "orders: up to date now, at most 7.0 s at " in drawn.get_attribute("aria-label")
     assert len(page.find(".course polyline")[0].get_attribute("points").split()) == 3
+    assert [each.text for each in page.find(".course text")][:3] == ["0", "3.5 s", "7.0 s"]
     page.open("#/pipelines/revenue")
     page.sees(lambda: page.find(".course polyline"))
 
@@ -564,3 +595,37 @@ def test_two_hundred_pipelines_are_listed_and_searched(open_page: Callable[..., 
     page.open("#/")
     page.sees(lambda: len(page.find("details.part")) >= 10)
     assert page.find("details[open]") == [], "who has many opens what is to be seen"
+
+
+def test_sources_show_their_connector_and_their_sidecar(open_page: Callable[..., Page]) -> None:
+    page = open_page(troubled(), "#/sources")
+    (row,) = [each for each in page.find("main tbody tr") if each.text.startswith("inv")]
+    assert [each.text for each in row.find_elements(By.CSS_SELECTOR, ".badge")] == ["paused", "running"]
+    assert "bad" in row.find_elements(By.CSS_SELECTOR, ".badge")[0].get_attribute("class")
+    page.open("#/")
+    page.sees(lambda: "connector inv is paused" in page.text)
+    assert "orders/orders" in page.find("section[aria-labelledby=delays]")[0].text
+
+
+def test_nothing_is_cut_on_a_narrow_screen(open_page: Callable[..., Page]) -> None:
+    picture = chain()
+    picture.stall("orders")
+    page = open_page(picture)
+    narrow = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    try:
+        for place in ("#/", "#/sources", "#/pipelines", "#/pipelines/orders", "#/views", "#/reads"):
+            page.open(place)
+            page.sees(lambda: page.find("main h1"))
+            assert page.browser.execute_script(CUT) == [], place
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+CUT = """
+return [...document.querySelectorAll("body *")]
+  .filter((node) => !node.closest("svg, .graph, .skip"))
+  .filter((node) => node.getBoundingClientRect().right > innerWidth + 1)
+  .map((node) => `${node.tagName} ${node.textContent}`);
+"""
+"""Elements that reach beyond the window; the graph scrolls by itself."""

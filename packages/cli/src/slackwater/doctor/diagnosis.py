@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, absence
+from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.signs import signs_of
 from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater_control import HopKind, PipelineState, fault_of_run, faults_of_source

@@ -1,8 +1,8 @@
 // The page: chooses what to show, and builds it.
 
 import { h, show } from "./dom.js";
-import { ago, clock, count, duration, moment, plural, rate } from "./format.js";
-import { behind, draw, parts } from "./graph.js";
+import { ago, clock, count, delay, duration, moment, plural, rate } from "./format.js";
+import { behind, draw, parts, severity } from "./graph.js";
 import { follow, state, useToken, watch, watchSource } from "./live.js";
 
 const main = document.getElementById("main");
@@ -75,24 +75,50 @@ function overview() {
       h("h1", { id: "late" }, "What is late, and why?"),
       culprits(state.delays.culprits)),
     h("p", { key: "counts", class: "counts" }, `${plural(all.length, "source")}, ${plural(known.length, "pipeline")}${counts.length ? ` (${counts.join(", ")})` : ""}, ${plural(state.delays.views.length, "view")}`),
-    h("section", { key: "graphs", "aria-label": "Topology" },
+    h("div", { key: "halves", class: "halves" }, h("section", { key: "graphs", "aria-label": "Topology" },
       h("h2", null, "How is everything connected?"),
       drawn.length === 0 && h("p", { class: "quiet" }, "No pipeline has registered yet. A pipeline registers when slackwater run starts it."),
       drawn.map((each) => h("details", { key: each.root.name, class: "part", open: known.length <= MANY },
         h("summary", null, `source ${each.root.name}`, h("span", { class: "quiet" }, ` ${plural(each.nodes.filter((node) => node.kind === "pipeline").length, "pipeline")}`)),
         draw(each, state.delays)))),
+    state.delays.views.length > 0 && h("section", { key: "views", "aria-labelledby": "delays" },
+      h("h2", { id: "delays" }, "How late is each view?"),
+      table(some(state.delays.views.map((each) => each.source).filter((each, index, all) => all.indexOf(each) === index), 3), ["view", "delay", "source"],
+        state.delays.views.slice(0, MANY).map((each) => row(`${each.pipeline} ${each.view}`, viewLink(each), delay(each.delay_ms), link("sources", each.source)))))),
   ];
 }
+
+const viewLink = (each) => h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`);
 
 function culprits(found) {
   if (found.length === 0) return h("p", { class: "well", "data-late": "0" }, "Nothing is late.");
   const shown = found.slice(0, 5);
   return h("ol", { class: "culprits", "data-late": found.length },
-    shown.map((each) => h("li", { key: `${each.kind} ${each.name}` },
-      h("a", { href: to(each.kind === "sidecar" ? "sources" : "pipelines", each.name) }, each.evidence),
-      h("p", { class: "quiet" }, `late because of it: ${some(each.views, 4)}`),
-      h("p", { class: "quiet" }, `what to do: ${each.advice}`))),
+    shown.map(culprit),
     found.length > shown.length && h("li", { key: "more", class: "quiet" }, `and ${found.length - shown.length} more`));
+}
+
+function culprit(each) {
+  const owned = state.topology.pipelines.find((other) => each.kind === "pipeline" && other.name === each.name);
+  const of = each.kind === "pipeline" ? owned?.source : each.name;
+  const known = [each.since_ms !== null && `since ${clock(each.since_ms)}`, each.delay_ms >= 2000 && `${duration(each.delay_ms)} late`, owned?.owner && `owner ${owned.owner}`];
+  return h("li", { key: `${each.kind} ${each.name}`, class: severity(each) },
+    h("a", { href: to(each.kind === "pipeline" ? "pipelines" : "sources", each.name) }, each.evidence),
+    h("p", { class: "quiet" }, known.filter(Boolean).join(" · ")),
+    each.views.length > 0 && h("p", { class: "quiet" }, `late because of it: ${some(each.views, 4)}`),
+    h("p", { class: "quiet" }, "what to do: ", withRunbook(each.advice)),
+    of !== undefined && command(`slackwater doctor --source ${of}`));
+}
+
+/** An advice in which the page of a runbook is a link. */
+function withRunbook(text) {
+  const found = /docs\/(runbooks\/[a-z-]+\.md)/.exec(text);
+  return found === null ? text : [text.slice(0, found.index), h("a", { href: found[1] }, found[0]), text.slice(found.index + found[0].length)];
+}
+
+function command(text) {
+  const copy = (event) => { navigator.clipboard?.writeText(text).then(() => { event.target.textContent = "copied"; }); };
+  return h("p", { class: "command" }, h("code", null, text), " ", h("button", { type: "button", class: "copy", "aria-label": `Copy ${text}`, onclick: copy }, "copy"));
 }
 
 const some = (names, most) => names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
@@ -104,18 +130,33 @@ function table(caption, heads, rows) {
   return h("div", { class: "wide" }, h("table", null,
     h("caption", null, caption),
     h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", null, rows)));
+    h("tbody", null, rows.map((each) => labelled(each, heads)))));
 }
 
 const row = (key, name, ...cells) => h("tr", { key }, h("th", { scope: "row" }, name), cells.map((cell) => h("td", null, cell)));
 
+/** Gives each cell the heading of its column, which narrow screens show before it instead of columns. */
+function labelled(line, heads) {
+  line.children.forEach((cell, index) => { cell.attributes["data-label"] = heads[index]; });
+  return line;
+}
+
 function sources(found) {
   const now = state.topology.made_ms;
   return h("section", { key: "sources" }, h("h1", null, "Sources"), table(plural(found.length, "source"),
-    ["source", "newest cut", "committed", "timeline", "tables", "read by", "written by"],
-    found.map((each) => row(each.name, link("sources", each.name),
-      each.cut?.commit_lsn ?? "none", each.cut ? ago(each.cut.commit_ts_ms, now) : "–", each.cut?.timeline ?? "–",
+    ["source", "connector", "sidecar", "newest commit", "newest cut", "tables", "read by", "written by"],
+    found.map((each) => row(each.name, link("sources", each.name), health(each, "connector"), health(each, "sidecar"),
+      each.cut ? ago(each.cut.commit_ts_ms, now) : "–", each.cut?.commit_lsn ?? "none",
       count(Object.keys(each.tables).length), plural(each.read_by.length, "pipeline"), some(each.written_by, 3) || "a database"))));
+}
+
+/** The state of a source's sidecar, or of its connector, as it is known. */
+function health(source, kind) {
+  const signs = state.delays.signs.find((each) => each.source === source.name);
+  const blamed = state.delays.culprits.find((each) => each.name === source.name && (kind === "sidecar" ? each.kind === "sidecar" : ["connector", "connect", "database"].includes(each.kind)));
+  const said = kind === "sidecar" ? signs?.state : signs?.connector?.state?.toLowerCase();
+  if (blamed) return badge(kind === "sidecar" || !said || said === "running" ? (blamed.kind === "sidecar" ? "silent" : "down") : said, "bad");
+  return said ? badge(said) : "not known";
 }
 
 const URGENCY = ["failed", "vanished", "running", "left"];
@@ -145,13 +186,13 @@ function twice() {
 const SILENT_MS = 15_000;
 const ratesOf = (each) => (each.state === "running" && state.topology.made_ms - each.heard_ms < SILENT_MS ? state.rates.get(each.name) : undefined);
 
-const badge = (name) => h("span", { class: `badge ${name}` }, name);
+const badge = (name, severe = "") => h("span", { class: `badge ${name} ${severe}` }, name);
 
 function views(found) {
   return h("section", { key: "views" }, h("h1", null, "Views"), table(`${plural(found.length, "view")}, the longest delay first`,
     ["view", "delay", "parts of the delay", "source"],
-    found.map((each) => row(`${each.pipeline} ${each.view}`, [h("a", { href: to("pipelines", each.pipeline) }, `${each.pipeline}/${each.view}`)],
-      duration(each.delay_ms), hops(each), link("sources", each.source)))));
+    found.map((each) => row(`${each.pipeline} ${each.view}`, viewLink(each),
+      delay(each.delay_ms), hops(each), link("sources", each.source)))));
 }
 
 function reads() {
@@ -167,7 +208,7 @@ function reads() {
         : `All pipelines can be read at ${each.snapshot} on timeline ${each.timeline}. The newest barrier is ${each.newest_barrier}.`),
       table(plural(each.pipelines.length, "pipeline"), ["pipeline", "state", "processed", "committed", "note"],
         each.pipelines.map((one) => row(one.pipeline, link("pipelines", one.pipeline), badge(one.state),
-          one.processed ?? "–", one.committed ?? "–", one.is_waited_for ? "the other pipelines wait for it" : ""))))),
+          one.processed ?? "–", one.committed ?? "–", one.is_waited_for ? "shows an earlier commit, as reads with it do" : ""))))),
     h("h2", { key: "leases" }, "Leases"),
     table(plural(state.leases.length, "lease"), ["lease", "state", "source", "commit", "ends", "pipelines", "holder"],
       state.leases.map(({ lease, state: standing, waits_for: waits, refusals }) => row(lease.id, lease.id,
@@ -216,13 +257,13 @@ function pipeline(name) {
     h("h2", null, "Views"),
     table(plural(found.views.length, "view"), ["view", "output", "delay", "parts of the delay", "read by"],
       found.views.map((each) => {
-        const delay = delays.find((other) => other.view === each.name);
+        const own = delays.find((other) => other.view === each.name);
         const readers = state.topology.links.filter((other) => other.pipeline === name && other.view === each.name).map((other) => other.read_by);
         return row(each.name, each.name, `${each.kind} ${each.output}${each.format ? ` (${each.format})` : ""}`,
-          duration(delay?.delay_ms), delay ? hops(delay) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
+          delay(own?.delay_ms), own ? hops(own) : "–", readers.map((reader, index) => [index ? ", " : "", link("pipelines", reader)]));
       })),
     state.revisions?.some((each) => each.pipeline === name) && revisions(state.revisions),
-    state.history?.pipeline === name && course(state.history),
+    state.history?.pipeline === name && course(state.history, delays),
     h("h2", null, "Stages"),
     table(plural(found.stages.length, "stage"), ["stage", "level", "stage key", "reads", "what it does"],
       found.stages.map((each) => row(each.number, String(each.number), each.level, each.key.join(", ") || "none",
@@ -238,22 +279,30 @@ function revisions(found) {
         each.read_by.join(", ") || "no readers (slackwater revise switch)"))));
 }
 
-/** How late the views of a pipeline were: a line for each view, and the same in words. */
-function course({ times_ms: times, views: all }) {
-  const shown = Object.entries(all).filter(([, values]) => values.some((value) => value !== null));
+/** How late the views of a pipeline were, up to now: a line for each view with axes, and the same in words. */
+function course({ times_ms: past, views: all }, live) {
+  const now = state.topology.made_ms;
+  const times = [...past.filter((each) => each < now), now];
+  const series = Object.entries(all).map(([view, values]) => [view, [...values.slice(0, times.length - 1), live.find((each) => each.view === view)?.delay_ms ?? null]]);
+  const shown = series.filter(([, values]) => values.some((value) => value !== null));
   if (times.length < 2 || shown.length === 0) return null;
   const [first, last] = [times[0], times.at(-1)];
-  const most = Math.max(1000, ...shown.flatMap(([, values]) => values));
-  const at = (index, value) => `${(600 * (times[index] - first) / (last - first)).toFixed(1)},${(78 - 76 * value / most).toFixed(1)}`;
+  const most = Math.max(2000, ...shown.flatMap(([, values]) => values));
+  const x = (time) => 70 + (520 * (time - first)) / (last - first || 1);
+  const y = (value) => 96 - (86 * value) / most;
   return h("section", { key: "course", "aria-label": "Delay over time" },
     h("h2", null, `Delay since ${clock(first)}`),
     shown.slice(0, 12).map(([view, values]) => {
       const known = values.flatMap((value, index) => (value === null ? [] : [[index, value]]));
       const worst = known.reduce((one, other) => (other[1] > one[1] ? other : one));
-      const words = `${view}: ${duration(known.at(-1)[1])} now, at most ${duration(worst[1])} at ${clock(times[worst[0]])}`;
+      const words = `${view}: ${delay(known.at(-1)[1])} now, at most ${duration(worst[1])} at ${clock(times[worst[0]])}`;
       return h("figure", { key: view, class: "course" },
-        h("svg", { viewBox: "0 0 600 80", preserveAspectRatio: "none", role: "img", "aria-label": words },
-          h("polyline", { points: known.map(([index, value]) => at(index, value)).join(" ") })),
+        h("svg", { viewBox: "0 0 600 120", role: "img", "aria-label": words },
+          [0, most / 2, most].map((value) => [
+            h("line", { key: `line ${value}`, class: "axis", x1: 70, x2: 590, y1: y(value), y2: y(value) }),
+            h("text", { key: `text ${value}`, x: 64, y: y(value) + 4, "text-anchor": "end" }, value === 0 ? "0" : duration(value))]),
+          [first, (first + last) / 2, last].map((time, index) => h("text", { key: `time ${index}`, x: x(time), y: 114, "text-anchor": ["start", "middle", "end"][index] }, clock(time))),
+          h("polyline", { points: known.map(([index, value]) => `${x(times[index]).toFixed(1)},${y(value).toFixed(1)}`).join(" ") })),
         h("figcaption", null, words));
     }));
 }
@@ -275,6 +324,8 @@ function source(name) {
     h("h1", null, name),
     facts([
       ["newest cut", found.cut ? `${found.cut.commit_lsn} on timeline ${found.cut.timeline}, committed ${ago(found.cut.commit_ts_ms, state.topology.made_ms)}` : "none"],
+      ["connector", health(found, "connector")],
+      ["sidecar", health(found, "sidecar")],
       ["state", report?.state ?? (report === undefined ? "loading …" : "not known")],
       ["written by", found.written_by.length ? found.written_by.map((each) => [link("pipelines", each), " "]) : "a database"],
       ["read by", found.read_by.length ? found.read_by.map((each) => [link("pipelines", each), " "]) : "no pipeline"],

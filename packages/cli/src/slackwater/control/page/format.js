@@ -16,6 +16,9 @@ export function duration(ms) {
   return `${Math.round(ms / 86_400_000)} days`;
 }
 
+/** How late something is: what batches take is nobody's fault, and no news. */
+export const delay = (ms) => (ms !== null && ms !== undefined && ms < 2000 ? "up to date" : duration(ms));
+
 export const ago = (ms, now) => `${duration(Math.max(0, now - ms))} ago`;
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");

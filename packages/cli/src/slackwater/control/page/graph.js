@@ -1,7 +1,7 @@
 // Draws everything that is derived from one source, from left to right, with a column for each step.
 
 import { h } from "./dom.js";
-import { duration } from "./format.js";
+import { delay } from "./format.js";
 
 const WIDTH = 190;
 const HEIGHT = 46;
@@ -57,11 +57,11 @@ export function draw({ root, nodes, edges }, delays) {
   }
   const width = 16 + Math.max(...nodes.map((node) => node.column)) * (WIDTH + GAP.x) + WIDTH;
   const height = 16 + Math.max(...rows.values()) * (HEIGHT + GAP.y) - GAP.y;
-  const late = new Set((delays?.culprits ?? []).map((culprit) => `${culprit.kind === "sidecar" ? "source" : "pipeline"} ${culprit.name}`));
+  const severities = new Map((delays?.culprits ?? []).map((culprit) => [`${culprit.kind === "pipeline" ? "pipeline" : "source"} ${culprit.name}`, severity(culprit)]));
   return h("div", { class: "graph", key: root.name },
     h("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `What is derived from source ${root.name}` },
       edges.map(([from, to]) => edge(placed.get(from), placed.get(to), `${from} ${to}`)),
-      nodes.map((node) => box(node, placed.get(node.id), late.has(node.id)))));
+      nodes.map((node) => box(node, placed.get(node.id), severities.get(node.id)))));
 }
 
 function edge(from, to, key) {
@@ -70,11 +70,14 @@ function edge(from, to, key) {
   return h("path", { key, class: "edge", d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}` });
 }
 
-function box(node, { x, y }, isLate) {
+/** What stands still is bad, what is slow is late: in the list, in the graph and in badges alike. */
+export const severity = (culprit) => (culprit.since_ms === null ? "late" : "bad");
+
+function box(node, { x, y }, worst) {
   const said = node.kind === "source" ? cutOf(node.value) : `${node.value.state}, ${behind(node.value)}`;
   const bad = node.kind === "pipeline" && ["failed", "vanished"].includes(node.value.state);
   return h("a", { key: node.id, href: `#/${node.kind}s/${encodeURIComponent(node.name)}`, "aria-label": `${node.kind} ${node.name}: ${said}` },
-    h("rect", { class: `node ${node.kind}${bad ? " bad" : isLate ? " late" : ""}`, x, y, width: WIDTH, height: HEIGHT, rx: node.kind === "source" ? 22 : 6 }),
+    h("rect", { class: `node ${node.kind}${bad ? " bad" : worst ? ` ${worst}` : ""}`, x, y, width: WIDTH, height: HEIGHT, rx: node.kind === "source" ? 22 : 6 }),
     h("text", { x: x + 14, y: y + 19, class: "name" }, cut(node.name, 24)),
     h("text", { x: x + 14, y: y + 36, class: "said" }, cut(said, 29)));
 }
@@ -82,6 +85,6 @@ function box(node, { x, y }, isLate) {
 const cutOf = (source) => (source.cut === null ? "no cut" : source.cut.commit_lsn);
 
 export const behind = (pipeline) =>
-  pipeline.progress === "behind" && pipeline.behind_ms !== null ? `${duration(pipeline.behind_ms)} behind` : pipeline.progress;
+  pipeline.progress === "behind" && pipeline.behind_ms !== null ? (pipeline.behind_ms < 2000 ? "up to date" : `${delay(pipeline.behind_ms)} behind`) : pipeline.progress;
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
