@@ -47,7 +47,7 @@ class World:
 def world(kafka_broker: KafkaBroker, redis_server: RedisServer, tmp_path: Path) -> World:
     source = f"s{uuid.uuid4().hex[:8]}"
     folder = tmp_path / "late"
-    assert main.run(["new", str(folder), "--source", source, "--name", source]) == 0
+    assert main.run(["new", str(folder), "--source", source, "--name", f"late-{source}"]) == 0
     servers = ["--bootstrap", kafka_broker.bootstrap, "--redis-url", redis_server.url]
     checkpoint = ["--checkpoint", str(tmp_path / "checkpoint")]
     return World(
@@ -80,7 +80,7 @@ def test_all_that_is_missing_is_listed_at_once(world: World, findings: Findings)
     assert found[f"source {world.source}"] == "problem no sidecar has published a cut"
     assert found["table public.invoice"] == f"problem there is no topic {world.source}.public.invoice"
     assert found["checkpoint"].startswith("ok ")
-    assert found["outputs"].startswith(f"ok {world.source}.revenue in Kafka at ")
+    assert found["outputs"].startswith(f"ok late-{world.source}.revenue in Kafka at ")
     assert found["rights"].startswith("ok the brokers allow what a run does; it creates ")
     assert world.topics() == before
     assert not (world.folder.parent / "checkpoint").exists()

@@ -1,5 +1,6 @@
 """``slackwater new``, and pipelines that are installed as packages."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,13 +44,22 @@ def test_a_new_pipeline_passes_its_own_tests(made: Path, capsys: pytest.CaptureF
     assert "2 passed, 0 failed" in capsys.readouterr().out
 
 
-def test_a_new_pipeline_is_told_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_pipeline_is_told_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     assert main.run(["new", str(tmp_path / "a")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == f"next: slackwater test {tmp_path / 'a'}"
     assert {Path(line) for line in lines[:-2]} == {
         path for path in (tmp_path / "a").rglob("*") if path.is_file()
     }
+
+
+def test_a_pipeline_is_not_named_like_its_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["new", str(tmp_path / "erp"), "--source", "erp"]) == 1
+    assert "--name" in capsys.readouterr().err
+    assert not (tmp_path / "erp").exists()
 
 
 def test_its_source_and_name_are_those_that_were_given(tmp_path: Path, made: Path) -> None:

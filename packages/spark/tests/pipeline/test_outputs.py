@@ -82,7 +82,7 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
         ({"outputs": {"order": {}}}, "outputs.order", "did you mean 'orders'?"),
         ({"outputs": {"orders": {"topics": "x"}}}, "outputs.orders.topics", "did you mean 'topic'?"),
         ({"outputs": {"orders": {"topic": "a b"}}}, "outputs.orders.topic", "is part of Kafka topic names"),
-        ({"outputs": {"orders": {"partitions": 0}}}, "outputs.orders.partitions", "at least 1, got 0"),
+        ({"outputs": {"orders": {"partitions": 0}}}, "outputs.orders.partitions", "from 1 to 10000, got 0"),
         ({"outputs": {"orders": {"publish": "no"}}}, "outputs.orders.publish", "expected true or false"),
         ({"outputs": {"orders": 1}}, "outputs.orders", "expected a table, got 1"),
         (

@@ -35,7 +35,11 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
     settings, output = start_command(ctx), Output()
     if folder.is_dir() and any(folder.iterdir()):
         raise CommandInputError(f"{folder} is not empty", "choose a folder that does not exist yet")
-    files = pipeline_files(name or folder.resolve().name, settings.source or "inv", version("slackwater"))
+    name, source = name or folder.resolve().name, settings.source or "inv"
+    if name == source:
+        reason = f"a pipeline that is named like its source {source!r} would write topics named like its tables"
+        raise CommandInputError(reason, "give it another name with --name")
+    files = pipeline_files(name, source, version("slackwater"))
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
