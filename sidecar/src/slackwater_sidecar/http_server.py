@@ -303,7 +303,7 @@ def _answer(path: str, pages: Pages, *, is_known: bool, is_misdirected: bool) ->
         reason = "this name is not served; ask the address, or set http.tokens or http.certificate"
         return _refused(path, pages, HTTPStatus.MISDIRECTED_REQUEST, reason)
     if not is_known:
-        return _refused(path, pages, HTTPStatus.UNAUTHORIZED, f"{path} is shown to whoever has a token")
+        return _refused(path, pages, HTTPStatus.UNAUTHORIZED, f"{path} is shown only to clients with a token")
     return pages.answer(path)
 
 

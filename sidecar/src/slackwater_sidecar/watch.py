@@ -36,7 +36,7 @@ _TIMEOUT = timedelta(seconds=2)
 """One question may take so long: a stop waits for it, and ten seconds have to be enough for an answer."""
 _LOOKS_PER_CATALOGUE = 5
 _HEARTBEATS = 6
-"""So many of the newest heartbeats are looked at: the median of their distances is the interval."""
+"""The number of newest heartbeats whose median distance is taken as the interval."""
 _ENOUGH = 3
 """Fewer distances say nothing: a connector that starts writes one heartbeat sooner."""
 

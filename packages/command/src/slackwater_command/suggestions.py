@@ -7,7 +7,7 @@ from slackwater_command.errors import CommandInputError
 from slackwater_protocol import MalformedRecordError, parse_position
 
 _FEW = 10
-"""So many names are listed where none is similar."""
+"""The number of names that are listed if none is similar."""
 
 
 def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> CommandInputError:

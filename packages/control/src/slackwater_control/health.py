@@ -80,10 +80,10 @@ class SourceSigns:
 
 
 def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[Culprit]:
-    """Yields who of a source is to blame; nothing: everything works, as far as is known.
+    """Yields the components of a source that do not work; none if no fault is known.
 
-    Whoever only suffers from another one is not named: nothing is said of what cannot be known while Redis or
-    the sidecar is away, nor of a connector whose database or worker is.
+    A component that fails only because of another one is not named. While Redis or the sidecar is away,
+    nothing is reported that only they could tell, and a connector whose database or worker is away is not.
     """
     if signs.redis_error:
         advice = "nothing is lost: readers use the cut log; docs/runbooks/redis-lost.md"

@@ -159,7 +159,7 @@ def driver_of(connection: object) -> AsyncDriver:
 
 
 class Bridge:
-    """Stands in for a ``psycopg.Connection`` in another thread, as far as this package uses one.
+    """The part of ``psycopg.Connection`` that this package uses, for a connection in another thread.
 
     Args:
         driver: The driver of the asynchronous connection.

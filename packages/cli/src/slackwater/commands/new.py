@@ -37,7 +37,9 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
         raise CommandInputError(f"{folder} is not empty", "choose a folder that does not exist yet")
     name, source = name or folder.resolve().name, settings.source or "inv"
     if name == source:
-        reason = f"a pipeline that is named like its source {source!r} would write topics named like its tables"
+        reason = (
+            f"a pipeline named like its source {source!r} would write topics that are named like its tables"
+        )
         raise CommandInputError(reason, "give it another name with --name")
     files = pipeline_files(name, source, version("slackwater"))
     for path, text in files.items():

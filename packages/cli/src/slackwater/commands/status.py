@@ -72,7 +72,7 @@ class SourceStatus:
     source: str
     timeline: int
     is_well: bool
-    """The frontier moves, and nobody stands still, as far as is known."""
+    """The frontier moves, and no component is known to have stopped."""
     state: str | None
     """As the sidecar says; None: none has said anything."""
     detail: str
@@ -89,7 +89,7 @@ class SourceStatus:
     pipelines: tuple[PipelineNode, ...] | None
     """Those that read the source; None: not known."""
     culprits: tuple[Culprit, ...] = ()
-    """Who stands still, and why that is thought; empty: nobody, as far as is known."""
+    """The components that have stopped, each with its evidence; empty if none is known."""
 
 
 def source_status(

@@ -299,7 +299,7 @@ class PipelineRun:
             )
 
     def _topics_of_source(self) -> frozenset[str]:
-        """Returns the topics that exist. If none is of the source, whoever writes them is waited for."""
+        """Returns the topics that exist, after waiting for the first one of the source."""
         settings, source = self._settings, self._definition.source
         may_be_empty = settings.allow_missing_tables or settings.available_now
         wait = (

@@ -29,7 +29,7 @@ _DEFAULT = 0.25
 _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
 _DECIDED = 0.6
-"""So often operators decide while something is lost, not only when all else is read."""
+"""How often operators decide while something is lost, instead of after everything else is read."""
 _ALIKE = 0.95
 """So often topics have the same number of partitions when a reader needs that."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
