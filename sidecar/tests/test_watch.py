@@ -6,16 +6,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError
 
 from slackwater_cdc.connector import reading_properties
 from slackwater_command.connect_rest import ConnectRest
-from slackwater_protocol import Clock, ConnectorReport, Finding, SlotReport, Verdict
+from slackwater_protocol import Clock, ConnectorReport, Finding, SlotReport, SystemClock, Verdict
 from slackwater_sidecar.policy import FaultHold
-from slackwater_sidecar.watch import ConnectorWatch, ConnectWitness, Watched
+from slackwater_sidecar.watch import ConnectorWatch, ConnectWitness, HeartbeatWitness, Watched
 
 NAME = "the connector"
 LOOK = ConnectorReport(read_ms=0, since_ms=0)
@@ -196,3 +198,66 @@ def test_a_fault_is_not_forgotten_while_nobody_can_look() -> None:
 
 def test_a_source_that_begins_with_a_fault_shows_nothing() -> None:
     assert reason_after((FAULTY, 0)) != ""
+
+
+# --- heartbeats
+
+
+class Heartbeats:
+    """A consumer of their topic, which is absent or may not be read, or both."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.records: list[SimpleNamespace] = []
+        self.is_assigned = False
+
+    def write(self, written_ms: int = 5, error: KafkaError | None = None) -> None:
+        self.records.append(SimpleNamespace(error=lambda: error, timestamp=lambda: (1, written_ms)))
+
+    def list_topics(self, topic: str, _: float) -> SimpleNamespace:
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=self.error)})
+
+    def get_watermark_offsets(self, *_: object) -> tuple[int, int]:
+        return 0, 1
+
+    def assign(self, _: object) -> None:
+        self.is_assigned = True
+
+    def unassign(self) -> None:
+        self.is_assigned = False
+
+    def poll(self, _: float) -> SimpleNamespace | None:
+        return self.records.pop(0) if self.records else None
+
+
+REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def test_heartbeats_that_may_not_be_read_are_one_line_in_the_log_and_no_silence_of_the_connector(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer = Heartbeats()
+    witness = HeartbeatWitness("inv", consumer, SystemClock())  # type: ignore[arg-type]  # as far as it is used
+    consumer.error = REFUSED
+    assert [witness.look(LOOK), witness.look(LOOK)] == [{}, {}]
+    assert caplog.text.count("Grant Read on topic __debezium-heartbeat.inv") == len(caplog.records) == 1
+    consumer.error = None
+    consumer.write()
+    assert witness.look(LOOK) == {"heartbeat_ms": 5}
+    consumer.write(error=REFUSED)
+    assert witness.look(LOOK) == {}
+    assert not consumer.is_assigned
+    consumer.write(7)
+    assert witness.look(LOOK) == {"heartbeat_ms": 7}
+    assert len(caplog.records) == 1
+
+
+def test_a_source_without_heartbeats_is_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    consumer = Heartbeats()
+    consumer.error = ABSENT
+    consumer.get_watermark_offsets = lambda *_: (0, 0)  # type: ignore[method-assign]
+    witness = HeartbeatWitness("inv", consumer, SystemClock())  # type: ignore[arg-type]
+    assert witness.look(LOOK) == {}
+    assert not consumer.is_assigned
+    assert not caplog.records

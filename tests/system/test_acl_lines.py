@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from slackwater import main
 from slackwater_cdc.testing import snapshot_notifications, snapshot_value
@@ -161,7 +162,7 @@ def command(world: World, *arguments: str) -> str:
 
 
 def sidecar(world: World, *tables: str) -> Trial:
-    """Finds an initial snapshot complete, and then a transaction."""
+    """Finds an initial snapshot complete, then a transaction, and sees the connector's heartbeats."""
     redis = f"redis://127.0.0.1:{world.servers.redis.port}"
     source = SyntheticSource(world.plain.bootstrap, redis, partitions=1)
     world.running.callback(source.close)
@@ -171,6 +172,16 @@ def sidecar(world: World, *tables: str) -> Trial:
     for told in snapshot_notifications(dict.fromkeys(source.tables, 1)):
         source.put("notifications", 0, told)
     source.flush()
+    topics = SourceTopics(source.name)
+    source.admin.create_topics([NewTopic(topics.heartbeats, 1, 1)])[topics.heartbeats].result(SECONDS)
+    heart = Producer({"bootstrap.servers": world.plain.bootstrap})
+    heart.produce(topics.heartbeats, b"{}")
+    assert heart.flush(SECONDS) == 0
+
+    def has_heartbeat() -> bool:
+        status = source.store.status(source.name)
+        return status is not None and status.connector is not None and bool(status.connector.heartbeat_ms)
+
     settings = {"SIDECAR_TABLES": ",".join(tables)} if tables else {}
 
     def work() -> None:
@@ -178,8 +189,9 @@ def sidecar(world: World, *tables: str) -> Trial:
             world.run_until(program, lambda: has_cut(world, source.name))
             source.commit(1, 2)
             world.run_until(program, lambda: source.logged()[-1].lsn == source.newest_lsn)
+            world.run_until(program, has_heartbeat)
 
-    return Trial(sidecar_rights(SourceTopics(source.name), tables or None), work)
+    return Trial(sidecar_rights(topics, tables or None), work)
 
 
 def member(world: World) -> Trial:

@@ -43,11 +43,17 @@ def lines(rights: Iterable[Right]) -> list[str]:
     [
         (
             sidecar_rights(SOURCE, None),
-            ["topic inv.*: Read", "topic inv.slackwater.cuts: Create Write", "topic routed: Read"],
+            [
+                "topic __debezium-heartbeat.inv: Read",
+                "topic inv.*: Read",
+                "topic inv.slackwater.cuts: Create Write",
+                "topic routed: Read",
+            ],
         ),
         (
             sidecar_rights(SOURCE, ["public.a"]),
             [
+                "topic __debezium-heartbeat.inv: Read",
                 "topic inv.notifications: Read",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Create Read Write",
@@ -57,6 +63,7 @@ def lines(rights: Iterable[Right]) -> list[str]:
         (
             pipeline_rights("p", SOURCE, ["public.a", "public.r"], {"v": ""}, is_latest=True),
             [
+                "topic __debezium-heartbeat.inv: Describe",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Read",
                 "topic p.slackwater.progress: Create DescribeConfigs Read Write",
@@ -71,6 +78,7 @@ def lines(rights: Iterable[Right]) -> list[str]:
         (
             pipeline_rights("p.v2", SOURCE, ["public.a"], {"s.public.v": "s"}, is_latest=False),
             [
+                "topic __debezium-heartbeat.inv: Describe",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Read",
                 "topic p.v2.slackwater.progress: Create DescribeConfigs Read Write",
@@ -86,6 +94,7 @@ def lines(rights: Iterable[Right]) -> list[str]:
         (
             pipeline_rights("p", SOURCE, ["public.a"], {}, is_latest=True),
             [
+                "topic __debezium-heartbeat.inv: Describe",
                 "topic inv.public.a: Read",
                 "topic inv.slackwater.cuts: Read",
                 "topic slackwater.leases: Read Write",

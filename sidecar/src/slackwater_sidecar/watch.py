@@ -10,12 +10,13 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from slackwater_cdc.catalogue import source_findings
 from slackwater_cdc.connector import property_findings, replication_name
 from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.errors import CommandError
+from slackwater_markers.kafka_retry import check_visible
 from slackwater_protocol import (
     HIDDEN,
     Clock,
@@ -164,6 +165,7 @@ class HeartbeatWitness:
         self._consumer = consumer
         self._clock = clock
         self._is_assigned = False
+        self._was_refused = False
         self._written_ms: deque[int] = deque(maxlen=_HEARTBEATS)
         self._seen: dict[str, int] = {}
 
@@ -174,7 +176,7 @@ class HeartbeatWitness:
             self._assign()
             self._read(_TIMEOUT.total_seconds() if is_first else 0.0, is_first=is_first)
         except KafkaException as error:
-            logger.debug("heartbeats cannot be read: %s", error)
+            self._note(error.args[0])
         return self._seen
 
     def close(self) -> None:
@@ -184,9 +186,11 @@ class HeartbeatWitness:
     def _assign(self) -> None:
         if self._is_assigned:
             return
-        bounds = self._consumer.get_watermark_offsets(self._place, _TIMEOUT.total_seconds())
+        topic, seconds = self._place.topic, _TIMEOUT.total_seconds()
+        check_visible(self._consumer, topic, seconds)
+        bounds = self._consumer.get_watermark_offsets(self._place, seconds)
         if bounds is not None and bounds[1] > 0:
-            place = TopicPartition(self._place.topic, 0, max(bounds[0], bounds[1] - _HEARTBEATS))
+            place = TopicPartition(topic, 0, max(bounds[0], bounds[1] - _HEARTBEATS))
             self._consumer.assign([place])
             self._is_assigned = True
 
@@ -194,7 +198,10 @@ class HeartbeatWitness:
         """Takes what has come: one that comes while this watches was written now, by this clock."""
         while self._is_assigned and (message := self._consumer.poll(timeout_seconds)) is not None:
             timeout_seconds = 0.1 if is_first else 0.0
-            if message.error() is not None:
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise KafkaException(error)
                 continue
             written_ms, now_ms = message.timestamp()[1], epoch_ms(self._clock.now())
             self._written_ms.append(written_ms)
@@ -202,6 +209,24 @@ class HeartbeatWitness:
             distances = [later - earlier for earlier, later in pairwise(self._written_ms)]
             if len(distances) >= _ENOUGH:
                 self._seen["heartbeat_interval_ms"] = int(max(0, median(distances)))
+
+    def _note(self, error: KafkaError) -> None:
+        """Forgets the heartbeats if they may not be read: a connector is not silent because of that."""
+        if error.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            logger.debug("heartbeats cannot be read: %s", error)
+            return
+        self._consumer.unassign()
+        self._is_assigned = False
+        self._written_ms.clear()
+        self._seen = {}
+        if not self._was_refused:
+            self._was_refused = True
+            logger.warning(
+                "the heartbeats of the connector are not watched: %s. Grant Read on topic %s "
+                "(`slackwater acl sidecar` prints all rights)",
+                error.str(),
+                self._place.topic,
+            )
 
 
 _SLOT = """

@@ -40,6 +40,7 @@ class Operation(StrEnum):
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"
+    DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
     ALTER_CONFIGS = "AlterConfigs"
 
@@ -68,7 +69,7 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
     """
     cuts = cut_log_topic(topics.source)
     made = _topics(cuts, Operation.CREATE, Operation.WRITE)
-    return _sorted(made, _read_of(topics, tables, topics.notifications))
+    return _sorted(made, _read_of(topics, tables, topics.notifications, topics.heartbeats))
 
 
 def pipeline_rights(
@@ -86,6 +87,7 @@ def pipeline_rights(
     """
     read = [cut_log_topic(inputs.source), *map(inputs.data, tables)]
     found = [_topics(topic, Operation.READ) for topic in read]
+    found.append(_topics(inputs.heartbeats, Operation.DESCRIBE))
     found.append(_topics(PIPELINES_TOPIC, Operation.CREATE, Operation.READ, Operation.WRITE))
     found.append(_topics(LEASES_TOPIC, Operation.READ, Operation.WRITE))
     if not outputs:

@@ -106,6 +106,7 @@ class Run:
         self.context, self.sink, self.stop = Context(), Sink(), threading.Event()
         self.loop: Callable[[], None] = lambda: None
         self.topics: set[str] = set()
+        self.may_see = True
         self.steps: list[str] = []
         self.on_step: Callable[[str], object] = lambda _: None
         self.pipelines = InMemoryPipelineLog()
@@ -113,6 +114,7 @@ class Run:
         monkeypatch.setattr(leases, "KafkaLeaseLog", lambda *_: InMemoryLeaseLog())
         monkeypatch.setattr(SparkContext, "_gateway", None)
         monkeypatch.setattr(runner, "existing_topics", lambda *_: self.topics)
+        monkeypatch.setattr(runner, "may_see", lambda *_: self.may_see)
         monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
 
     def new(self) -> PipelineRun:
@@ -215,6 +217,15 @@ def test_a_run_says_that_no_sidecar_has_published_a_cut(run: Run) -> None:
     run.topics.add("inv.slackwater.cuts")
     run.go()
     assert run.steps[-1] == "waiting for a cut with something new"
+
+
+def test_heartbeats_that_are_hidden_may_be_there(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.go()
+    assert "the configuration of the connector" not in caplog.text
+    run.may_see = False
+    run.go()
+    assert "Grant Describe on topic __debezium-heartbeat.inv" in caplog.text
+    assert "the configuration of the connector of source inv is not known" in caplog.text
 
 
 def test_a_table_without_a_topic_is_told_before_it_is_waited_for(

@@ -106,7 +106,7 @@ class _Topics:
             except KafkaException as error:
                 unseen.add(name)
                 if _is_refusal(error):  # who may read or write a topic is shown it
-                    refused += self._those(name, Operation.READ, Operation.WRITE)
+                    refused += self._those(name, Operation.READ, Operation.WRITE, Operation.DESCRIBE)
                 elif _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
                 elif self._those(name, Operation.CREATE):

@@ -49,7 +49,7 @@ from slackwater_spark.pipeline.sinks import make_sink, output_forms
 from slackwater_spark.pipeline.spark_conf import index_root
 from slackwater_spark.sink import REQUEST_TIMEOUT, Sink, SinkProbe
 from slackwater_spark.sink.waiting import Waiting
-from slackwater_spark.source.kafka_reader import existing_topics
+from slackwater_spark.source.kafka_reader import existing_topics, may_see
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
 
@@ -283,8 +283,7 @@ class PipelineRun:
         """Refuses a connector that gives values another form; if nobody knows it, values prove their form."""
         known = self._connector.look()
         self._connector.check()
-        heartbeats = SourceTopics(self._definition.source).heartbeats
-        if known is None and heartbeats in existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT):
+        if known is None and self._may_have_connector():
             self._is_form_known = False
             for table, column in columns_with_default(self._definition.plan):
                 raise PipelineConfigError(
@@ -297,6 +296,19 @@ class PipelineRun:
                 "form are refused. Set connect.url, for the run or for the sidecar",
                 self._definition.source,
             )
+
+    def _may_have_connector(self) -> bool:
+        """Returns whether the source has heartbeats, or may have some that are hidden."""
+        kafka, heartbeats = self._settings.servers.kafka, SourceTopics(self._definition.source).heartbeats
+        if may_see(kafka, heartbeats, REQUEST_TIMEOUT):
+            return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT)
+        _log.warning(
+            "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
+            "topic %s (`slackwater acl pipeline` prints all rights)",
+            self._definition.source,
+            heartbeats,
+        )
+        return True
 
     def _topics_of_source(self) -> frozenset[str]:
         """Returns the topics that exist, after waiting for the first one of the source."""

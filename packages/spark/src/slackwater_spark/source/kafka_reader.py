@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -16,6 +16,8 @@ from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 
 if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
     from slackwater_markers.kafka_retry import KafkaRetry
+
+Answer = TypeVar("Answer")
 
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 
@@ -63,12 +65,37 @@ def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
     """
     from confluent_kafka.admin import AdminClient
 
+    admin = AdminClient({**kafka.client_config})
+    return _listed(kafka, timeout, lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics))
+
+
+def may_see(kafka: KafkaSettings, topic: str, timeout: timedelta) -> bool:
+    """Returns whether a topic would be among those that a cluster reports if it existed.
+
+    Raises:
+        PipelineUnavailableError: The cluster does not answer within the time-out.
+    """
+    from slackwater_markers.kafka_retry import check_visible, kafka_error
+
+    def ask(seconds: float) -> bool:
+        try:
+            check_visible(consumer, topic, seconds)
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is None or found.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return False
+        return True
+
+    with closing(Consumer({**_SETTINGS, **kafka.client_config}, logger=_librdkafka_log)) as consumer:
+        return _listed(kafka, timeout, ask)
+
+
+def _listed(kafka: KafkaSettings, timeout: timedelta, ask: Callable[[float], Answer]) -> Answer:
     from slackwater_markers.kafka_retry import KafkaRetry, reason_of
 
-    admin = AdminClient({**kafka.client_config})
-    retry = KafkaRetry("listing the topics", timeout.total_seconds())
     try:
-        return retry.call(lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics))
+        return KafkaRetry("listing the topics", timeout.total_seconds()).call(ask)
     except KafkaException as error:
         problem = f"the topics of Kafka at {kafka.bootstrap} could not be listed: {reason_of(error)}"
         raise PipelineUnavailableError(problem, "start the pipeline again when the broker is back") from error
