@@ -1,18 +1,20 @@
 """Every cause a doctor names, from facts alone."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
-from slackwater.commands.doctor import report_lines
+from slackwater.commands.doctor import check_source, report_lines
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine, newest_end
 from slackwater.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.doctor.report import make_report
-from slackwater_command.errors import unreachable
+from slackwater_command.errors import CommandInputError, unreachable
 from slackwater_markers import (
     CutLogUnavailableError,
     FrontierState,
@@ -23,6 +25,7 @@ from slackwater_markers import (
     MarkerStoreContentError,
     StoredPosition,
 )
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     ConnectorReport,
     Cut,
@@ -388,6 +391,37 @@ def test_what_cannot_be_read_in_redis_is_no_absence_of_redis(wrong: str) -> None
     found = examined(store, log)
     assert (found.redis_error, found.cut) == (None, cut())
     assert "found data that Slackwater has not written" in (found.redis_wrong or "")
+
+
+def test_a_source_of_which_nothing_is_found_is_an_error_if_there_are_others() -> None:
+    nothing = SourceFacts(topics=SourceTopics("inw"), evidence={}, now_ms=0)
+    check_source(nothing)
+    with pytest.raises(CommandInputError, match=r"unknown source 'inw'; did you mean inv\?"):
+        check_source(replace(nothing, others=("inv",)))
+    check_source(replace(nothing, others=("inv",), redis_error="away"))
+    check_source(replace(nothing, others=("inv",), cut=cut()))
+
+
+def test_the_other_sources_are_those_that_pipelines_read() -> None:
+    probe: Any = SimpleNamespace(
+        ask=lambda: SimpleNamespace(data_topics=frozenset(), partitions={}, transactions=None, ends=()),
+        still_hanging=lambda partitions: partitions,
+        with_newest_rows=lambda partitions: partitions,
+    )
+    log, pipelines = InMemoryCutLog("inw"), InMemoryPipelineLog()
+    pipelines.register(REGISTRATION)
+    found = examine(
+        Sources(
+            SourceTopics("inw"),
+            {},
+            WrongStore(),
+            log,
+            pipelines,
+            lambda: nullcontext(probe),  # type: ignore[arg-type,return-value]
+            SystemClock(),
+        )
+    )
+    assert (found.others, found.is_known) == (("inv", "shop"), False)
 
 
 def test_the_report_shows_expected_received_and_every_partition() -> None:

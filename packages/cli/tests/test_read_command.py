@@ -4,15 +4,25 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from slackwater import main
+from slackwater import main, pipeline_outputs
 from slackwater.commands.read import document_lines, parse_key, snapshot_json
 from slackwater.commands.wait import answer_json, answer_rows
-from slackwater.pipeline_outputs import KINDS, NamedPipeline, named_pipelines, names_in_outputs
-from slackwater_client import ViewSnapshot, VisibleCommit
-from slackwater_command.errors import CommandConfigError
+from slackwater.pipeline_outputs import (
+    KINDS,
+    NamedPipeline,
+    named_pipelines,
+    names_in_outputs,
+    open_outputs,
+)
+from slackwater_client import ClientConfigError, ViewSnapshot, VisibleCommit
+from slackwater_command.errors import CommandConfigError, CommandInputError
+from slackwater_command.settings import Settings
+from slackwater_markers import InMemoryPipelineLog
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import CommitPosition
 from slackwater_spark.sink import SinkKind
 
@@ -39,6 +49,25 @@ def test_the_kinds_are_those_that_pipelines_can_have() -> None:
 )
 def test_a_folder_says_where_its_views_are(folder: str, kind: str, views: dict[str, str]) -> None:
     assert named_pipelines([PIPELINES / folder], [], "iceberg") == [NamedPipeline(folder, kind, views)]
+
+
+def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = InMemoryPipelineLog()
+    log.register(REGISTRATION)
+    monkeypatch.setattr(pipeline_outputs, "KafkaPipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr(pipeline_outputs, "TopicOutput", lambda *_: SimpleNamespace(close=lambda: None))
+    settings = Settings.model_validate({"kafka": {"bootstrap": "h:1"}})
+
+    def fail(name: str, problem: str) -> None:
+        with open_outputs(settings, [NamedPipeline(name, "kafka")]):
+            raise ClientConfigError(problem, "check it")
+
+    with pytest.raises(CommandInputError, match=r"unknown pipeline 'ordrs'; did you mean orders\?"):
+        fail("ordrs", "no pipeline 'ordrs' has written to this Kafka")
+    with pytest.raises(ClientConfigError, match="the topic is compacted"):
+        fail("orders", "the topic is compacted")
 
 
 def test_pipelines_are_given_by_folder_or_name_and_once() -> None:

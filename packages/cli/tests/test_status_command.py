@@ -7,10 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater import main
+from slackwater import main, pipelines
 from slackwater.commands.status import source_status, status_lines
 from slackwater_control import HopKind, PipelineState
-from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    InMemoryPipelineLog,
+    RedisMarkerStore,
+)
+from slackwater_markers.testing import REGISTRATION
 from slackwater_protocol import (
     ConnectorReport,
     Cut,
@@ -177,3 +185,20 @@ def test_the_exit_code_says_it_too(
     assert (said["source"], said["is_well"], said["pipelines"]) == ("inv", is_known, None)
     assert main.run(arguments) == code
     assert "pipelines: not shown, because --bootstrap is not set" in capsys.readouterr().out
+
+
+def test_a_source_that_only_its_sidecar_knows_is_shown_and_an_unknown_one_is_an_error(
+    store: InMemoryMarkerStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = InMemoryPipelineLog()
+    log.register(REGISTRATION)
+    monkeypatch.setattr(pipelines, "KafkaPipelineLog", lambda *_, **__: log)
+    monkeypatch.setattr(pipelines, "KafkaCutLog", lambda name, *_, **__: InMemoryCutLog(name))
+    monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
+    store.set_status("fresh", replace(running(), state=FrontierState.MISCONFIGURED, detail="no snapshot"))
+    where = ("--redis-url", "redis://h:1", "--bootstrap", "h:2")
+    assert main.run(["status", "--source", "fresh", *where]) == 1
+    assert "misconfigured: no snapshot" in capsys.readouterr().out
+    assert main.run(["status", "--source", "inw", *where]) == 1
+    said = capsys.readouterr()
+    assert (said.out, "unknown source 'inw'; did you mean inv?" in said.err) == ("", True)

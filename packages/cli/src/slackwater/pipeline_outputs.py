@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from slackwater.pipeline_folders import pipeline_folder
-from slackwater_client import NotVisibleError, PipelineOutput, TopicOutput
+from slackwater_client import ClientConfigError, NotVisibleError, PipelineOutput, TopicOutput
 from slackwater_command.conversion import kafka_settings
 from slackwater_command.errors import CommandConfigError, CommandTimeoutError
 from slackwater_command.invocation import setting
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import unknown
+from slackwater_control import known_runs
+from slackwater_markers import CompactedTopicUnavailableError, KafkaPipelineLog
 from slackwater_protocol import LakeSettings
 
 if TYPE_CHECKING:
@@ -118,6 +121,7 @@ def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iter
     Raises:
         CommandConfigError: Nothing says where they are.
         ClientUnavailableError: A server does not answer.
+        CommandInputError: What is done with them fails, and nobody has registered a pipeline of such a name.
         CommandTimeoutError: What is done with them asks for a commit that is not visible.
     """
     with ExitStack() as opened:
@@ -125,6 +129,28 @@ def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iter
             yield [opened.enter_context(closing(_open(settings, each))) for each in pipelines]
         except NotVisibleError as error:
             raise CommandTimeoutError(error.problem, error.hint) from error
+        except ClientConfigError:
+            _check_names(settings, [each.name for each in pipelines if not each.views])
+            raise
+
+
+def _check_names(settings: Settings, names: Sequence[str]) -> None:
+    """Refuses names that no pipeline has registered; allows all if it cannot be known who has.
+
+    Raises:
+        CommandInputError: A name is probably another one.
+    """
+    if settings.kafka.bootstrap is None:
+        return
+    try:
+        kafka = kafka_settings(settings, "where pipelines register")
+        with closing(KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options)) as log:
+            known = {run.registration.pipeline for run in known_runs(log.read())}
+    except CompactedTopicUnavailableError:
+        return
+    for name in names:
+        if known and name not in known:
+            raise unknown("pipeline", name, known, "the name includes the revision, as in orders.v2")
 
 
 def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:

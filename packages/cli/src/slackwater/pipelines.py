@@ -49,13 +49,16 @@ def open_pipeline_log(kafka: KafkaSettings) -> Iterator[PipelineLog]:
         log.close()
 
 
-def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) -> Topology:
+def read_topology(
+    kafka: KafkaSettings, now_ms: int, source: str | None = None, *, is_known: bool = False
+) -> Topology:
     """Reads the topic of pipelines and the newest cut of each source.
 
     Args:
         kafka: Where it is.
         now_ms: The time, milliseconds since the epoch.
         source: Only what begins at this source; it is shown although no pipeline may read it.
+        is_known: There is such a source, whatever Kafka says: a sidecar has reported it.
 
     Raises:
         CompactedTopicUnavailableError: the topic cannot be read. A cut log that cannot is passed over.
@@ -68,9 +71,10 @@ def read_topology(kafka: KafkaSettings, now_ms: int, source: str | None = None) 
     if source is None:
         return found
     node = next(each for each in found.sources if each.name == source)
-    if node.cut is None and not (node.read_by or node.written_by):
+    if not (is_known or node.cut or node.read_by or node.written_by):
         names = (each.name for each in topology_of(entries, lambda _: None, now_ms).sources)
-        raise unknown("source", source, names, "it has no cut, and no pipeline reads it")
+        more = f"it has no cut, and no pipeline reads it; `slackwater sidecar --source {source}` follows it"
+        raise unknown("source", source, names, more)
     return found.of_source(source)
 
 

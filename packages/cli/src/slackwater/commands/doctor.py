@@ -14,6 +14,7 @@ from slackwater_command.conversion import sources_of
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output, ago, aligned
 from slackwater_command.settings import Settings
+from slackwater_command.suggestions import unknown
 from slackwater_protocol import OpenTransaction, format_position, from_epoch_ms
 
 _SHOWN_PARTITIONS = 12
@@ -47,14 +48,17 @@ def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
     docs/runbooks/open-transaction.md.
     """
     settings = start_command(ctx, {"sources": source})
-    healthy = [_examined(settings, source, as_json=as_json) for source in sources_of(settings)]
+    is_named = source is not None
+    healthy = [_examined(settings, each, is_named=is_named, as_json=as_json) for each in sources_of(settings)]
     ctx.exit(0 if all(healthy) else 1)
 
 
-def _examined(settings: Settings, source: str, *, as_json: bool) -> bool:
+def _examined(settings: Settings, source: str, *, is_named: bool, as_json: bool) -> bool:
     """Shows what is known of a source; returns whether it is healthy."""
     with open_sources(settings, source) as sources:
         facts = examine(sources)
+    if is_named:
+        check_source(facts)
     findings, output = diagnose(facts), Output()
     if as_json:
         output.line(msgspec.json.format(msgspec.json.encode(make_report(facts, findings)), indent=1).decode())
@@ -62,6 +66,17 @@ def _examined(settings: Settings, source: str, *, as_json: bool) -> bool:
         for line in report_lines(facts, findings):
             output.line(line)
     return not findings
+
+
+def check_source(facts: SourceFacts) -> None:
+    """Refuses a source of which there is nothing, if there are others.
+
+    Raises:
+        CommandInputError: It is probably called something else.
+    """
+    if facts.others and not facts.is_known:
+        more = f"it has no topics, and no sidecar; `slackwater sidecar --source {facts.source}` follows it"
+        raise unknown("source", facts.source, facts.others, more)
 
 
 def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:

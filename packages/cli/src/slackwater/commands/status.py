@@ -49,8 +49,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
     redis = redis_settings(settings, "where the sidecar publishes")
     store = RedisMarkerStore.connect(redis.url, password=redis.password)
     now, output = SystemClock().now(), Output()
-    pipelines, problem = _pipelines(settings, source, now)
     try:
+        is_known = (store.status(source) or store.newest(source, settings.timeline)) is not None
+        pipelines, problem = _pipelines(settings, source, now, is_known=is_known)
         found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines)
         lines = [] if as_json else status_lines(store, source, settings.timeline, now)
     finally:
@@ -134,12 +135,19 @@ def _status(store: MarkerStore, source: str, timeline: int) -> tuple[FrontierSta
     return said, timeline
 
 
-def _pipelines(settings: Settings, source: str, now: datetime) -> tuple[Sequence[PipelineNode] | None, str]:
-    """Returns the pipelines of the source, or why they are not known."""
+def _pipelines(
+    settings: Settings, source: str, now: datetime, *, is_known: bool
+) -> tuple[Sequence[PipelineNode] | None, str]:
+    """Returns the pipelines of the source, or why they are not known.
+
+    Raises:
+        CommandInputError: Neither Redis nor Kafka knows such a source.
+    """
     if settings.kafka.bootstrap is None:
         return None, "pipelines: not shown, because --bootstrap is not set"
     try:
-        topology = read_topology(kafka_settings(settings, "where pipelines register"), epoch_ms(now), source)
+        kafka = kafka_settings(settings, "where pipelines register")
+        topology = read_topology(kafka, epoch_ms(now), source, is_known=is_known)
     except MarkersError as error:
         return None, f"pipelines: not known: {error}"
     return [each for each in topology.pipelines if each.source == source], ""

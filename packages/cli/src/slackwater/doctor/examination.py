@@ -189,8 +189,12 @@ def _with_pipelines(sources: Sources, facts: SourceFacts) -> SourceFacts:
     except CompactedTopicUnavailableError as error:
         return replace(facts, pipelines_error=str(error))
     cuts = {} if facts.cut is None else {facts.source: facts.cut}
-    nodes = make_topology(entries, cuts, facts.now_ms).pipelines
-    return replace(facts, pipelines=tuple(node for node in nodes if node.source == facts.source))
+    known = make_topology(entries, cuts, facts.now_ms)
+    return replace(
+        facts,
+        pipelines=tuple(node for node in known.pipelines if node.source == facts.source),
+        others=tuple(node.name for node in known.sources if node.name != facts.source),
+    )
 
 
 def _wrong(sources: Sources) -> str | None:

@@ -74,6 +74,8 @@ class SourceFacts:
     """Partitions of data topics."""
     pipelines: tuple[PipelineNode, ...] = ()
     """Pipelines that read the source, by name."""
+    others: tuple[str, ...] = ()
+    """Other sources, which pipelines read or write."""
     pipelines_error: str | None = None
     """Why the topic of pipelines could not be read; pipelines are then unknown."""
 
@@ -81,6 +83,13 @@ class SourceFacts:
     def source(self) -> str:
         """The connector's ``topic.prefix``."""
         return self.topics.source
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of the source, or something could not be asked."""
+        errors = (self.redis_error, self.redis_wrong, self.cut_log_error, self.kafka_error)
+        found = (self.status, self.cut, self.data_topics, self.transactions, self.pipelines)
+        return any(found) or any((*errors, self.pipelines_error))
 
     @property
     def without_topic(self) -> tuple[str, ...]:
