@@ -165,9 +165,6 @@ class SourceMonitor:
             return "the sidecar is starting"
         if status.kafka_error is not None:
             return status.kafka_error
-        if status.state in _UNUSABLE or (status.state is FrontierState.WAITING and self.newest is None):
+        if status.state.is_refusal or (status.state is FrontierState.WAITING and self.newest is None):
             return f"{status.state}: {status.detail}"
         return None
-
-
-_UNUSABLE = frozenset({FrontierState.BAD_INPUT, FrontierState.MISCONFIGURED, FrontierState.REGRESSED})

@@ -45,6 +45,11 @@ class FrontierState(StrEnum):
     FAILED = "failed"
     """The sidecar gave up on this source; the detail says why."""
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether no further cut is published until somebody has mended the source."""
+        return self in (FrontierState.REGRESSED, FrontierState.BAD_INPUT, FrontierState.MISCONFIGURED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionNotice:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slackwater_cdc.connector import property_findings, reading_properties
-from slackwater_markers import FrontierState, FrontierStatus, RedisMarkerStore
+from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
 from slackwater_protocol import ConnectorReport, Finding, RedisSettings, SlackwaterError, Verdict
 from slackwater_spark.errors import PipelineInputError
 from slackwater_spark.pipeline import connector_check
@@ -106,6 +106,30 @@ def test_columns_whose_default_may_stand_for_null_are_known() -> None:
     view = "SELECT TRANSACTIONALLY id, a, b, c FROM s.t"
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"": ddl}))
     assert list(columns_with_default(plan)) == [("s.t", "a")], "no view needs d"
+
+
+def test_why_the_sidecar_publishes_no_cut_is_known_until_it_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = InMemoryMarkerStore()
+    monkeypatch.setattr(store, "close", lambda: None, raising=False)
+    monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
+    check = ConnectorCheck("inv", Connect(RIGHT), RedisSettings("redis://h:1"))
+
+    def refusal(state: FrontierState) -> str:
+        store.set_status("inv", FrontierStatus(state=state, detail="a fault", wall_ms=1, sidecar="a"))
+        assert check.look() == []
+        return check.refusal
+
+    assert refusal(FrontierState.MISCONFIGURED) == "a fault"
+    assert refusal(FrontierState.WAITING) == ""
+    assert refusal(FrontierState.REGRESSED) == refusal(FrontierState.BAD_INPUT) == "a fault"
+
+    def away(*_: object, **__: object) -> None:
+        raise SlackwaterError("away")
+
+    monkeypatch.setattr(RedisMarkerStore, "connect", away)
+    assert refusal(FrontierState.RUNNING) == "a fault"
 
 
 @pytest.mark.integration

@@ -17,6 +17,7 @@ from slackwater_engine.errors import EngineStateError
 from slackwater_markers import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
 from slackwater_protocol import (
     NO_SERVERS,
+    CommitPosition,
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
@@ -91,6 +92,9 @@ class Sink:
     def open(self) -> ProgressRecord | None:
         self.happened.append("open")
         return self.progress
+
+    def hold(self, _: object) -> dict[CommitPosition, str]:
+        return {}
 
     def close(self) -> None:
         self.happened.append("close")
@@ -217,6 +221,26 @@ def test_a_run_says_that_no_sidecar_has_published_a_cut(run: Run) -> None:
     run.topics.add("inv.slackwater.cuts")
     run.go()
     assert run.steps[-1] == "waiting for a cut with something new"
+
+
+def test_a_run_says_once_why_the_sidecar_publishes_no_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = ["no snapshot", "no snapshot", "", "no snapshot", "a fault", "a fault"]
+
+    def loop(**arguments: Any) -> Any:
+        def turns(**_: object) -> None:
+            for reason in reasons:
+                made._connector.refusal = reason  # noqa: SLF001 - as its thread does
+                arguments["between_batches"]()
+
+        return SimpleNamespace(run=turns)
+
+    monkeypatch.setattr(runner, "BatchLoop", loop)
+    made = run.new()
+    made.check()
+    context: Any = run.context
+    made.run(context)
+    said = [step.partition(": ")[2] for step in run.steps if "no further cut of inv" in step]
+    assert said == ["no snapshot", "no snapshot", "a fault"]
 
 
 def test_heartbeats_that_are_hidden_may_be_there(run: Run, caplog: pytest.LogCaptureFixture) -> None:

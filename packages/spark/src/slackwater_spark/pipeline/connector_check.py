@@ -13,7 +13,7 @@ from typing import Final
 
 from slackwater_cdc.captured import omitted_by, subject_of
 from slackwater_cdc.connector import property_findings
-from slackwater_markers import RedisMarkerStore
+from slackwater_markers import FrontierStatus, RedisMarkerStore
 from slackwater_protocol import Finding, RedisSettings, SlackwaterError, Verdict
 from slackwater_spark.errors import PipelineInputError
 
@@ -55,14 +55,17 @@ class ConnectorCheck:
             subject_of(table, column) for table, columns in used.items() for column in columns
         }
         self._faults: Sequence[Finding] = ()
+        self.refusal = ""
+        """Why the sidecar publishes no further cut, as it said last; empty: it does, or it was not asked."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="connector-check", daemon=True)
 
     def look(self) -> Sequence[Finding] | None:
         """Returns what makes views wrong; None if nobody knows the configuration. Blocks; never raises."""
+        status = self._ask_sidecar()
         found = self._by_connect()
         if found is None:
-            found = self._by_sidecar()
+            found = self._by_sidecar(status)
         if found is not None:
             self._faults = [f for f in found if f.verdict is Verdict.FAULT or f.subject in self._subjects]
         return None if found is None else self._faults
@@ -104,7 +107,7 @@ class ConnectorCheck:
             return None
         return None if properties is None else [*property_findings(properties), *self._omitted(properties)]
 
-    def _by_sidecar(self) -> Sequence[Finding] | None:
+    def _ask_sidecar(self) -> FrontierStatus | None:
         if self._redis is None:
             return None
         try:
@@ -114,6 +117,10 @@ class ConnectorCheck:
         except SlackwaterError as error:
             _log.debug("the sidecar of source %s cannot be asked: %s", self._source, error)
             return None
+        self.refusal = status.detail if status is not None and status.state.is_refusal else ""
+        return status
+
+    def _by_sidecar(self, status: FrontierStatus | None) -> Sequence[Finding] | None:
         report = None if status is None else status.connector
         if report is None or not (report.properties or report.findings):
             return None

@@ -169,6 +169,7 @@ class PipelineRun:
         )
         self._is_form_known = True
         self._wait_for_cuts = "waiting for a cut with something new"
+        self._refusal = ""
 
     def check(self) -> None:
         """Refuses what can be refused before anything is written or fenced."""
@@ -373,6 +374,7 @@ class PipelineRun:
             def between_batches() -> None:
                 self._catalogue.check()
                 self._connector.check()
+                self._say_refusal()
                 leases.hold()
 
             loop = BatchLoop(
@@ -393,6 +395,13 @@ class PipelineRun:
                 repeats=self._calls_function,
             )
             loop.run(available_now=self._settings.available_now)
+
+    def _say_refusal(self) -> None:
+        """Says why the sidecar publishes no further cut, once for each reason."""
+        refusal, said = self._connector.refusal, self._refusal
+        self._refusal = refusal
+        if refusal not in ("", said):
+            self.on_step(f"the sidecar publishes no further cut of {self._definition.source}: {refusal}")
 
     def _earlier_revision(self, folder: Path) -> EarlierRevision:
         return EarlierRevision(load_pipeline(folder), self._definition, self._settings)
