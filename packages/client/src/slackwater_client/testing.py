@@ -16,6 +16,7 @@ from slackwater_client.inputs import Inputs
 from slackwater_client.memory import MemoryBroker
 from slackwater_client.shares import Share
 from slackwater_client.transaction import Place, Transaction
+from slackwater_markers.kafka_retry import create_topics
 from slackwater_protocol import (
     SNAPSHOT_XID,
     CommitRecord,
@@ -121,8 +122,8 @@ class KafkaTopics:
         self._written: dict[Place, list[int]] = {}
 
     def make(self, topic: str, partitions: int = 1) -> None:
-        """See the protocol."""
-        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_SECONDS)
+        """See the protocol; the topics that all sources share may exist already."""
+        create_topics(self._admin, [NewTopic(topic, partitions, 1)], _SECONDS)
 
     def begin(self) -> None:
         """See the protocol."""
