@@ -1,4 +1,4 @@
-"""Sphinx makes the site of this repository's documentation (docs/design/0042-documentation-site.md).
+"""Sphinx makes the site of this repository's documentation (docs/design/0013-operation.md).
 
 The source folder is the repository, so that a link is right both there and on the site. Nothing is loaded
 from elsewhere: pages have no fonts, scripts or pictures but those that are built, and search works on files.

@@ -2,7 +2,7 @@
 
 Prints CPU time per record in microseconds, the least of several alternating rounds: for decoding alone (the
 light and the full view), and for reading (directly, and by way of columns that another process has decoded),
-by the rows that a transaction has in the partition. The figures in ``docs/design/0018-owners-and-dialect.md``
+by the rows that a transaction has in the partition. The figures in ``docs/design/0008-speed.md``
 come from here.
 """
 

@@ -1,7 +1,7 @@
 """Debezium's records: one shape for each kind, and the decoders that everybody uses.
 
 The light view of a change leaves out its data: completeness needs only its place. The full view is the same
-shape with the data added (``docs/design/0018-owners-and-dialect.md`` has what decoding it for every row would
+shape with the data added (``docs/design/0008-speed.md`` has what decoding it for every row would
 cost). Everything here accepts schemaless JSON and the ``{"schema": …, "payload": …}`` wrapper.
 """
 

@@ -36,7 +36,7 @@ class ConnectMode(Enum):
 
 
 class ConnectPlugin(Enum):
-    """Connectors that are downloaded only for a worker that asks for them; docs/design/0027-messaging.md."""
+    """Connectors that are downloaded only for a worker that asks for them; docs/design/0011-messaging.md."""
 
     CAMEL_SQL = "camel-sql"
     """``CamelSourceConnector`` with Camel's SQL component: polls with a query of yours."""

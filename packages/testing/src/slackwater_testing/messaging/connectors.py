@@ -2,7 +2,7 @@
 
 A function for each returns its properties; :func:`open_worker` runs one in a Kafka Connect of its own. What
 they keep and what they lose is measured in ``packages/messaging/tests/connectors``; which ones, and why, is
-in docs/design/0027-messaging.md.
+in docs/design/0011-messaging.md.
 """
 
 import json
