@@ -163,6 +163,25 @@ def test_an_error_names_who_holds_a_name_and_what_helps(log: WatchedLog, clock: 
     RunReporter(log, registration(clock), clock).check("q")
 
 
+@pytest.mark.parametrize(
+    ("name", "base", "following"),
+    [("orders", "orders", 2), ("orders.v2", "orders", 3), ("orders.video", "orders.video", 2)],
+)
+@pytest.mark.parametrize("source", ["inv", "other"])
+def test_an_error_about_a_held_name_says_what_to_type_if_the_checkpoint_is_lost(
+    name: str, base: str, following: int, source: str, log: WatchedLog, clock: StandingClock
+) -> None:
+    log.register(replace(registration(clock), pipeline=name, query_id="lost", source=source))
+    with pytest.raises(PipelineStateError) as caught:
+        RunReporter(log, replace(registration(clock), pipeline=name), clock).check(None)
+    for command in (
+        f"`slackwater pipeline reset {name}`",
+        f"`revision = {following}`",
+        f"`slackwater revise rollout {base} --to {following}`",
+    ):
+        assert command in str(caught.value)
+
+
 def test_a_run_takes_the_place_of_an_earlier_checkpoint_of_its_pipeline(
     log: WatchedLog, clock: StandingClock
 ) -> None:

@@ -407,7 +407,9 @@ def test_without_fencing_an_overtaken_run_writes(
 def test_a_second_checkpoint_under_one_name_is_refused(output: Output, batches: list[DocumentBatch]) -> None:
     run(output.sink(), batches[:1])
     other = output.sink()
-    with pytest.raises(PipelineStateError, match="is taken"):
+    with pytest.raises(
+        PipelineStateError, match=r"is taken.*`slackwater pipeline reset .*slackwater revise rollout"
+    ):
         other.check("another-query")
     other.open()
     with pytest.raises(PipelineStateError, match="is taken"):

@@ -26,6 +26,7 @@ from slackwater_protocol import (
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
 from slackwater_spark.pipeline.registration import with_checkpoint
 from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.sink.batch import starting_over
 from slackwater_spark.source.planner import PlannedCut
 
 _REPORT_SECONDS: Final = 1.0
@@ -292,11 +293,11 @@ def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
         hint = (
             "give this pipeline another name in pipeline.toml; or stop that run, and if it was killed, wait "
             f"until it has been silent for {HELD_FOR / timedelta(seconds=1):.0f} s. With the checkpoint of "
-            "that run, this run would continue its work"
+            "that run, this run would continue its work. "
         )
     else:
         hint = (
             "give this pipeline another name in pipeline.toml; if the other pipeline is no longer needed: "
-            f"`slackwater pipeline delete {by.pipeline}`"
+            f"`slackwater pipeline delete {by.pipeline}`. "
         )
-    return PipelineStateError(problem, hint)
+    return PipelineStateError(problem, hint + starting_over(by.pipeline))

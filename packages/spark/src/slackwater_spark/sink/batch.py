@@ -39,9 +39,23 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
             f"the name {pipeline!r} is taken: {kept_in} was written by query {progress.query_id}, the given "
             f"checkpoint {mine}",
             "use the checkpoint of that query to continue, or another pipeline name for a second pipeline. "
-            f"If the checkpoint is lost, `slackwater pipeline reset {pipeline}` starts it over with the same "
-            "names, or raise `revision` in pipeline.toml, which builds the views beside the present ones",
+            + starting_over(pipeline),
         )
+
+
+def starting_over(pipeline: str) -> str:
+    """Returns what to type if the checkpoint of a pipeline is lost; a sentence of a hint.
+
+    Args:
+        pipeline: Its name with the revision.
+    """
+    name, _, revision = pipeline.rpartition(".v")
+    name, following = (name, int(revision) + 1) if name and revision.isdecimal() else (pipeline, 2)
+    return (
+        f"If the checkpoint is lost, `slackwater pipeline reset {pipeline}` starts the pipeline over with the "
+        f"same outputs. To build the views beside them instead, set `revision = {following}` in pipeline.toml, "
+        f"start `slackwater run` again, and type `slackwater revise rollout {name} --to {following}`"
+    )
 
 
 def nothing_visible(pipeline: str) -> ProgressRecord:
@@ -240,7 +254,6 @@ def _mismatch(
     return PipelineStateError(
         f"pipeline {pipeline!r}: the run continues with batch {batch_id} {span} of timeline "
         f"{header.timeline}, but the output contains {held}: {reason}",
-        "writing it would repeat or lose records: use the newest checkpoint of this pipeline. If it is lost, "
-        f"`slackwater pipeline reset {pipeline}` starts it over with the same names, or raise `revision` in "
-        "pipeline.toml, which builds the views beside the present ones",
+        "writing it would repeat or lose records: use the newest checkpoint of this pipeline. "
+        + starting_over(pipeline),
     )
