@@ -98,3 +98,21 @@ def test_every_library_of_a_member_is_named_for_the_lock() -> None:
     }
     needed = {each.name for folder in FOLDERS for each in requirements(folder) if not is_member(each)}
     assert needed - named == {"py4j"}  # pyspark pins it
+
+
+def test_every_command_that_installs_a_package_says_where_its_wheel_is() -> None:
+    """No package index has the project: without the folder, pip would look for a stranger's package."""
+    shown = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
+    shown += [ROOT / "requirements.in", *ROOT.glob("packages/*/README.md"), *ROOT.glob("infra/**/*.md")]
+    for folder in FOLDERS:
+        shown += [
+            path for path in (folder / "src").rglob("*") if path.suffix in {".py", ".html", ".js", ".md"}
+        ]
+    lines = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in shown
+        for line in path.read_text().splitlines()
+        if re.search(r"\b(pip3?|pipx|uv|uvx) (install|add|run --with)\b(?! build pytest)", line)
+    ]
+    assert len(lines) >= 8, "the commands have been found"
+    assert [line for line in lines if "install --find-links " not in line] == []

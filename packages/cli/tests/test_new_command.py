@@ -93,7 +93,9 @@ def test_an_installed_pipeline_is_found_by_name_and_version(
     assert "late-revenue" in capsys.readouterr().out
 
     assert main.run(["explain", "late-revenue==0.2.0"]) == 1
-    assert "late-revenue==0.2.0 is not installed, but late-revenue==0.1.0 is" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "late-revenue==0.2.0 is not installed, but late-revenue==0.1.0 is" in err
+    assert "pip install --find-links DIST 'late-revenue==0.2.0'" in err
     assert main.run(["run", "revenue", "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
     err = capsys.readouterr().err
     assert "there is neither a folder revenue here nor an installed pipeline of that name" in err

@@ -8,7 +8,7 @@ from importlib.metadata import version
 import click
 
 from slackwater_command.boundary import run_command, watch_process
-from slackwater_command.errors import CommandConfigError
+from slackwater_command.errors import CommandConfigError, installing
 from slackwater_command.options import general_options
 from slackwater_command.settings import Settings
 from slackwater_sidecar.command import ControlPlane, sidecar_command
@@ -19,7 +19,8 @@ def _no_control_plane(settings: Settings) -> Iterator[ControlPlane | None]:
     if settings.control.listen is not None:
         raise CommandConfigError(
             "the control plane is not installed",
-            "run `slackwater sidecar` of: pip install 'slackwater[control]', or remove control.listen",
+            "remove control.listen, or run `slackwater sidecar`, which you get with: "
+            + installing("slackwater[control]"),
         )
     yield None
 

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from slackwater.pipeline_folders import ENTRY_POINTS, NAMESPACE
-from slackwater_command.errors import CommandInputError
+from slackwater_command.errors import CommandInputError, installing
 
 PYTHON: Final = "bin/python"
 """The program in an archive that Spark starts as Python."""
@@ -134,10 +134,10 @@ def _installed(requirement: Requirement, by: str) -> Distribution:
         found = distribution(requirement.name)
     except PackageNotFoundError as error:
         problem = f"{requirement.name} is not installed here, and {by} requires it"
-        raise CommandInputError(problem, f"pip install '{requirement}'") from error
+        raise CommandInputError(problem, installing(str(requirement))) from error
     if not requirement.specifier.contains(found.version, prereleases=True):
         problem = f"{requirement.name} {found.version} is installed here, {by} requires {requirement}"
-        raise CommandInputError(problem, f"pip install '{requirement}'")
+        raise CommandInputError(problem, installing(str(requirement)))
     return found
 
 

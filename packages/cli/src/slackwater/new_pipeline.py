@@ -108,7 +108,11 @@ slackwater schema check .   # compare the declared tables with the database
 slackwater run . --checkpoint DIR
 ```
 
-`python -m build` builds a wheel. Where it is installed, `slackwater run $name==0.1.0` runs this version.
+`python -m build` builds a wheel into `dist/`. Put it beside Slackwater's wheels, which are in no package
+index, and install it from there: `pip install --find-links DIST $name==0.1.0`. Then
+`slackwater run $name==0.1.0` runs this version.
+
+The workflow in `.github/` installs Slackwater from `wheels/`, which has to contain its wheels.
 """,
     "pyproject.toml": """\
 [project]
@@ -149,7 +153,9 @@ jobs:
       - uses: actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97  # v7.0.0
         with:
           python-version: "3.11"
-      - run: pip install "slackwater[spark]>=$version" build pytest
+      # No package index has Slackwater. `make wheels` in its repository writes dist/: commit that as wheels/.
+      - run: pip install --find-links wheels wheels/slackwater-[0-9]*.whl "slackwater[spark]>=$version"
+      - run: pip install build pytest
       - run: slackwater explain .
       - run: pytest
       - run: python -m build --wheel

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from slackwater_command.errors import CommandInputError
+from slackwater_command.errors import CommandInputError, installing
 
 ENTRY_POINTS = "slackwater.pipelines"
 """The group of entry points by which a distribution says which pipelines it has: name = module."""
@@ -58,13 +58,15 @@ def folder_of(name: str, version: str | None) -> Path:
         there = ", ".join(map(str, installed)) or "none"
         raise CommandInputError(
             f"there is neither a folder {name} here nor an installed pipeline of that name",
-            f"installed pipelines: {there}; `pip install {wanted}` installs a package, "
-            f"`slackwater new {name}` creates one",
+            f"installed pipelines: {there}; `slackwater new {name}` creates one; to install its wheel, put "
+            f"it into DIST: {installing(wanted)}",
         )
     if len(found) > 1:
         raise CommandInputError(f"several distributions contain a pipeline {name}", "uninstall all but one")
     if version not in (None, found[0].version):
-        raise CommandInputError(f"{wanted} is not installed, but {found[0]} is", f"pip install {wanted}")
+        raise CommandInputError(
+            f"{wanted} is not installed, but {found[0]} is", f"put its wheel into DIST: {installing(wanted)}"
+        )
     spec = find_spec(found[0].module)
     if spec is None or not spec.submodule_search_locations:
         raise CommandInputError(

@@ -70,12 +70,9 @@ def _named(error: Exception, extras: Mapping[str, str]) -> Exception:
     """Says what to install if that is all that is wrong."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name not in extras:
         return error
-    from slackwater_command.errors import CommandConfigError
+    from slackwater_command.errors import CommandConfigError, installing
 
-    hint = (
-        f"install it with: pip install --find-links DIST '{extras[error.name]}', where DIST is the folder "
-        "with Slackwater's wheels (`make wheels` in its repository writes dist/); no package index has them"
-    )
+    hint = f"install it with: {installing(extras[error.name])}"
     missing = CommandConfigError(f"{error.name} is not installed", hint)
     missing.__cause__ = error
     return missing

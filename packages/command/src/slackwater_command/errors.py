@@ -43,6 +43,14 @@ class CommandUnavailableError(CommandError):
     """Kafka or PostgreSQL did not answer a question."""
 
 
+def installing(requirement: str) -> str:
+    """Returns the command that installs a package which may be in no package index; a hint."""
+    return (
+        f"pip install --find-links DIST '{requirement}', where DIST is the folder with Slackwater's wheels "
+        "(`make wheels` in its repository writes dist/); no package index has them"
+    )
+
+
 def unreachable(server: str, question: str, reason: str) -> CommandUnavailableError:
     """Returns the error for a server that did not answer a question."""
     problem = f"{server} does not answer: {question}: {reason}"

@@ -52,9 +52,10 @@ def starting_over(pipeline: str) -> str:
     name, _, revision = pipeline.rpartition(".v")
     name, following = (name, int(revision) + 1) if name and revision.isdecimal() else (pipeline, 2)
     return (
-        f"If the checkpoint is lost, `slackwater pipeline reset {pipeline}` starts the pipeline over with the "
-        f"same outputs. To build the views beside them instead, set `revision = {following}` in pipeline.toml, "
-        f"start `slackwater run` again, and type `slackwater revise rollout {name} --to {following}`"
+        f"If the checkpoint is lost, `slackwater pipeline reset {pipeline}` starts the pipeline over with "
+        f"the same outputs. To build the views beside them instead, set `revision = {following}` in "
+        f"pipeline.toml, start `slackwater run` again, and type `slackwater revise rollout {name} --to "
+        f"{following}`"
     )
 
 
