@@ -94,6 +94,31 @@ def test_patience_says_once_what_it_waits_for(caplog: pytest.LogCaptureFixture) 
     assert [each.getMessage() for each in caplog.records] == ["receiver of group g: away; retrying"]
 
 
+def test_patience_waits_twice_as_long_each_time_and_gives_up_at_its_limit_since_the_first_failure() -> None:
+    clock = ManualClock()
+    patience = Patience("receiver of group g", timedelta(minutes=5), clock)
+    away = psycopg.OperationalError("away")
+    assert [patience.note(away) for _ in range(8)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    for _ in range(3):
+        clock.seconds += 100
+        patience.note(away)
+    clock.seconds += 1
+    with pytest.raises(MessagingUnavailableError, match="gave up after 300 s of retries: away") as caught:
+        patience.note(away)
+    assert caught.value.__cause__ is away
+
+
+def test_patience_begins_anew_after_a_success(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    patience = Patience("receiver of group g", timedelta(minutes=5), clock)
+    away = psycopg.OperationalError("away")
+    for _ in range(3):
+        assert [patience.note(away), patience.note(away)] == [0.05, 0.1]
+        clock.seconds += 200
+        patience.reset()
+    assert len(caplog.records) == 3
+
+
 def test_a_member_of_a_group_says_once_that_kafka_is_away(caplog: pytest.LogCaptureFixture) -> None:
     class Away:
         def error(self) -> KafkaError:

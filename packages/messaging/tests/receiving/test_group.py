@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from slackwater_messaging import MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
@@ -303,3 +303,71 @@ def test_a_position_that_is_no_longer_in_kafka_is_named(member: GroupMember, con
     consumer.waiting = [Fetched(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))]
     with pytest.raises(MessagingStateError, match="is no longer in Kafka"):
         member.read(10, 0)
+
+
+class Client(Consumer):
+    """A consumer that a member makes for itself; it notes what it is told and calls what it is given."""
+
+    def __init__(self, config: dict[str, Any], **_: object) -> None:
+        super().__init__()
+        self.config = config
+        self.told: dict[str, Any] = {}
+
+    def subscribe(self, topics: list[str], **told: Any) -> None:
+        self.told = told
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> tuple[GroupMember, Client]:
+    """A member over its own consumer, whose user has tried to change what the member relies on."""
+    monkeypatch.setattr("slackwater_messaging.receiving.group.Consumer", Client)
+    wishes = {
+        "isolation.level": "read_uncommitted",
+        "enable.auto.commit": "true",
+        "auto.offset.reset": "latest",
+    }
+    kafka = KafkaSettings("127.0.0.1:1", wishes)
+    member = GroupMember(
+        kafka, ["orders"], "group", latest=True, on_revoke=lambda places: given.extend(places)
+    )
+    given: list[Place] = []
+    made: Any = member._consumer  # noqa: SLF001
+    made.told["on_assign"](made, parts((0, 0), (1, 0)))
+    made.told["given"] = given
+    return member, made
+
+
+def test_a_member_reads_committed_messages_alone_and_nobody_else_decides_about_offsets(
+    client: tuple[GroupMember, Client],
+) -> None:
+    config = client[1].config
+    assert config["isolation.level"] == "read_committed"
+    assert config["enable.auto.commit"] is False
+    assert config["auto.offset.reset"] == "error"
+    client[0].begin({})
+    assert client[1].calls[-1] == ("assign", [(0, OFFSET_END), (1, OFFSET_END)])
+
+
+def test_lost_partitions_are_neither_given_away_nor_committed(client: tuple[GroupMember, Client]) -> None:
+    """The group has removed the member; somebody else may have processed more of them already."""
+    member, consumer = client
+    member.begin({})
+    fetch(member, consumer, (0, 4), (1, 8))
+    member.done()
+    consumer.calls.clear()
+    consumer.told["on_lost"](consumer, parts((0, 0)))
+    assert (consumer.calls, consumer.told["given"], member.places) == ([], [], (ONE,))
+    member.commit()
+    assert consumer.calls == [("commit later", [(1, 9)])]
+
+
+def test_the_answer_to_a_commit_reaches_the_member(client: tuple[GroupMember, Client]) -> None:
+    member, consumer = client
+    member.begin({})
+    fetch(member, consumer, (0, 4))
+    member.done()
+    member.commit()
+    consumer.config["on_commit"](KafkaError(KafkaError.NOT_COORDINATOR), parts((0, 5)))
+    consumer.calls.clear()
+    member.commit()
+    assert consumer.calls == [("commit later", [(0, 5)])]

@@ -1,15 +1,20 @@
 """The loops of receivers and processors, with a group, an inbox and a producer that fail on request."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_messaging import Message, MessagingStateError
+from slackwater_messaging import (
+    Message,
+    MessagingConfigError,
+    MessagingStateError,
+    MessagingUnavailableError,
+)
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import (
     ProcessorStep,
@@ -20,11 +25,22 @@ from slackwater_messaging.receiving import (
     TakenOverError,
     TransactionalProcessor,
 )
-from slackwater_protocol import KafkaSettings
+from slackwater_messaging.receiving.processor import _PassingError, _Transactions
+from slackwater_protocol import KafkaSettings, SystemClock
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 ZERO, ONE = Place("said", 0), Place("said", 1)
 NOW = timedelta(0)
+
+
+class ManualClock(SystemClock):
+    """Moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 def message(offset: int, partition: int = 0) -> ReceivedMessage:
@@ -98,9 +114,21 @@ class Transactions:
         return call
 
 
+class Log(list[str]):
+    """The calls in their order, of which one may fail."""
+
+    fails_at = 0
+    error: Exception = RuntimeError("failed")
+
+    def append(self, text: str) -> None:
+        super().append(text)
+        if len(self) == self.fails_at:
+            raise self.error
+
+
 @pytest.fixture
-def log() -> list[str]:
-    return []
+def log() -> Log:
+    return Log()
 
 
 @pytest.fixture
@@ -180,6 +208,109 @@ def test_a_call_that_fails_gives_the_producer_up_and_keeps_the_batch(
     assert processor.poll(shout, timeout=NOW) == 1
     assert log[:2] == ["new", "open"]
     assert log[-1] == "commit"
+
+
+@pytest.mark.parametrize("who", ["processor", "receiver"])
+def test_failures_with_successes_in_between_are_not_added_up(
+    who: str, request: pytest.FixtureRequest, group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject: Any = request.getfixturevalue(who)
+    clock = ManualClock()
+    monkeypatch.setattr(subject._patience, "_clock", clock)  # noqa: SLF001
+    away = KafkaException(KafkaError(KafkaError._TRANSPORT))  # noqa: SLF001 - librdkafka's name
+
+    def fail(*_: object) -> None:
+        raise away
+
+    for _ in range(4):
+        with monkeypatch.context() as failing:
+            failing.setattr(group, "read", fail)
+            assert subject.poll(shout, timeout=NOW) == 0
+        clock.seconds += 200
+        assert subject.poll(shout, timeout=NOW) == 0
+    monkeypatch.setattr(group, "read", fail)
+    assert subject.poll(shout, timeout=NOW) == 0
+    clock.seconds += 301
+    with pytest.raises(MessagingUnavailableError, match="gave up after 300 s"):
+        subject.poll(shout, timeout=NOW)
+
+
+class Broken:
+    """A producer of Kafka's client that reports what became of outputs, and then fails to commit."""
+
+    undelivered: ClassVar[list[KafkaError]] = []
+    refusals: ClassVar[list[KafkaError]] = []
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.reports: list[Callable[..., None]] = []
+
+    def begin_transaction(self) -> None:
+        """Begins without a word."""
+
+    def produce(self, *_: object, on_delivery: Callable[..., None], **__: object) -> None:
+        self.reports.append(on_delivery)
+
+    def commit_transaction(self, _: float) -> None:
+        for report, error in zip(self.reports, self.undelivered, strict=False):
+            report(error, None)
+        self.reports, self.undelivered[:] = [], []
+        if self.refusals:
+            raise KafkaException(self.refusals.pop(0))
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> _Transactions:
+    monkeypatch.setattr("slackwater_markers.kafka_transactions.Producer", Broken)
+    Broken.undelivered.clear()
+    Broken.refusals.clear()
+    minute = timedelta(minutes=1)
+    return _Transactions(KAFKA, "a", transaction_timeout=minute, request_timeout=minute)
+
+
+def write(writer: _Transactions, *undelivered: KafkaError, refusal: KafkaError | None = None) -> None:
+    writer.begin()
+    for _ in range(2):
+        writer.send(Message(topic="out", value=b"x"))
+    Broken.undelivered[:] = undelivered
+    Broken.refusals[:] = [] if refusal is None else [refusal]
+    writer.commit()
+
+
+ABORT = KafkaError(KafkaError._INCONSISTENT, "an output failed", txn_requires_abort=True)  # noqa: SLF001
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH],  # noqa: SLF001
+)
+def test_who_was_fenced_is_told_so_and_not_that_another_attempt_may_succeed(
+    writer: _Transactions, code: int
+) -> None:
+    for refusal in (KafkaError(code, fatal=True), KafkaError(code, txn_requires_abort=True)):
+        with pytest.raises(MessagingStateError, match="another process uses the same transactional id"):
+            write(writer, refusal=refusal)
+
+
+def test_an_output_that_kafka_refuses_is_the_reason_of_its_transaction_alone(writer: _Transactions) -> None:
+    large, lost = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), KafkaError(KafkaError._PURGE_QUEUE)  # noqa: SLF001
+    with pytest.raises(MessagingConfigError, match=r"max\.message\.bytes"):
+        write(writer, large, lost, refusal=ABORT)
+    with pytest.raises(_PassingError):
+        write(writer, refusal=ABORT)
+    write(writer)
+
+
+@pytest.mark.parametrize("error", [ABORT, KafkaError(KafkaError._TIMED_OUT)])  # noqa: SLF001
+def test_a_transaction_that_failed_by_itself_may_succeed_when_it_is_tried_again(
+    writer: _Transactions, error: KafkaError
+) -> None:
+    with pytest.raises(_PassingError):
+        write(writer, refusal=error)
+
+
+def test_what_nobody_knows_is_not_tried_again(writer: _Transactions) -> None:
+    with pytest.raises(MessagingUnavailableError, match="check the address"):
+        write(writer, refusal=KafkaError(KafkaError._SSL))  # noqa: SLF001
 
 
 def test_an_error_of_the_service_aborts_its_outputs(
@@ -365,3 +496,135 @@ def test_a_partition_is_given_away_although_the_inbox_cannot_be_saved(
     log.clear()
     receiver._give_away([ZERO])  # noqa: SLF001
     assert log == ["save [0]", "disconnect", "forget [0]"]
+
+
+class Database(Memory):
+    """An inbox whose effects are there if its transaction has committed."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__(log)
+        self.effects: list[int] = []
+        self.handled: list[int] = []
+        self.loaded: set[Place] = set()
+
+    def load(self, connection: Any, places: Sequence[Place]) -> Mapping[Place, int]:
+        assert not connection.closed
+        found = super().load(connection, places)
+        self.loaded.update(places)
+        return found
+
+    @contextmanager
+    def receive_batch(self, connection: Any, messages: Sequence[ReceivedMessage]) -> Iterator[list[Receipt]]:
+        assert self.loaded.issuperset(each.place for each in messages)
+        assert not connection.closed
+        self.handled = []
+        with super().receive_batch(connection, messages) as receipts:
+            yield receipts
+        self.effects += self.handled
+        self.log.append("answer")
+
+    def handle(self, connection: Any, received: ReceivedMessage) -> bytes:
+        self.handled.append(received.offset)
+        return handle(connection, received)
+
+    def forget(self, places: Sequence[Place]) -> None:
+        self.loaded.difference_update(places)
+        super().forget(places)
+
+
+AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))  # noqa: SLF001 - librdkafka's name
+FAILURES = [RuntimeError("failed"), AWAY]
+
+
+@pytest.mark.parametrize("error", [*FAILURES, psycopg.OperationalError("away"), TakenOverError("another")])
+@pytest.mark.parametrize("at", range(1, 15))
+def test_a_receiver_goes_on_after_any_one_call_has_failed(
+    at: int, error: Exception, group: Group, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each effect is there once, and answers and offsets follow it."""
+    inbox, replies = Database(log), list[int]()
+    monkeypatch.setattr("slackwater_messaging.receiving.receiver.GroupMember", lambda *_, **__: group)
+    connect: Any = lambda: Connection(log)  # noqa: E731
+    receiver = Receiver(KAFKA, ["said"], group="g", inbox=inbox, connect=connect)
+
+    def reply(receipts: Sequence[Receipt]) -> None:
+        log.append("reply")
+        assert set(inbox.effects) == {4, 5}
+        replies.append(len(receipts))
+
+    def done() -> None:
+        log.append("done")
+        assert replies
+        group.batch = []
+
+    monkeypatch.setattr(group, "done", done)
+    group.waiting = [message(4), message(5)]
+    log.fails_at, log.error = at, error
+    for _ in range(3):
+        with suppress(type(error)):
+            receiver.poll(inbox.handle, reply=reply, timeout=NOW)
+    assert (inbox.effects, group.batch) == ([4, 5], [])
+    assert log[-1] == "commit"
+
+
+class Kafka:
+    """Outputs and offsets, which change together; and the transactional producers that change them."""
+
+    def __init__(self, log: list[str], group: Group) -> None:
+        self.log, self.group = log, group
+        self.outputs: list[str] = []
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        self.log.append("new")
+        return Producer(self)
+
+
+class Producer:
+    def __init__(self, kafka: Kafka) -> None:
+        self.kafka = kafka
+        self.is_open = self.is_discarded = False
+        self.outputs: list[str] = []
+        self.ends: dict[Place, int] = {}
+
+    def open(self) -> None:
+        self.kafka.log.append("open")
+        self.is_open = True
+
+    def begin(self) -> None:
+        self.kafka.log.append("begin transaction")
+        assert self.is_open
+        assert not self.is_discarded
+
+    def send(self, output: Message) -> None:
+        self.kafka.log.append("send")
+        self.outputs.append((output.value or b"").decode())
+
+    def send_offsets(self, ends: Any, _: object) -> None:
+        self.kafka.log.append("offsets")
+        self.ends = {Place(each.topic, each.partition): each.offset for each in ends}
+
+    def commit(self) -> None:
+        self.kafka.log.append("commit")
+        self.kafka.outputs += self.outputs
+        self.kafka.group.stored.update(self.ends)
+        self.outputs, self.ends = [], {}
+        self.kafka.log.append("answer")
+
+    def discard(self) -> None:
+        self.is_discarded = True
+
+
+@pytest.mark.parametrize("error", [*FAILURES, MessagingStateError("fenced"), _PassingError("late")])
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_processor_goes_on_after_any_one_call_has_failed(
+    at: int, error: Exception, processor: TransactionalProcessor, group: Group, log: Log, monkeypatch: Any
+) -> None:
+    """Outputs are there once, together with the offsets of their inputs."""
+    kafka = Kafka(log, group)
+    monkeypatch.setattr("slackwater_messaging.receiving.processor._Transactions", kafka)
+    group.waiting = [message(4), message(5)]
+    log.fails_at, log.error = at, error
+    for _ in range(3):
+        with suppress(type(error)):
+            processor.poll(shout, timeout=NOW)
+    assert (kafka.outputs, group.stored, group.batch) == (["4", "5"], {ZERO: 6}, [])

@@ -14,10 +14,12 @@ from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
     Message,
+    MessagingConfigError,
     MessagingError,
     MessagingStateError,
     MessagingUnavailableError,
     Outbox,
+    PollingRelay,
     PreparedSender,
     SavedSender,
     SenderSettings,
@@ -25,7 +27,7 @@ from slackwater_messaging import (
 from slackwater_messaging.message import Place
 from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
 from slackwater_messaging.sending.indoubt import decide
-from slackwater_messaging.sending.kafka import BatchProducer, SenderProducer
+from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
 from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import KafkaSettings
 
@@ -388,9 +390,10 @@ class Late:
     ) -> None:
         self.reports.append(on_delivery)
 
-    def flush(self, _: float) -> None:
+    def flush(self, _: float) -> int | None:
         for report, error in zip(self.reports, self.errors, strict=False):
             report(error, None)
+        return None
 
     def purge(self) -> None:
         """Reports come later, if at all."""
@@ -439,3 +442,221 @@ def test_an_error_of_a_request_is_no_report(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Refusing)
     with pytest.raises(MessagingUnavailableError, match="writing messages failed"):
         BatchProducer(KAFKA, timedelta(seconds=1)).deliver([SavedMessage(MessageId("outbox", 1, 1), MESSAGE)])
+
+
+class Client(Late):
+    """A producer of Kafka's client whose calls may be refused."""
+
+    def __init__(self, config: dict[str, Any], **_: object) -> None:
+        super().__init__()
+        self.config, self.sent, self.log = config, list[dict[str, Any]](), list[str]()
+        self.refusals: list[Exception] = []
+
+    def produce(self, *arguments: Any, **named: Any) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        super().produce(*arguments, **named)
+        self.sent.append(named)
+
+    def poll(self, _: float) -> None:
+        self.log.append("poll")
+
+    def purge(self) -> None:
+        self.log.append("purge")
+
+    def begin_transaction(self) -> None:
+        if self.sent:
+            raise KafkaException(self.reason)
+
+    reason = KafkaError(KafkaError._STATE)  # noqa: SLF001 - librdkafka's name
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def flush(self, seconds: float) -> int:
+        self.log.append("flush")
+        super().flush(seconds)
+        reported = len(self.errors)
+        self.reports, self.errors = self.reports[reported:], []
+        return len(self.reports)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
+    clients: list[Client] = []
+
+    def make(config: dict[str, Any], **named: object) -> Client:
+        clients.append(Client(config, **named))
+        return clients[-1]
+
+    for module in ("slackwater_messaging.sending.kafka", "slackwater_markers.kafka_transactions"):
+        monkeypatch.setattr(f"{module}.Producer", make)
+    return clients
+
+
+BATCH = [SavedMessage(MessageId("outbox", number, 1), MESSAGE) for number in range(2)]
+LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "hint"),
+    [
+        (KafkaError._FENCED, MessagingStateError, "has taken over the sender's name"),  # noqa: SLF001
+        (KafkaError.PRODUCER_FENCED, MessagingStateError, "has taken over the sender's name"),
+        (KafkaError.INVALID_PRODUCER_EPOCH, MessagingStateError, "transaction_timeout"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, MessagingConfigError, "create the topic"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, MessagingConfigError, "max.message.bytes"),
+        (KafkaError.NOT_COORDINATOR, MessagingUnavailableError, "check that the brokers are up"),
+    ],
+)
+def test_what_kafka_refuses_says_who_has_to_do_something(code: int, expected: type, hint: str) -> None:
+    found = failure("committing", KafkaError(code))
+    assert type(found) is expected
+    assert hint in str(found)
+
+
+def test_a_batch_is_written_in_order_and_by_no_settings_of_the_user(made: list[Client]) -> None:
+    kafka = KafkaSettings("127.0.0.1:1", {"enable.idempotence": "false", "partitioner": "random"})
+    producer = BatchProducer(kafka, timedelta(seconds=1))
+    with pytest.raises(MessagingUnavailableError):
+        producer.deliver(BATCH)
+    assert made[0].config["enable.idempotence"] is True
+    assert made[0].config["partitioner"] == "murmur2_random"
+    assert made[0].log == ["flush", "purge"]  # what was queued must not arrive behind what comes next
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KafkaError(KafkaError._TRANSPORT), KafkaError(KafkaError._FATAL, fatal=True)],  # noqa: SLF001
+)
+def test_a_producer_that_cannot_go_on_is_no_refusal_of_a_message(
+    made: list[Client], error: KafkaError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = BatchProducer(KAFKA, timedelta(seconds=1))
+    for at_once in (True, False):
+        with monkeypatch.context() as patched:
+            if at_once:
+                patched.setattr(Client, "produce", raising(KafkaException(error)))
+            else:
+                patched.setattr(Client, "flush", lambda self, _: [each(error, None) for each in self.reports])
+            with pytest.raises(MessagingUnavailableError):
+                producer.deliver(BATCH)
+    assert [client.log for client in made] == [["purge"], ["purge"]]
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_messages_wait_for_room_and_those_that_are_refused_are_named(made: list[Client]) -> None:
+    producer = BatchProducer(KAFKA, timedelta(seconds=1))
+    producer.deliver([])  # makes the client
+    made[0].refusals = [BufferError(), BufferError(), KafkaException(LARGE)]
+    made[0].errors = [None]
+    assert {place: type(error) for place, error in producer.deliver(BATCH).items()} == {
+        0: MessagingConfigError
+    }
+    assert made[0].log == ["flush", "poll", "poll", "flush"]
+    assert len(made[0].sent) == 1
+
+
+@pytest.fixture
+def transactions(made: list[Client]) -> MessageTransactions:
+    return MessageTransactions(KAFKA, "shop-1", SenderSettings())
+
+
+def test_a_message_of_a_row_names_it(transactions: MessageTransactions, made: list[Client]) -> None:
+    transactions.begin()
+    transactions.send(MESSAGE, MessageId("outbox", 7, 1))
+    transactions.send(MESSAGE)
+    assert [each["headers"] for each in made[0].sent] == [
+        [("slackwater-message", str(MessageId("outbox", 7, 1)).encode())],
+        [],
+    ]
+
+
+def test_messages_that_are_refused_have_not_arrived_and_others_are_not_waited_for(
+    transactions: MessageTransactions, made: list[Client]
+) -> None:
+    transactions.begin()
+    for _ in range(3):
+        transactions.send(MESSAGE)
+    made[0].errors = [LARGE]
+    with pytest.raises(MessagingConfigError, match=r"max\.message\.bytes"):
+        transactions.arrive()
+    assert made[0].log == ["flush"]
+    made[0].sent, made[0].reports = [], []
+    transactions.begin()
+    transactions.arrive()  # the refusal was that of another transaction
+
+
+def test_messages_that_were_dropped_have_the_reason_of_their_transaction(
+    transactions: MessageTransactions, made: list[Client]
+) -> None:
+    transactions.begin()
+    transactions.send(MESSAGE)
+    made[0].errors = [KafkaError(KafkaError._PURGE_QUEUE)]  # noqa: SLF001
+    made[0].reason = KafkaError(KafkaError._FENCED)  # noqa: SLF001
+    with pytest.raises(MessagingStateError, match="has taken over the sender's name"):
+        transactions.arrive()
+
+
+class Waiting(Outbox):
+    """The rows of an outbox in memory; they are back if the transaction that removes them fails."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__("outbox")
+        self.calls, self.rows, self.left = calls, list(BATCH), list(BATCH)
+
+    def busy_lanes(self, connection: object) -> list[int]:
+        self.left = list(self.rows)
+        self.calls("busy")
+        return [3] if self.rows else []
+
+    def take(self, connection: object, lane: int, limit: int) -> list[SavedMessage]:
+        self.calls("take")
+        return list(self.rows)
+
+    def remove_taken(self, connection: object, lane: int, sent: Any) -> None:
+        self.calls("remove")
+        self.left = [row for row in self.rows if row not in sent]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+        self.calls("commit")
+        self.rows = self.left
+        self.calls("answer")
+
+
+@pytest.mark.parametrize("error", [AWAY, psycopg.OperationalError("away"), RuntimeError("failed")])
+@pytest.mark.parametrize("call", ["open", "busy", "take", "deliver", "arrived", "remove", "commit", "answer"])
+def test_a_relay_goes_on_after_any_one_call_has_failed(
+    call: str, error: Exception, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message is removed when it has arrived, and never before."""
+    outbox, arrived = Waiting(calls), list[MessageId]()
+    relay = PollingRelay("", KAFKA, outbox)
+
+    def deliver(batch: list[SavedMessage]) -> dict[int, MessagingError]:
+        calls("deliver")
+        arrived.extend(each.id for each in batch)
+        calls("arrived")
+        return {}
+
+    monkeypatch.setattr(relay._connection, "open", lambda: calls("open", outbox))  # noqa: SLF001
+    monkeypatch.setattr(relay._producer, "deliver", deliver)  # noqa: SLF001
+    calls.failing[call] = error
+    with pytest.raises(type(error)):
+        relay.run_once()
+    assert {each.id for each in BATCH} == {*arrived, *(row.id for row in outbox.rows)}
+    assert relay.run_once() == (0 if call == "answer" else 2)
+    is_sent_twice = call in ("arrived", "remove", "commit")
+    assert arrived == [each.id for each in BATCH] * (2 if is_sent_twice else 1)
+    assert (outbox.rows, relay.run_once()) == ([], 0)
