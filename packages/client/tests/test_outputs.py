@@ -6,18 +6,21 @@ once: ``_hand_out`` finishes what it hands out. Nothing of an aborted batch: ano
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from slackwater_client import (
+    ByUnit,
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
     OutputTopics,
     RecordsMissingError,
     Transaction,
+    TransactionalConsumer,
     TransactionLostError,
 )
 from slackwater_client.broker import Stored
@@ -353,8 +356,68 @@ def test_a_lane_that_was_lost_and_came_back_is_read_from_where_it_was_stored(mem
     assert len(contents(again)) == 4000
 
 
-@pytest.mark.parametrize("lose", ["expel", "upset"])
-def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(memory: World, lose: str) -> None:
+def stream(memory: World, **settings: Any) -> tuple[TransactionalConsumer, Transaction]:
+    """Returns a consumer in the middle of the first of two transactions."""
+    output = memory.output(orders=2, lines=2)
+    output.commit([("lines", n % 2, f"k{n}", "x" * 1000) for n in range(4000)])
+    output.commit(order(2))
+    consumer = memory.consumer(inputs(output), max_bytes=50_000, **settings)
+    (large,) = memory.read(consumer, 1)
+    assert large.is_streamed
+    return consumer, large
+
+
+def test_offsets_are_those_behind_the_newest_transaction_also_if_it_was_not_read_to_its_end(
+    memory: World,
+) -> None:
+    """Its effects are committed with them: before it, it would come and have its effects again."""
+    consumer, _ = stream(memory, stores_positions=False)
+    assert [each.offset for each in consumer.offsets()] == [1]
+    assert lsns(memory.read(consumer, 1)) == [200]
+
+
+def test_offsets_are_refused_if_the_newest_transaction_was_lost_before_its_end(memory: World) -> None:
+    """Also by a handler that goes on: what it has done may be done by whoever had the lane meanwhile."""
+    consumer, large = stream(memory, stores_positions=False)
+    memory.broker.upset(f"{memory.name}.g")
+    with pytest.raises(TransactionLostError):
+        list(large)
+    with pytest.raises(TransactionLostError, match="was handed to another member"):
+        consumer.offsets()
+    assert lsns(memory.read(consumer, 2)) == [100, 200]
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_lane_that_is_gained_within_a_streamed_transaction_waits_for_its_end(
+    memory: World, stores: bool
+) -> None:
+    output = memory.output(lines=2)
+    share = ByUnit(lambda record: record.key(), lanes=2)
+    other = memory.consumer(inputs(output, "lines"), share=share)
+    assert memory.is_idle(other)
+    consumer = memory.consumer(
+        inputs(output, "lines"), share=share, max_bytes=50_000, stores_positions=stores
+    )
+    for _ in range(3):
+        assert memory.is_idle(other)
+        assert memory.is_idle(consumer)
+    assert len(consumer.lanes) == 1
+    output.commit([("lines", n % 2, f"k{n}", "x" * 1000) for n in range(4000)])
+    output.commit([("lines", 0, "a", ""), ("lines", 1, "b", "")])
+    (mine,) = memory.read(consumer, 1)
+    assert mine.is_streamed
+    other.close()
+    count = len(contents(mine))
+    assert count + mine.elsewhere == 4000
+    (rest,) = memory.read(consumer, 1)
+    assert rest.commit.lsn == 100
+    assert len(contents(rest)) == 4000 - count
+
+
+@pytest.mark.parametrize("lose", ["expel", "upset", "at the next poll"])
+def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(
+    memory: World, lose: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With them, or with none, a Kafka transaction would commit what the other member commits, too."""
     output = memory.output(orders=2, lines=2)
     output.commit(order(1))
@@ -363,7 +426,10 @@ def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(memor
     memory.read(consumer, 1)
     assert [each.offset for each in consumer.offsets()] == [1]
     memory.read(consumer, 1)
-    getattr(memory.broker, lose)(f"{memory.name}.g")
+    if lose == "at the next poll":
+        monkeypatch.setattr(MemoryMember, "poll", lambda self, _: self.lose())
+    else:
+        getattr(memory.broker, lose)(f"{memory.name}.g")
     with pytest.raises(TransactionLostError, match="was handed to another member"):
         consumer.offsets()
 

@@ -88,6 +88,18 @@ def test_a_running_consumer_follows_a_switch_and_the_way_back_at_one_commit(worl
     assert world.is_idle(consumer)
 
 
+def test_a_switch_repeats_nothing_that_was_processed_and_is_not_stored_yet(memory: World) -> None:
+    revisions = Revisions(memory)
+    revisions.publish(1, 100, 200)
+    revisions.switch(1)
+    consumer = memory.consumer(revisions.inputs, store_interval=timedelta(days=1))
+    assert seen(memory.read(consumer, 2)) == [(100, 1), (200, 1)]
+    revisions.publish(2, 100, 200, 300)
+    revisions.switch(2)
+    assert seen(memory.read(consumer, 1)) == [(300, 2)]
+    assert memory.is_idle(consumer)
+
+
 def test_a_consumer_that_was_away_finishes_the_old_revision_first(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100, 200)

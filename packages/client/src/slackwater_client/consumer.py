@@ -177,12 +177,14 @@ class TransactionalConsumer:
     def offsets(self) -> list[TopicPartition]:
         """Returns the offsets to commit for everything returned so far, including the newest transaction.
 
-        Pass them to ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
+        Pass them to ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``. What was
+        not iterated of a streamed transaction is skipped.
 
         Raises:
             TransactionLostError: The newest transaction was handed to another member, so its effects must not
                 be committed.
         """
+        self._skip_rest()
         if self._lanes:
             self._member.poll(0)
         self._gone |= self._member.take_gone()
@@ -192,8 +194,7 @@ class TransactionalConsumer:
                 "the transaction was handed to another member of the group", "undo its effects"
             )
         self._finish_current()
-        stored = {place: each for place, each in self._offsets().items() if place[1] in owned}
-        return [TopicPartition(*place, each.offset, each.metadata) for place, each in stored.items()]
+        return [TopicPartition(*place, each.offset, each.metadata) for place, each in self._offsets().items()]
 
     def group_metadata(self) -> Any:
         """Returns the group metadata for ``send_offsets_to_transaction``.
@@ -245,10 +246,14 @@ class TransactionalConsumer:
 
     def _settle(self) -> None:
         """Notes that the newest transaction was processed; skips the rest of it."""
-        while self._current is not None and not self._current.is_last and self._read_on() is not None:
-            pass
+        self._skip_rest()
         self._finish_current()
         self._current = None
+
+    def _skip_rest(self) -> None:
+        """Reads a streamed transaction to its end, or until it is lost."""
+        while self._current is not None and not self._current.is_last and self._read_on() is not None:
+            pass
 
     def _take_back(self) -> None:
         """Takes back the newest transaction, which no caller has seen; the next poll returns it."""
@@ -267,7 +272,7 @@ class TransactionalConsumer:
         return piece
 
     def _finish_current(self) -> None:
-        if self._current is not None and self._current.is_last and not self._is_lost:
+        if self._current is not None and self._current.is_last:  # otherwise it was lost
             self._finish(self._current)
 
     def _finish(self, piece: Piece) -> None:
@@ -297,7 +302,7 @@ class TransactionalConsumer:
         if owned == self._lanes.keys() and not self._gone:
             return
         if self._current is not None and not self._current.is_last:
-            if owned.issuperset(self._current.lanes) and self._gone.isdisjoint(self._current.lanes):
+            if self._gone.isdisjoint(self._current.lanes):
                 return
             self._is_lost = True
         self._lanes = {lane: position for lane, position in self._lanes.items() if lane not in self._gone}
