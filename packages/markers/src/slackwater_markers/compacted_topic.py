@@ -166,9 +166,8 @@ class CompactedTopic(Generic[Entry]):
                 producer.produce(self._topic, value, key, partition=0, on_delivery=acknowledged)
         producer.flush(self._timeout)
         if failures or len(offsets) < len(values):
-            producer.purge()  # what is said to have failed must not be written later
-            producer.flush(0)
             reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
+            producer.purge()  # what is said to have failed must not be written later
             raise CompactedTopicUnavailableError(self._topic, operation, reason)
         return max(offsets)
 

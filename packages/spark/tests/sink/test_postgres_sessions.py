@@ -3,7 +3,9 @@
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -23,6 +25,7 @@ from slackwater_spark.sink.postgres import (
     ledger,
 )
 from slackwater_spark.sink.postgres.ledger import Database
+from slackwater_spark.sink.waiting import Waiting
 from slackwater_testing.probes import LookAt
 
 pytestmark = pytest.mark.integration
@@ -110,6 +113,63 @@ def test_only_the_session_that_was_noted_is_ended(
     sink.close()
 
 
+def test_a_run_touches_neither_session_nor_row_of_another_pipeline(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    table = replace(settings.outputs[0], name="other")
+    other = PostgresSink(replace(settings, pipeline=f"{settings.pipeline}_other", outputs=(table,)))
+    other.open()
+    query = "SELECT l::text FROM slackwater.ledger l WHERE pipeline = %s"
+    before = asked(database, query, f"{settings.pipeline}_other")
+    sink = PostgresSink(settings)
+    sink.open()
+    sink.write("q", make_batch(0, [shown(1, 1, 1)]))
+    assert asked(database, query, f"{settings.pipeline}_other") == before
+    pid = session_of(other)
+    other.write("q", make_batch(0, [shown(1, 1, 1)]))
+    assert session_of(other) == pid
+    for each in (sink, other):
+        each.close()
+
+
+def test_a_session_that_a_pooler_hands_from_one_run_to_the_next_is_not_ended(
+    settings: PostgresSinkSettings, postgres_server: PostgresServer, make_batch: MakeBatch, database: Database
+) -> None:
+    settings = replace(settings, request_timeout=timedelta(0), patience=timedelta(0))
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as pooled:
+        for number in range(2):
+            sink = PostgresSink(settings, connect=lambda _: pooled)
+            sink.open()
+            sink.write("q", make_batch(number, [shown(10 * number + 1, 1, number)]))
+            pooled.execute("DISCARD TEMP")
+    assert rows(database, settings) == {1: 1}
+
+
+def test_a_session_that_may_be_seen_but_not_ended_is_left_alone(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    """That of another user: who takes over waits for its lock."""
+    older = PostgresSink(settings)
+    older.open()
+    user, schema = (sql.Identifier(name) for name in (f"u_{settings.pipeline}", settings.pipeline))
+    for statement in (
+        "CREATE ROLE {0} LOGIN IN ROLE pg_read_all_stats",
+        "GRANT USAGE ON SCHEMA slackwater, {1} TO {0}",
+        "GRANT ALL ON ALL TABLES IN SCHEMA slackwater, {1} TO {0}",
+    ):
+        database.execute(sql.SQL(statement).format(user, schema))
+    url = settings.postgres.url.replace("//postgres@", f"//u_{settings.pipeline}@")
+    newer = PostgresSink(replace(settings, postgres=PostgresSettings(url)))
+    newer.open()
+    assert is_alive(database, session_of(older))
+    newer.write("q", make_batch(0, [shown(1, 1, 1)]))
+    with pytest.raises(RunOvertakenError):
+        older.write("q", make_batch(0, [shown(1, 1, 2)]))
+    assert rows(database, settings) == {1: 1}
+    for sink in (older, newer):
+        sink.close()
+
+
 def test_a_run_whose_session_nobody_could_end_is_overtaken_by_the_ledger_alone(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,11 +202,94 @@ def test_a_run_that_was_overtaken_does_not_come_back_with_another_session(
         sink.close()
 
 
+def test_a_run_that_was_overtaken_stays_so_whatever_the_ledger_says_later(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    """Somebody may restore its row from a copy."""
+    older, newer = PostgresSink(settings), PostgresSink(settings)
+    older.open()
+    query = "SELECT run, progress FROM slackwater.ledger WHERE pipeline = %s"
+    [copy] = database.execute(query, (settings.pipeline,))
+    newer.open()
+    with pytest.raises(RunOvertakenError):
+        older.write("q", make_batch(0, [shown(1, 1, 1)]))
+    statement = "UPDATE slackwater.ledger SET run = %s, progress = %s WHERE pipeline = %s"
+    database.execute(statement, (*copy, settings.pipeline))
+    with pytest.raises(RunOvertakenError):
+        older.write("q", make_batch(0, [shown(1, 1, 1)]))
+    assert rows(database, settings) == {}
+    for sink in (older, newer):
+        sink.close()
+
+
+def test_of_two_runs_that_begin_a_pipeline_at_once_each_locks_its_row(
+    settings: PostgresSinkSettings, postgres_server: PostgresServer, database: Database
+) -> None:
+    ledger.create_missing(database)
+    with (
+        ThreadPoolExecutor() as threads,
+        psycopg.connect(postgres_server.dsn()) as first,
+        psycopg.connect(postgres_server.dsn()) as second,
+    ):
+        ledger.lock_row(first, settings.pipeline)
+        locking = threads.submit(ledger.lock_row, second, settings.pipeline)
+        waiting = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+        while not asked(database, waiting, first.info.backend_pid):
+            assert not locking.done()
+        first.commit()
+        locking.result(300)
+        query = "SELECT 1 FROM slackwater.ledger WHERE pipeline = %s FOR SHARE NOWAIT"
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            asked(database, query, settings.pipeline)
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["of ledgers", "of tables"])
+def test_the_creation_waits_for_runs_that_begin_at_the_same_time(
+    settings: PostgresSinkSettings, postgres_server: PostgresServer, database: Database, is_new: bool
+) -> None:
+    if is_new:  # no run has been there
+        database.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(settings.pipeline)))
+        settings = replace(settings, postgres=PostgresSettings(postgres_server.dsn(settings.pipeline)))
+    else:
+        before = PostgresSink(replace(settings, pipeline=f"{settings.pipeline}_before", outputs=()))
+        before.open()
+        before.close()
+    waits: list[str] = []
+    with psycopg.connect(settings.postgres.url, autocommit=True) as other:
+        exists = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
+        made = ledger.LEDGER if is_new else settings.outputs[0].full_name
+
+        def end(step: str) -> None:
+            waits.append(step)
+            assert other.execute(exists, (made,)).fetchone() == (False,)
+            other.execute("SELECT pg_advisory_unlock_all()")
+
+        other.execute("SELECT pg_advisory_lock(%s)", (ledger._LOCK,))  # noqa: SLF001 - its value says nothing
+        sink = PostgresSink(settings, waiting=Waiting(on_step=end))
+        sink.open()
+        sink.close()
+        assert other.execute(exists, (made,)).fetchone() == (True,)
+    assert [("lock timeout" in step) for step in waits] == [True]
+
+
+def test_the_ledger_says_when_the_newest_batch_was_written(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    sink = PostgresSink(settings)
+    sink.open()
+    for number in range(2):
+        [before] = asked(database, "SELECT clock_timestamp()")
+        sink.write("q", make_batch(number, []))
+        query = "SELECT written_at FROM slackwater.ledger WHERE pipeline = %s AND written_at > %s"
+        assert len(asked(database, query, settings.pipeline, before)) == 1
+    sink.close()
+
+
 @pytest.mark.parametrize("step", [SinkStep.BEGUN, SinkStep.FLUSHED])
 def test_a_batch_holds_the_lock_of_the_ledger_s_row(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, step: SinkStep
 ) -> None:
-    query = "SELECT 1 FROM slackwater.ledger WHERE pipeline = %s FOR UPDATE NOWAIT"
+    query = "SELECT 1 FROM slackwater.ledger WHERE pipeline = %s FOR SHARE NOWAIT"
     refused: list[bool] = []
 
     def look() -> None:
