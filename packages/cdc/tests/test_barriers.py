@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_cdc.barriers import Barriers
+from slackwater_cdc.cuts import Barriers
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, end, row
 from slackwater_protocol import Cut
 

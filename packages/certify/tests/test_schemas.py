@@ -12,8 +12,8 @@ from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableErro
 from slackwater_certify.schemas import RecordDecoder
 from slackwater_registry import wire_header
 from slackwater_registry.testing import RegistryServer
+from slackwater_spark.sink.contract import Column as FormatColumn
 from slackwater_spark.sink.formats.avro import AvroEncoder
-from slackwater_spark.sink.formats.columns import Column as FormatColumn
 from slackwater_sql.duckdb_sql import Field, document_expression
 
 VALUES = {

@@ -7,7 +7,7 @@ import pytest
 
 import slackwater_devstack
 from slackwater import main
-from slackwater.dev_settings import FIRST_LINE, settings_text
+from slackwater.commands.dev import FIRST_LINE, settings_text
 from slackwater_command.loading import load_settings
 from slackwater_devstack import DevStackSettings, RunState, ServerStatus, StackStatus
 

@@ -10,10 +10,9 @@ import pytest
 
 from slackwater import main
 from slackwater.commands import revise
-from slackwater.one_database import have_one_history
 from slackwater.pipeline_outputs import NamedPipeline
 from slackwater.readers import revision_status, time_to_catch_up
-from slackwater.revisions import named_pipeline, of_first_sources, one_source, revision_pair
+from slackwater.revisions import have_one_history, named_pipeline, of_first_sources, one_source, revision_pair
 from slackwater_cdc.envelope import End
 from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
 from slackwater_client.snapshot import Key

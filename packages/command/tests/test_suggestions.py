@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_command.errors import CommandInputError
-from slackwater_command.suggestions import lsn_of, unknown
+from slackwater_command.conversion import lsn_of
+from slackwater_command.errors import CommandInputError, unknown
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ within a partition and in any order between partitions, and asks for cuts.
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from slackwater_cdc.barriers import Barriers
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
-from slackwater_cdc.cuts import Cuts
+from slackwater_cdc.cuts import Barriers, Cuts
 from slackwater_cdc.initial_snapshot import InitialSnapshot
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.partition_queues import (

@@ -11,10 +11,9 @@ import click
 from slackwater.pipeline_folders import pipeline_folder
 from slackwater_client import ClientConfigError, NotVisibleError, PipelineOutput, TopicOutput
 from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError, CommandTimeoutError
+from slackwater_command.errors import CommandConfigError, CommandTimeoutError, unknown
 from slackwater_command.invocation import setting
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import unknown
 from slackwater_control import known_runs
 from slackwater_markers import CompactedTopicUnavailableError, KafkaPipelineLog
 from slackwater_protocol import LakeSettings

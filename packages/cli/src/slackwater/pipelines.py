@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager, suppress
 from slackwater.revisions import of_first_sources
 from slackwater_client import PipelineOutput
 from slackwater_command.conversion import kafka_settings
+from slackwater_command.errors import unknown
 from slackwater_command.output import ago, aligned
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import unknown
 from slackwater_control import (
     PipelineNode,
     PipelineState,

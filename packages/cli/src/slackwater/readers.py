@@ -10,9 +10,8 @@ from slackwater.revisions import named_pipeline
 from slackwater_client.switched import Switched
 from slackwater_client.topic_switch import newest_switch, switch_topics
 from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError, CommandInputError
+from slackwater_command.errors import CommandConfigError, CommandInputError, unknown
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import unknown
 from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import PipelineRegistration
 

@@ -20,10 +20,9 @@ from slackwater.pipeline_outputs import tables_url
 from slackwater.readers import readers_of
 from slackwater_client import open_leases
 from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError
+from slackwater_command.errors import CommandInputError, unknown
 from slackwater_command.output import Output, ago
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import unknown
 from slackwater_control import KnownRun, Topology, is_over, known_runs, make_topology
 from slackwater_markers import PipelineLog
 from slackwater_protocol import KafkaSettings, Lease, PipelineRegistration, SystemClock, epoch_ms

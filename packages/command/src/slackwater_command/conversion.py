@@ -1,14 +1,16 @@
 """Makes the settings of servers of the one settings model; what only one command needs is made by it."""
 
-from slackwater_command.errors import CommandConfigError
+from slackwater_command.errors import CommandConfigError, CommandInputError
 from slackwater_command.invocation import required
 from slackwater_command.settings import Settings
 from slackwater_protocol import (
     KafkaSettings,
+    MalformedRecordError,
     RedisSettings,
     RegistrySettings,
     Servers,
     ServersConfigError,
+    parse_position,
 )
 
 QUIET = "2"
@@ -80,3 +82,16 @@ def sources_of(settings: Settings) -> tuple[str, ...]:
         CommandConfigError: none was.
     """
     return settings.sources or (required(settings.source, "source", "--source", "which connector to follow"),)
+
+
+def lsn_of(text: str, option: str) -> int:
+    """Reads an LSN that was given with an option.
+
+    Raises:
+        CommandInputError: It is none.
+    """
+    try:
+        return parse_position(text)
+    except MalformedRecordError as error:
+        hint = f"{option} takes the LSN of a commit, as PostgreSQL writes it (0/153D218) or as a number"
+        raise CommandInputError(f"{option} {text!r} is no LSN", hint) from error

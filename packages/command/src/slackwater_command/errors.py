@@ -9,9 +9,14 @@
     └── CommandUnavailableError   a server does not answer a question
 """
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 from slackwater_protocol import ExplainedError
+
+_FEW = 10
+"""The number of names that are listed if none is similar."""
 
 
 class CommandError(ExplainedError):
@@ -55,3 +60,21 @@ def unreachable(server: str, question: str, reason: str) -> CommandUnavailableEr
     """Returns the error for a server that did not answer a question."""
     problem = f"{server} does not answer: {question}: {reason}"
     return CommandUnavailableError(problem, "check address and permissions")
+
+
+def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> CommandInputError:
+    """Returns the error for a name that nothing has.
+
+    Args:
+        what: The kind of thing, e.g. ``source``.
+        name: As it was given.
+        known: The names that there are.
+        more: What else helps; a sentence.
+    """
+    names = {each.lower(): each for each in sorted(set(known))}
+    close = [names[each] for each in difflib.get_close_matches(name.lower(), names, 3, 0.5)]
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    else:
+        hint = f"known: {', '.join(list(names.values())[:_FEW]) or 'none'}"
+    return CommandInputError(f"unknown {what} {name!r}", f"{hint}; {more}" if more else hint)

@@ -1,11 +1,16 @@
-"""What is logged while something is tried again: one line, and not one for each attempt."""
+"""How long something is tried again, and what is logged meanwhile: one line, and not one for each attempt."""
 
 import logging
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
+from slackwater_messaging.errors import MessagingUnavailableError
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
+logger = logging.getLogger(__name__)
+_FIRST_SECONDS: Final = 0.05
+_LONGEST_SECONDS: Final = 2.0
 _AGAIN_SECONDS: Final = 60.0
 _ONLY_CRITICAL: Final = "2"
 
@@ -42,3 +47,41 @@ def quiet(kafka: KafkaSettings) -> KafkaSettings:
     the options has precedence.
     """
     return replace(kafka, options={"log_level": _ONLY_CRITICAL, **kafka.options})
+
+
+class Patience:
+    """Tracks consecutive failures. Use it from one thread.
+
+    Args:
+        what: Who retries, for messages.
+        limit: How long failures may continue.
+        clock: Measures that time.
+    """
+
+    def __init__(self, what: str, limit: timedelta, clock: Clock) -> None:
+        self._what, self._limit, self._clock = what, limit.total_seconds(), clock
+        self._since: float | None = None
+        self._seconds = _FIRST_SECONDS
+        self._warning = RepeatedWarning(logger, what, clock)
+
+    def note(self, error: BaseException) -> float:
+        """Returns how long to wait before the next attempt, longer each time.
+
+        Raises:
+            MessagingUnavailableError: Failures have continued for too long.
+        """
+        now = self._clock.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since > self._limit:
+            problem = f"{self._what}: gave up after {self._limit:g} s of retries: {error}"
+            raise MessagingUnavailableError(
+                problem, "check that the server is up; nothing was lost"
+            ) from error
+        self._warning.note(error)
+        seconds, self._seconds = self._seconds, min(2 * self._seconds, _LONGEST_SECONDS)
+        return seconds
+
+    def reset(self) -> None:
+        """Notes that something succeeded."""
+        self._since, self._seconds = None, _FIRST_SECONDS
+        self._warning.reset()

@@ -27,7 +27,7 @@ from slackwater_protocol.commit_position import (
     parse_position,
 )
 from slackwater_protocol.commit_schema import SchemaLanguage, commit_schema
-from slackwater_protocol.connector_report import ConnectorReport, SlotReport, TaskReport
+from slackwater_protocol.connector_report import ConnectorReport, Finding, SlotReport, TaskReport, Verdict
 from slackwater_protocol.errors import (
     ExplainedError,
     MalformedRecordError,
@@ -36,7 +36,6 @@ from slackwater_protocol.errors import (
     SlackwaterError,
     UnsupportedVersionError,
 )
-from slackwater_protocol.findings import Finding, Verdict
 from slackwater_protocol.folders import user_cache
 from slackwater_protocol.keys import SourceTopics
 from slackwater_protocol.leases import (

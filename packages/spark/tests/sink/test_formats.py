@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slackwater_spark.sink.contract import Column, UnfitValueError
 from slackwater_spark.sink.formats.avro import AvroEncoder
-from slackwater_spark.sink.formats.columns import Column, UnfitValueError
 from slackwater_spark.sink.formats.json_schema import json_schema
 from slackwater_spark.sink.formats.times import days, timestamp
 from slackwater_sql.duckdb_sql import Field, document_expression
@@ -211,7 +211,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(ROW)
 def test_any_document_is_read_from_avro_as_it_is(row: dict[str, Any]) -> None:
     document = json.dumps(row).encode()

@@ -7,11 +7,10 @@ import click
 import msgspec
 
 from slackwater.commit_log import CommitLog, pipeline_name
-from slackwater_command.conversion import kafka_settings
+from slackwater_command.conversion import kafka_settings, lsn_of
 from slackwater_command.errors import CommandConfigError, CommandInputError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output, aligned
-from slackwater_command.suggestions import lsn_of
 from slackwater_protocol import (
     CommitPosition,
     SchemaLanguage,

@@ -17,12 +17,11 @@ from slackwater.connector import (
     read_facts,
 )
 from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater.findings import show_findings
 from slackwater_cdc.connector import property_findings
 from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import required, setting, start_command
-from slackwater_command.output import Output
+from slackwater_command.output import Output, show_findings
 from slackwater_command.settings import Settings
 from slackwater_control import SourceSigns, faults_of_connector
 from slackwater_protocol import Finding, SystemClock, Verdict, epoch_ms

@@ -1,14 +1,14 @@
 """``slackwater dev``: the local stack, SQL in its database, and a look into topics."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 from urllib.parse import urlsplit
 
 import click
+import orjson
 
-from slackwater.dev_settings import write_settings
 from slackwater.topics import read_to_end, record_line
 from slackwater_cdc.table_snapshots import ALL_TABLES
 from slackwater_command.conversion import kafka_settings
@@ -19,6 +19,8 @@ from slackwater_command.output import Output
 
 if TYPE_CHECKING:  # an extra brings it
     from slackwater_devstack import StackStatus
+
+FIRST_LINE = "# Written by `slackwater dev up`, which writes it again as long as this line stands here."
 
 
 @click.group()
@@ -210,3 +212,34 @@ def _rows(status: "StackStatus") -> list[tuple[str, ...]]:
             (server.name, server.state.value, server.version, pid, server.address, str(server.log_path))
         )
     return rows
+
+
+def settings_text(values: Mapping[str, str]) -> str:
+    """Returns the text of the settings file with which all commands find the servers.
+
+    Args:
+        values: By the path of the setting; those without a section first.
+    """
+    lines, section = [FIRST_LINE], ""
+    for path, value in values.items():
+        own, _, key = path.rpartition(".")
+        if own != section:
+            lines += ["", f"[{own}]"]
+            section = own
+        lines.append(f"{key} = {orjson.dumps(value).decode()}")
+    return "\n".join(lines) + "\n"
+
+
+def write_settings(path: Path, values: Mapping[str, str]) -> bool:
+    """Writes the file, unless somebody else has written one; says if it did.
+
+    Raises:
+        CommandInputError: the file cannot be read or written.
+    """
+    try:
+        if path.exists() and not path.read_text(encoding="utf-8").startswith(FIRST_LINE):
+            return False
+        path.write_text(settings_text(values), encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandInputError(f"settings file {path}: {error}") from error
+    return True

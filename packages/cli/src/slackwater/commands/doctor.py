@@ -11,10 +11,10 @@ from slackwater.doctor.facts import Finding, SourceFacts
 from slackwater.doctor.report import end_of, make_report
 from slackwater.pipelines import pipeline_table
 from slackwater_command.conversion import sources_of
+from slackwater_command.errors import unknown
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output, ago, aligned
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import unknown
 from slackwater_protocol import OpenTransaction, format_position, from_epoch_ms
 
 _SHOWN_PARTITIONS = 12

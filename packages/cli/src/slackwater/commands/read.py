@@ -22,12 +22,11 @@ from slackwater.pipeline_outputs import (
 from slackwater.pipelines import of_one_chain
 from slackwater.readers import read_by
 from slackwater_client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
-from slackwater_command.conversion import kafka_settings
+from slackwater_command.conversion import kafka_settings, lsn_of
 from slackwater_command.errors import CommandConfigError, CommandInputError
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import lsn_of
 from slackwater_protocol import (
     CommitPosition,
     Lease,

@@ -12,13 +12,13 @@ from typing import Any
 import click
 import msgspec
 
-from slackwater.one_database import follow_one_database
 from slackwater.pipeline_outputs import open_outputs
 from slackwater.pipelines import open_pipeline_log, read_topology
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
 from slackwater.removal import check_retirable, remove_pipeline
 from slackwater.revisions import (
     RevisionPair,
+    follow_one_database,
     name_in_output,
     named_pipeline,
     one_source,

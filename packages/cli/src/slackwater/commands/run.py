@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.findings import show_findings
 from slackwater.pipeline_folders import pipeline_folder
 from slackwater.run_pages import answering, run_registry
 from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.conversion import servers
 from slackwater_command.invocation import required, setting, start_command
-from slackwater_command.output import Output
+from slackwater_command.output import Output, show_findings
 from slackwater_command.settings import Settings
 from slackwater_command.stopping import stop_on_signals
 from slackwater_command.telemetry import sending_telemetry

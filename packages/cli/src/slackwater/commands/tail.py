@@ -12,11 +12,10 @@ from slackwater.pipelines import open_pipeline_log
 from slackwater.topics import known_topics
 from slackwater_client import Commit, ConsumerSettings, OutputTopics, TransactionalConsumer
 from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError
+from slackwater_command.errors import CommandInputError, unknown
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.output import Output
 from slackwater_command.stopping import stop_on_signals
-from slackwater_command.suggestions import unknown
 from slackwater_control import known_runs
 from slackwater_protocol import KafkaSettings, RegisteredView, format_position, from_epoch_ms
 

@@ -10,9 +10,9 @@ import orjson
 from slackwater.pipeline_outputs import named_pipelines, open_outputs, pipelines_to_read
 from slackwater.pipelines import of_one_chain
 from slackwater_client import NotVisibleError, VisibleCommit, wait_visible
+from slackwater_command.conversion import lsn_of
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output
-from slackwater_command.suggestions import lsn_of
 from slackwater_protocol import CommitPosition, commit_id
 
 

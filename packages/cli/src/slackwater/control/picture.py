@@ -18,16 +18,14 @@ from slackwater.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip
 from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine
 from slackwater.doctor.report import SourceReport, make_report
-from slackwater.one_database import follow_one_database
 from slackwater.pipelines import BarrierReader, topology_of
 from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
-from slackwater.revisions import one_source, registered_revision
+from slackwater.revisions import follow_one_database, one_source, registered_revision
 from slackwater.signs import signs_of_topology
 from slackwater_client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
-from slackwater_command.conversion import kafka_settings
+from slackwater_command.conversion import kafka_settings, lsn_of
 from slackwater_command.errors import CommandInputError
 from slackwater_command.settings import Settings
-from slackwater_command.suggestions import lsn_of
 from slackwater_control import (
     DelayCourse,
     DelayHistory,

@@ -10,7 +10,6 @@ import psycopg
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
-from slackwater_messaging.receiving.bloom_statements import position_statements
 from slackwater_messaging.receiving.filters import FilterPolicy, split_digests
 from slackwater_messaging.receiving.receipt import (
     KeyOf,
@@ -20,6 +19,7 @@ from slackwater_messaging.receiving.receipt import (
     new_receipts,
     require_idle,
 )
+from slackwater_messaging.receiving.statements import position_statements
 from slackwater_messaging.receiving.stored_filters import SAVE_INTERVAL, StoredFilters, digests_by_place
 from slackwater_protocol import Clock, SystemClock
 

@@ -26,9 +26,8 @@ from slackwater_messaging.errors import (
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
-from slackwater_messaging.receiving.patience import Patience
 from slackwater_messaging.receiving.receipt import ReceivedMessage
-from slackwater_messaging.retrying import quiet
+from slackwater_messaging.retrying import Patience, quiet
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]

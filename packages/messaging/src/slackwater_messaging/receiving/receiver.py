@@ -16,8 +16,8 @@ from slackwater_messaging.errors import LOST_CONNECTION, MessagingConfigError, M
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember, is_passing
-from slackwater_messaging.receiving.patience import Patience
 from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage, TakenOverError
+from slackwater_messaging.retrying import Patience
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)

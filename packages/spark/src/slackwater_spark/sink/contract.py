@@ -173,3 +173,16 @@ sink.
 
 It may block. It may raise, which ends the run like a crash at this step.
 """
+
+
+class UnfitValueError(ValueError):
+    """A name or a value that a form of documents cannot represent; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of documents or of keys."""
+
+    name: str
+    type: str
+    """The type as DuckDB writes it."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from slackwater_cdc import Frontier, Partition, completeness
 from slackwater_cdc.avro import AvroToJson
-from slackwater_cdc.barriers import Barriers
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
-from slackwater_cdc.cuts import Cuts
+from slackwater_cdc.cuts import Barriers, Cuts
 from slackwater_cdc.partition_queues import Fences, PartitionQueue
 from slackwater_cdc.records.batch import TransactionTable
 from slackwater_cdc.records.changes import BatchChanges, SnapshotPlaces

@@ -33,7 +33,7 @@ import msgspec
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_spark.sink.formats.columns import Column, UnfitValueError
+from slackwater_spark.sink.contract import Column, UnfitValueError
 from slackwater_spark.sink.formats.times import days, microseconds, timestamp
 from slackwater_sql.duckdb_sql import type_children, type_kind
 

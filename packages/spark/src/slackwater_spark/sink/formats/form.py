@@ -10,9 +10,8 @@ import msgspec
 from slackwater_engine.payloads import Document
 from slackwater_registry import Schema, SchemaKind
 from slackwater_spark.errors import PipelineConfigError, PipelineInputError
-from slackwater_spark.sink.contract import Format, KeyFormat
+from slackwater_spark.sink.contract import Column, Format, KeyFormat, UnfitValueError
 from slackwater_spark.sink.formats.avro import NAMESPACE, AvroEncoder, avro_name
-from slackwater_spark.sink.formats.columns import Column, UnfitValueError
 from slackwater_spark.sink.formats.json_schema import json_schema
 from slackwater_sql.plan import PublishedView
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_spark.sink.formats.columns import Column
+from slackwater_spark.sink.contract import Column
 from slackwater_sql.duckdb_sql import type_children, type_kind
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
