@@ -109,11 +109,11 @@ def test_patience_waits_twice_as_long_each_time_and_gives_up_at_its_limit_since_
 
 def test_patience_begins_anew_after_a_success(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    patience = Patience("receiver of group g", timedelta(minutes=5), clock)
+    patience = Patience("receiver of group g", timedelta(seconds=30), clock)
     away = psycopg.OperationalError("away")
     for _ in range(3):
         assert [patience.note(away), patience.note(away)] == [0.05, 0.1]
-        clock.seconds += 200
+        clock.seconds += 20
         patience.reset()
     assert len(caplog.records) == 3
 

@@ -184,6 +184,7 @@ class TransactionalProducer:
     def abort(self, transaction: ProducerTransaction) -> None:
         """Aborts; never raises."""
         if self._open is transaction:
+            self._note(transaction.broken)
             self._abort(is_reusable=not transaction.has_failed)
 
     def _abort(self, *, is_reusable: bool) -> None:

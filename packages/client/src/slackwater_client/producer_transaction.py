@@ -64,7 +64,8 @@ class ProducerTransaction:
     ) -> None:
         self._owner, self.given, self.consumer = owner, given, consumer
         self._begun: tuple[Writer, WrittenTransaction] | None = None
-        self._broken: ClientError | None = None
+        self.broken: ClientError | None = None
+        """What broke it: it can no longer be committed."""
         self._headers: Headers = []
 
     def __enter__(self) -> "ProducerTransaction":
@@ -168,7 +169,7 @@ class ProducerTransaction:
     def has_failed(self) -> bool:
         """Whether Kafka has rejected one of its records."""
         reports = {} if self._begun is None else self._begun[1].reports
-        return self._broken is not None or any(each.first_error is not None for each in reports.values())
+        return self.broken is not None or any(each.first_error is not None for each in reports.values())
 
     def finish(self) -> tuple[CommitRecord, int]:
         """Writes BEGIN, END and finally the commit record; Kafka has acknowledged all when it returns.
@@ -177,8 +178,8 @@ class ProducerTransaction:
             The commit record and its offset.
         """
         writer, written = self._writing
-        if self._broken is not None:
-            raise self._broken
+        if self.broken is not None:
+            raise self.broken
         self._flush(writer, written, written.reports)
         source = self._owner.source
         topics = transaction_topic(source), commit_topic(source)
@@ -201,7 +202,7 @@ class ProducerTransaction:
         try:
             topic, record_key, value = self._writing[1].change(table, key, before, after, op)
         except ClientError as error:
-            self._broken = error
+            self.broken = error
             raise
         self._produce(topic, record_key, value, self._headers)
 
@@ -213,7 +214,7 @@ class ProducerTransaction:
             if not written.handed_over % _SERVE_EVERY:
                 writer.serve()
         except ClientError as error:
-            self._broken = error
+            self.broken = error
             raise
 
     def _check_plain(self, topic: str) -> None:
@@ -221,8 +222,8 @@ class ProducerTransaction:
         is_table = re.fullmatch(re.escape(source) + r"\.[^.]+\.[^.]+", topic) is not None
         if is_table or topic in (transaction_topic(source), commit_topic(source)):
             hint = "write changes of tables with insert, upsert and delete; choose another name for the topic"
-            self._broken = ClientConfigError(f"{topic} is reserved for changes and transactions", hint)
-            raise self._broken
+            self.broken = ClientConfigError(f"{topic} is reserved for changes and transactions", hint)
+            raise self.broken
 
     def _flush(
         self, writer: Writer, written: WrittenTransaction, reports: dict[str, DeliveredOffsets]
