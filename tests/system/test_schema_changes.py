@@ -5,7 +5,7 @@ packages/spark/tests/pipeline/test_schema_changes.py.
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -32,11 +32,15 @@ SECONDS = 900.0
 
 
 class Orders:
-    """Writes orders one by one."""
+    """Writes orders one by one, and changes their tables."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
         self._connection = connection
         self._next = 0
+
+    def execute(self, statement: str) -> None:
+        """Changes a table."""
+        self._connection.execute(statement.encode())
 
     def insert(self, customer: str = "customer") -> int:
         """One order with a line, in a transaction; an LSN before its commit."""
@@ -52,37 +56,51 @@ class Orders:
         return parse_position(str(row[0]))
 
 
+@pytest.fixture
+def stack(dev_stack: Callable[..., DevStack]) -> DevStack:
+    return dev_stack(prefix="inv", partitions=2)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    return shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
+
+
+@pytest.fixture
+def orders(stack: DevStack, pipeline: Path) -> Iterator[Orders]:
+    """The tables of the pipeline, with one order, and a connector that reads them."""
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA inventory")
+        connection.execute((pipeline / "schema.sql").read_text().encode())
+        found = Orders(connection)
+        found.insert()
+        stack.start_connector(TABLES)
+        stack.wait_until_streaming()
+        yield found
+
+
 def wait_until_visible(product: Product, visible: Visibility, lsn: int) -> bool:
     return product.wait_until(lambda: visible.newest_lsn > lsn, SECONDS)
 
 
 def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
-    dev_stack: Callable[..., DevStack], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stack: DevStack, pipeline: Path, orders: Orders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stack = dev_stack(prefix="inv", partitions=2)
-    pipeline = shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
     check = ["schema", "check", str(pipeline), "--postgres-url", stack.postgres.dsn()]
-    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA inventory")
-        connection.execute((pipeline / "schema.sql").read_text().encode())
-        orders = Orders(connection)
-        orders.insert()
-        stack.start_connector(TABLES)
-        stack.wait_until_streaming()
-        with Product(stack, tmp_path / "product") as product:
-            product.start_sidecar()
-            product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
-            visible = product.watch(pipeline)
-            for statement in UNUSED:
-                connection.execute(statement.encode())
-                lsn = orders.insert()
-                assert wait_until_visible(product, visible, lsn), statement
-            assert main.run(check) == 0
-            connection.execute("ALTER TABLE inventory.orders RENAME COLUMN customer TO client")
-            lsn = orders.insert("client")
-            with pytest.raises(ProgramEndedError) as stopped:
-                wait_until_visible(product, visible, lsn)
-            assert visible.newest_lsn <= lsn, "something of the transaction is visible"
+    with Product(stack, tmp_path / "product") as product:
+        product.start_sidecar()
+        product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
+        visible = product.watch(pipeline)
+        for statement in UNUSED:
+            orders.execute(statement)
+            lsn = orders.insert()
+            assert wait_until_visible(product, visible, lsn), statement
+        assert main.run(check) == 0
+        orders.execute("ALTER TABLE inventory.orders RENAME COLUMN customer TO client")
+        lsn = orders.insert("client")
+        with pytest.raises(ProgramEndedError) as stopped:
+            wait_until_visible(product, visible, lsn)
+        assert visible.newest_lsn <= lsn, "something of the transaction is visible"
     assert stopped.value.program == "pipeline"
     said = product.programs["pipeline"].last_words()
     assert "column customer of inventory.orders contradicts its declaration" in said
@@ -94,28 +112,19 @@ def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
 
 
 def test_a_run_that_knows_the_database_ends_at_a_rewrite_without_events(
-    dev_stack: Callable[..., DevStack], tmp_path: Path
+    stack: DevStack, pipeline: Path, orders: Orders, tmp_path: Path
 ) -> None:
-    stack = dev_stack(prefix="inv", partitions=2)
-    pipeline = shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
-    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA inventory")
-        connection.execute((pipeline / "schema.sql").read_text().encode())
-        orders = Orders(connection)
-        orders.insert()
-        stack.start_connector(TABLES)
-        stack.wait_until_streaming()
-        with Product(stack, tmp_path / "product") as product:
-            product.start_sidecar()
-            flags = ("--master", "local[2]", "--postgres-url", stack.postgres.dsn())
-            product.start_pipeline(pipeline, *flags, local=product.folder)
-            visible = product.watch(pipeline)
-            lsn = orders.insert()
-            assert wait_until_visible(product, visible, lsn)
-            statement = "ALTER TABLE inventory.orders ALTER COLUMN customer TYPE text USING upper(customer)"
-            connection.execute(statement)
-            with pytest.raises(ProgramEndedError) as stopped:
-                product.wait_until(lambda: False, SECONDS)
+    with Product(stack, tmp_path / "product") as product:
+        product.start_sidecar()
+        flags = ("--master", "local[2]", "--postgres-url", stack.postgres.dsn())
+        product.start_pipeline(pipeline, *flags, local=product.folder)
+        visible = product.watch(pipeline)
+        lsn = orders.insert()
+        assert wait_until_visible(product, visible, lsn)
+        statement = "ALTER TABLE inventory.orders ALTER COLUMN customer TYPE text USING upper(customer)"
+        orders.execute(statement)
+        with pytest.raises(ProgramEndedError) as stopped:
+            product.wait_until(lambda: False, SECONDS)
     assert stopped.value.program == "pipeline"
     said = " ".join(product.programs["pipeline"].last_words().split())
     assert "table inventory.orders: column customer: ALTER COLUMN … TYPE rewrote its values" in said

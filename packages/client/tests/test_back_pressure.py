@@ -14,23 +14,29 @@ def document(place: tuple[str, int], at: int) -> MemoryRecord:
     return MemoryRecord(place, at, b"k", b"x" * 600)
 
 
+def commit(number: int, documents: int) -> PlacedCommit:
+    """A commit with this many documents in each of two partitions."""
+    first = documents * number
+    ranges = {"t": {p: OffsetRange(documents, first, first + documents - 1) for p in (0, 1)}}
+    record = CommitRecord(
+        pipeline="p",
+        source="s",
+        timeline=1,
+        commit_lsn=number + 1,
+        previous_lsn=number,
+        xid=number,
+        commit_ts_ms=0,
+        offsets=ranges,
+    )
+    return PlacedCommit(number, record)
+
+
 def test_partitions_that_are_ahead_are_paused_until_there_is_room_and_those_that_are_needed_never() -> None:
     """Fails when ``PartitionQueues.paused`` pauses nothing, or what is needed, too."""
     needed, ahead = ("t", 0), ("t", 1)
     merge = OutputMerge(["t"], Everything(), 5_000, {0: LanePosition(0)})
     for number in range(3):
-        ranges = {"t": {p: OffsetRange(2, 2 * number, 2 * number + 1) for p in (0, 1)}}
-        record = CommitRecord(
-            pipeline="p",
-            source="s",
-            timeline=1,
-            commit_lsn=number + 1,
-            previous_lsn=number,
-            xid=number,
-            commit_ts_ms=0,
-            offsets=ranges,
-        )
-        merge.expect(PlacedCommit(number, record))
+        merge.expect(commit(number, documents=2))
     assert merge.paused() == frozenset()
     merge.add(ahead, [document(ahead, at) for at in range(6)], 6)
     assert merge.paused() == {ahead}
@@ -46,17 +52,7 @@ def test_partitions_that_are_ahead_are_paused_until_there_is_room_and_those_that
 def test_a_lane_that_is_ahead_of_another_one_gets_no_commit_again(share: Share) -> None:
     merge = OutputMerge(["t"], share, 5_000, {0: LanePosition(1), 1: LanePosition(0)})
     for number in range(2):
-        record = CommitRecord(
-            pipeline="p",
-            source="s",
-            timeline=1,
-            commit_lsn=number + 1,
-            previous_lsn=number,
-            xid=number,
-            commit_ts_ms=0,
-            offsets={"t": {p: OffsetRange(1, number, number) for p in (0, 1)}},
-        )
-        merge.expect(PlacedCommit(number, record))
+        merge.expect(commit(number, documents=1))
     for partition in (0, 1):
         place = ("t", partition)
         merge.add(place, [document(place, n) for n in range(2)], 2)

@@ -52,6 +52,19 @@ def database(postgres_server: PostgresServer) -> Iterator[Database]:
         yield connection
 
 
+Runs = tuple[PostgresSink, PostgresSink]
+
+
+@pytest.fixture
+def runs(settings: PostgresSinkSettings) -> Iterator[Runs]:
+    """The sinks of an earlier run, which is open, and of a later one."""
+    older, newer = PostgresSink(settings), PostgresSink(settings)
+    older.open()
+    yield older, newer
+    for sink in (older, newer):
+        sink.close()
+
+
 def asked(database: Database, query: str, *parameters: object) -> list[Any]:
     return [row[0] for row in database.execute(query.encode(), parameters)]
 
@@ -78,10 +91,9 @@ def is_alive(database: Database, pid: int) -> bool:
 
 
 def test_the_session_that_a_run_has_after_a_reconnect_is_noted_and_ended_by_the_next_run(
-    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+    settings: PostgresSinkSettings, runs: Runs, make_batch: MakeBatch, database: Database
 ) -> None:
-    older, newer = PostgresSink(settings), PostgresSink(settings)
-    older.open()
+    older, newer = runs
     asked(database, "SELECT pg_terminate_backend(%s, 60000)", session_of(older))
     older.write("q", make_batch(0, [shown(1, 1, 1)]))
     pid = session_of(older)
@@ -94,8 +106,6 @@ def test_the_session_that_a_run_has_after_a_reconnect_is_noted_and_ended_by_the_
     with pytest.raises(RunOvertakenError):
         older.write("q", make_batch(1, [shown(11, 1, 2)]))
     assert rows(database, settings) == {1: 1}
-    for sink in (older, newer):
-        sink.close()
 
 
 def test_only_the_session_that_was_noted_is_ended(
@@ -171,10 +181,13 @@ def test_a_session_that_may_be_seen_but_not_ended_is_left_alone(
 
 
 def test_a_run_whose_session_nobody_could_end_is_overtaken_by_the_ledger_alone(
-    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, monkeypatch: pytest.MonkeyPatch
+    settings: PostgresSinkSettings,
+    runs: Runs,
+    make_batch: MakeBatch,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    older, newer = PostgresSink(settings), PostgresSink(settings)
-    older.open()
+    older, newer = runs
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "end_earlier_run", lambda *_: None)
         newer.open()
@@ -184,30 +197,24 @@ def test_a_run_whose_session_nobody_could_end_is_overtaken_by_the_ledger_alone(
     assert rows(database, settings) == {}
     newer.write("q", make_batch(0, [shown(1, 1, 2)]))
     assert rows(database, settings) == {1: 2}
-    for sink in (older, newer):
-        sink.close()
 
 
 def test_a_run_that_was_overtaken_does_not_come_back_with_another_session(
-    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+    settings: PostgresSinkSettings, runs: Runs, make_batch: MakeBatch, database: Database
 ) -> None:
-    older, newer = PostgresSink(settings), PostgresSink(settings)
-    older.open()
+    older, newer = runs
     newer.open()
     with pytest.raises(RunOvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 1)]))
     newer.write("q", make_batch(0, [shown(1, 1, 2)]))
     assert rows(database, settings) == {1: 2}
-    for sink in (older, newer):
-        sink.close()
 
 
 def test_a_run_that_was_overtaken_stays_so_whatever_the_ledger_says_later(
-    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+    settings: PostgresSinkSettings, runs: Runs, make_batch: MakeBatch, database: Database
 ) -> None:
     """Somebody may restore its row from a copy."""
-    older, newer = PostgresSink(settings), PostgresSink(settings)
-    older.open()
+    older, newer = runs
     query = "SELECT run, progress FROM slackwater.ledger WHERE pipeline = %s"
     [copy] = database.execute(query, (settings.pipeline,))
     newer.open()
@@ -218,8 +225,6 @@ def test_a_run_that_was_overtaken_stays_so_whatever_the_ledger_says_later(
     with pytest.raises(RunOvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 1)]))
     assert rows(database, settings) == {}
-    for sink in (older, newer):
-        sink.close()
 
 
 def test_of_two_runs_that_begin_a_pipeline_at_once_each_locks_its_row(
