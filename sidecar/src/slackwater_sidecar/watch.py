@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 2.0
 _TIMEOUT = timedelta(seconds=2)
-"""One question may take so long: a stop waits for it, and ten seconds have to be enough for an answer."""
+"""The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
 _LOOKS_PER_CATALOGUE = 5
 _HEARTBEATS = 6
 """The number of newest heartbeats whose median distance is taken as the interval."""

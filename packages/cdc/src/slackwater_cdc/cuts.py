@@ -15,11 +15,11 @@ class Barriers:
     Commits and their times alone decide, so all sidecars of a source choose the same ones, and so does that
     of an output that is a source again. The time of a commit is taken a little before its place in the order,
     so a time in the interval before is no reason for a barrier; where a clock goes back by more, there is
-    one. Who begins in the middle may choose one more than others have.
+    one. A sidecar that begins in the middle may choose one more than others have.
 
     Args:
         interval_ms: Its length; 0: there are no barriers.
-        start: The cut to go on from.
+        start: The cut from which it continues.
     """
 
     def __init__(self, interval_ms: int, start: Cut | None) -> None:
@@ -54,7 +54,7 @@ class Cuts:
     Args:
         source: The connector's ``topic.prefix``.
         timeline: The timeline of the cuts; that of ``start``, if there is one.
-        start: The cut to go on from.
+        start: The cut from which it continues.
         partitions: All that are read.
         barriers: Choose the barriers among the commits; begin at ``start``, too.
     """

@@ -213,7 +213,7 @@ def have_one_history(first: Iterable[End], second: Iterable[End]) -> bool:
     """Returns whether two lists of transactions can only be of one database.
 
     They are if a transaction is in both, with its number and its commit LSN, and no other one contradicts it:
-    a copy of a database goes on with the same numbers, and soon gives them to commits at other LSNs.
+    a copy of a database continues with the same numbers, and soon gives them to commits at other LSNs.
 
     Args:
         first: The newest transactions of a connector.

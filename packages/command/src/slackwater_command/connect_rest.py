@@ -21,7 +21,7 @@ class ConnectRest:
 
     Args:
         url: ``http://host:port`` of its REST interface.
-        timeout: One question may take so long.
+        timeout: The longest time that one question may take.
 
     Raises:
         CommandConfigError: the address is none of HTTP.

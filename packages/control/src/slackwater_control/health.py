@@ -14,7 +14,7 @@ from slackwater_control.topology import PipelineNode
 from slackwater_protocol import ConnectorReport, SlotReport
 
 SILENT_AFTER = timedelta(seconds=7)
-"""Sidecars report every second and runs every three, whatever they do; one that is silent for so long is
+"""Sidecars report every second and runs every three, whatever they do; one that is silent for longer is
 blamed."""
 _SETTLES_WITHIN = timedelta(seconds=3)
 """A state that passes by itself, such as a restart, or one question without an answer, is nobody's fault."""

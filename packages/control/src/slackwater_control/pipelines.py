@@ -8,7 +8,7 @@ from enum import StrEnum
 from slackwater_protocol import PipelineEntry, PipelineRegistration, PipelineReport
 
 VANISHED_AFTER = timedelta(seconds=30)
-"""A run has vanished that is silent for so long and did not say that it ends; it reports every 3 s."""
+"""A run that is silent for longer, and did not say that it ends, has vanished; it reports every 3 s."""
 HELD_FOR = timedelta(minutes=1)
 """A name is held for so long after its pipeline was heard of, unless it said that it ends."""
 
@@ -102,7 +102,7 @@ def holder_of(
     *,
     before: int | None = None,
 ) -> KnownRun | None:
-    """Returns who keeps a run from using its name; None: nobody.
+    """Returns the run that keeps another one from using its name; None if there is none.
 
     A run with another checkpoint holds the name while it runs; and for good if it has other outputs, or reads
     another source, for it is then of another pipeline.
@@ -129,7 +129,7 @@ def superseded(
 ) -> list[KnownRun]:
     """Returns the runs whose place a run takes: earlier ones of its name, registered below an offset.
 
-    Those that may still go on are left out: the run has their checkpoint, and will overtake them.
+    Those that may still be running are left out: the run has their checkpoint, and will overtake them.
     """
     return [
         other

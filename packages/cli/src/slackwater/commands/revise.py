@@ -44,11 +44,11 @@ from slackwater_control import PipelineState, Progress, Topology
 from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
 
 _RATE_SECONDS = 3.0
-"""So long is it looked at how fast a revision catches up: runs report once a second."""
+"""The time over which it is measured how fast a revision catches up: runs report once a second."""
 _RATE_PICTURES = 10
-"""Pictures over which the speed of catching up is told, one a second."""
+"""The number of looks, one a second, over which the speed of catching up is computed."""
 _CAUGHT_UP_MS = 5_000
-"""Who is less behind is compared: the comparison waits for a common commit."""
+"""Revisions that are less behind are compared: the comparison waits for a common commit."""
 _PAUSE = threading.Event()
 """Is never set."""
 _SHOWN = 200

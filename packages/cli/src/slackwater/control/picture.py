@@ -1,4 +1,4 @@
-"""The picture as requests get it: read anew when it is asked for and not of this moment."""
+"""The picture as requests get it: read again when it is asked for and out of date."""
 
 import threading
 from collections import deque
@@ -74,7 +74,7 @@ class Fresh(Generic[T]):
         self._error: Exception | None = None
 
     def forget(self) -> None:
-        """Has it made anew for whoever asks next."""
+        """Makes the next request read it again."""
         with self._turn:
             self._made_at = float("-inf")
 

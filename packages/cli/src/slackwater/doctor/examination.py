@@ -34,7 +34,7 @@ _SIDECAR_SECONDS = 3.0
 """A sidecar reports every second: positions older than Kafka's ends must not look like a slow sidecar."""
 _LOOK_AGAIN_SECONDS = 0.2
 _TIMEOUT = timedelta(seconds=5)
-"""One question to Redis or the cut log may take so long."""
+"""The longest time that one question to Redis or the cut log may take."""
 _MANY_PARTITIONS = 1_000
 """Partitions of which the last rows are read."""
 

@@ -119,7 +119,7 @@ class PositionStatements:
     begin: sql.Composed
     """Makes the row of a partition unless it is there."""
     lock: sql.Composed
-    """Locks the row of a partition, and returns the offset where reading goes on."""
+    """Locks the row of a partition, and returns the offset at which reading continues."""
     advance: sql.Composed
     """Sets that offset if it is the expected one: who comes second finds another, and changes no row."""
     journal: sql.Composed
