@@ -9,8 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from slackwater_client import (
+    ClientConfigError,
     ClientError,
     ClientStateError,
     ClientUnavailableError,
@@ -20,7 +22,8 @@ from slackwater_client import (
     TransactionalConsumer,
     TransactionalProducer,
 )
-from slackwater_client.memory import MemoryMember, MemoryReader, MemoryWriter
+from slackwater_client.broker import Portion
+from slackwater_client.memory import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
 from slackwater_client.testing import Ticking, World, contents
 from slackwater_protocol import CommitPosition
 from slackwater_protocol.keys import commit_topic
@@ -200,6 +203,99 @@ def test_a_commit_without_an_answer_is_none_if_others_follow_where_its_record_wo
         write(producer, 1)
     write(producer, 2)
     assert written(memory) == [(1, ['{"id":2}'])]
+
+
+def test_the_record_of_another_instance_is_no_answer_to_a_commit(memory: World, calls: Calls) -> None:
+    producer = started(memory)
+
+    def overtaken(writer: MemoryWriter) -> Exception:
+        writer.abort()
+        write(started(memory), 2)
+        return UNKNOWN
+
+    calls.before["commit"] = overtaken
+    with pytest.raises(ClientUnavailableError, match="no answer"):
+        write(producer, 1)
+    assert written(memory) == [(1, ['{"id":2}'])]
+
+
+def test_the_end_of_what_is_visible_is_no_answer_to_a_commit(
+    memory: World, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as its transaction is open, a reader comes as far as its first record."""
+    producer, read, looks = started(memory), MemoryReader.read, list[str]()
+
+    def read_later(self: MemoryReader, seconds: float) -> list[Portion]:
+        looks.append("")
+        return read(self, seconds) if len(looks) > 1 else [Portion((commit_topic(memory.name), 0), [], 0)]
+
+    calls.after["commit"] = UNKNOWN
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryReader, "read", read_later)
+        write(producer, 1)
+    assert producer.position == CommitPosition(1, STEP)
+
+
+LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected", "problem"),
+    [
+        ([LARGE], ClientConfigError, "writing a record of 5 bytes with key k"),
+        ([], ClientUnavailableError, "dropped records"),
+        ([KafkaError(KafkaError._PURGE_QUEUE)], ClientStateError, "the reason"),  # noqa: SLF001
+    ],
+)
+def test_a_transaction_of_which_a_record_is_missing_is_not_committed(
+    memory: World,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    reports: list[KafkaError],
+    expected: type[ClientError],
+    problem: str,
+) -> None:
+    producer = started(memory)
+    memory.broker.make_topic("mails")
+
+    def check(_: MemoryWriter) -> None:
+        raise ClientStateError("the reason", "")
+
+    def produce(self: MemoryWriter, topic: str, key: bytes, value: bytes, headers: Any, report: Any) -> None:
+        for error in reports:
+            report(error, MemoryRecord((topic, 0), 0, key, value))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryWriter, "produce", produce)
+        if reports != [LARGE] and reports:
+            patched.setattr(MemoryWriter, "check", check)
+            patched.setattr(MemoryWriter, "begin", lambda _: None)
+        with pytest.raises(expected, match=problem), producer.transaction() as transaction:
+            transaction.send("mails", b"k", b"value")
+    assert "commit" not in calls.log
+    assert calls.log[-1] == "discard"
+    write(producer, 1)
+    assert written(memory) == [(1, ['{"id":1}'])]
+
+
+def test_after_a_refused_record_an_error_of_the_service_does_not_keep_the_writer(
+    memory: World, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = started(memory)
+
+    def produce(self: MemoryWriter, topic: str, key: bytes, value: bytes, headers: Any, report: Any) -> None:
+        report(LARGE, MemoryRecord((topic, 0), 0, key, value))
+
+    monkeypatch.setattr(MemoryWriter, "produce", produce)
+
+    def fail() -> None:
+        with producer.transaction() as transaction:
+            transaction.insert(TABLE, {"id": 1}, {})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert calls.log[-2:] == ["abort", "discard"]
 
 
 def test_an_instance_that_does_not_learn_the_outcome_of_a_commit_is_over(memory: World, calls: Calls) -> None:

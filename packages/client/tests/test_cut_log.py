@@ -6,6 +6,7 @@ import pytest
 
 from slackwater_client import ChangeTopics, ClientStateError, RecordsMissingError, Transaction
 from slackwater_client.testing import COMMIT_MS, ChangeWriter, World
+from slackwater_markers import CutLogDamagedError
 from slackwater_protocol import CommittedTransaction, encode_cut
 from slackwater_protocol.keys import cut_log_topic
 
@@ -45,6 +46,17 @@ def test_a_hole_of_one_transaction_is_noticed(memory: World, source: ChangeWrite
     source.cut(previous_lsn=101)
     consumer = memory.consumer(inputs(memory))
     with pytest.raises(RecordsMissingError, match=r"up to 1/0/64, but the next cut, at offset \d+, begins"):
+        memory.read(consumer, 2)
+
+
+def test_a_cut_that_cannot_be_read_is_not_passed_over(memory: World, source: ChangeWriter) -> None:
+    """Unless an operator has decided so: the transactions that it names would be missing without a word."""
+    write(source, 1)
+    source.append(encode_cut(source.cut())[:-9])
+    write(source, 2)
+    source.cut()
+    consumer = memory.consumer(inputs(memory))
+    with pytest.raises(CutLogDamagedError):
         memory.read(consumer, 2)
 
 

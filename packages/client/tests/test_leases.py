@@ -220,6 +220,15 @@ def test_a_lease_is_renewed_from_now_on(topic: Topic, outputs: list[Output], clo
     assert find_lease(topic, lease.id, epoch_ms(clock.moment)).state is LeaseState.HELD
 
 
+def test_a_lease_that_is_over_is_not_renewed(
+    topic: Topic, outputs: list[Output], clock: StoppedClock
+) -> None:
+    lease = take(topic, outputs, clock)
+    clock.moment += 2 * HOUR
+    with pytest.raises(ClientConfigError, match="it has expired, was ended, or never existed"):
+        renew_lease(topic, lease.id, duration=HOUR, timeout=NO_TIME, clock=clock)
+
+
 @pytest.mark.parametrize("answer", ["too long", None])
 def test_a_renewal_that_is_not_granted_leaves_the_lease_as_it_was(
     topic: Topic, outputs: list[Output], clock: StoppedClock, answer: str | None

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from slackwater_client import (
+    ByPartition,
     ByUnit,
     ClientConfigError,
     ClientStateError,
@@ -438,5 +439,88 @@ def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
     with pytest.raises(ClientConfigError, match="no topic was given"):
         OutputTopics()
     output = memory.output(orders=1)
+    with pytest.raises(ClientConfigError, match="ByPartition names the topics other"):
+        memory.read(memory.consumer(inputs(output, "orders"), share=ByPartition("other")), 1)
     with pytest.raises(ClientConfigError, match="max_bytes is 0"):
         memory.read(memory.consumer(inputs(output, "orders"), max_bytes=0), 1)
+
+
+def test_a_seek_counts_from_where_it_went_to(memory: World) -> None:
+    """What was processed beyond it comes again, also to whoever has the lane next."""
+    output = memory.output(orders=2, lines=2)
+    for number in range(1, 4):
+        output.commit(order(number))
+    consumer = memory.consumer(inputs(output))
+    assert len(memory.read(consumer, 3)) == 3
+    consumer.seek(100)
+    assert lsns(memory.read(consumer, 1)) == [100]
+    consumer.commit()
+    assert memory.stored() == {(commit_topic(f"{output.name}.orders"), 0): 1}
+
+
+def partitions(memory: World, *topics: str) -> tuple[OutputWriter, OutputTopics, ByPartition]:
+    output = memory.output(**dict.fromkeys(topics, 2))
+    found = inputs(output, *topics)
+    return output, found, ByPartition(*found.topics)
+
+
+def test_a_seek_forgets_the_offsets_of_partitions_beyond_it(memory: World) -> None:
+    output, topics, share = partitions(memory, "orders")
+    for number in range(2):
+        output.commit([("orders", number, "k", "x")])
+    consumer = memory.consumer(topics, share=share)
+    assert len(memory.read(consumer, 2)) == 2
+    consumer.seek(100)
+    assert lsns(memory.read(consumer, 1)) == [100]
+    consumer.commit()
+    assert memory.stored() == {(topics.topics[0], 0): 1}
+
+
+def test_a_lane_of_several_topics_goes_on_behind_the_newest_of_their_positions(memory: World) -> None:
+    output, topics, share = partitions(memory, "orders", "lines")
+    output.commit([("orders", 0, "k", "x"), ("lines", 0, "k", "x")])
+    output.commit([("lines", 0, "k", "y")])
+    with memory.consumer(topics, share=share) as consumer:
+        assert lsns(memory.read(consumer, 2)) == [100, 200]
+    output.commit([("orders", 0, "k", "z")])
+    again = memory.consumer(topics, share=share)
+    assert lsns(memory.read(again, 2, tries=10)) == [300]
+
+
+def test_offsets_that_another_tool_has_set_count_where_one_of_them_says_no_more(memory: World) -> None:
+    output, topics, share = partitions(memory, "orders", "lines")
+    for _ in range(2):
+        output.commit([("orders", 0, "k", "x"), ("lines", 0, "k", "x")])
+    with memory.consumer(topics, share=share) as consumer:
+        assert lsns(memory.read(consumer, 2)) == [100, 200]
+    member = memory.broker.member(f"{memory.name}.g", topics.topics[0], None, lambda _: None)
+    member.store({(topics.topics[0], 0): Stored(2)})
+    member.close()
+    assert lsns(memory.read(memory.consumer(topics, share=share), 2, tries=10)) == [200]
+
+
+def test_offsets_are_those_of_lanes_that_a_member_still_has(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, topics, share = partitions(memory, "orders")
+    for number in range(2):
+        output.commit([("orders", number, "k", "x")])
+    consumer = memory.consumer(topics, share=share, stores_positions=False)
+    assert [each.lanes for each in memory.read(consumer, 2)] == [(0,), (1,)]
+
+    def lose_the_first(member: MemoryMember, _: float) -> None:
+        member._lanes, member._gone = frozenset({1}), frozenset({0})  # noqa: SLF001
+
+    monkeypatch.setattr(MemoryMember, "poll", lose_the_first)
+    assert [(each.partition, each.offset) for each in consumer.offsets()] == [(1, 1)]
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_where_a_new_group_begins_is_stored_by_whoever_stores_positions(memory: World, stores: bool) -> None:
+    output, topics, share = partitions(memory, "orders")
+    for _ in range(3):
+        output.commit([("orders", 0, "k", "x")])
+    with memory.consumer(topics, share=share, latest=True, stores_positions=stores) as consumer:
+        assert memory.is_idle(consumer)
+    orders = topics.topics[0]
+    assert memory.stored() == ({(orders, 0): 6, (orders, 1): 0} if stores else {})

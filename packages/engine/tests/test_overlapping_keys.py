@@ -130,3 +130,28 @@ def test_an_old_row_that_no_row_of_the_key_is_like_is_refused() -> None:
 
     with pytest.raises(EngineInputError, match="deferrable primary key"):
         engine.run([change("c", 600, None, (1, 1, 2)), change("d", 601, (1, 1, 9), None)])
+
+
+def left(*events: ChangeEvent) -> dict[bytes, bytes | None]:
+    """The documents of all rows after a batch on the row (1, 1, 1)."""
+    engine = engine_of(False)
+    engine.reset()
+    engine.run([("s.t", "c", 500, None, _image((1, 1, 1)), 400)], first_lsn=1)
+    return {key: document for _, key, document in engine.run(events, 2, first_lsn=1)[0]}
+
+
+def test_an_insert_that_is_repeated_is_no_other_row_of_a_later_transaction() -> None:
+    """A connector that starts again writes it again; a delete in the same batch leaves no row behind."""
+    again = ("s.t", "c", 500, None, _image((1, 1, 1)), 400)
+    deleted = ("s.t", "d", 2000, _image((1, 1, 1)), None, 1900)
+    assert list(left(again, deleted).values()) == [None]
+
+
+def test_a_truncate_leaves_no_other_row_of_its_transaction() -> None:
+    events = [
+        change("c", 600, None, (1, 1, 2)),
+        change("t", 601, None, None),
+        change("c", 602, None, (1, 1, 3)),
+        change("d", 603, (1, 1, 3), None),
+    ]
+    assert list(left(*events).values()) == [None]

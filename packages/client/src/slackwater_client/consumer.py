@@ -310,8 +310,7 @@ class TransactionalConsumer:
         self._gone = frozenset()
         self._note_processed()
         gained = owned - self._lanes.keys()
-        kept = {lane: position for lane, position in self._lanes.items() if lane in owned}
-        self._begin({**kept, **self._positions(gained)})
+        self._begin({**self._lanes, **self._positions(gained)})
 
     def _begin(self, lanes: Mapping[int, LanePosition]) -> None:
         self._lanes = dict(sorted(self._feed.moved(lanes).items()))
