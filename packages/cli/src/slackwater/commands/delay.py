@@ -37,7 +37,7 @@ def delay(ctx: click.Context, source: str | None, as_json: bool) -> None:
       slackwater delay --source inv
       slackwater delay --json | jq -r '.culprits[].evidence'
 
-    For details see docs/delay.md.
+    For details see docs/control-plane.md.
     """
     settings = start_command(ctx)
     topology = read_topology(

@@ -36,7 +36,7 @@ def pipeline() -> None:
       slackwater pipeline reset orders
       slackwater pipeline delete orders.v2 --outputs
 
-    For details see docs/topology.md.
+    For details see docs/control-plane.md.
     """
 
 

@@ -38,7 +38,7 @@ def topology(ctx: click.Context, source: str | None, as_json: bool, as_dot: bool
       slackwater topology --json | jq -r '.pipelines[] | select(.state == "vanished") | .name'
       slackwater topology --dot | dot -Tsvg > topology.svg
 
-    For details see docs/topology.md.
+    For details see docs/control-plane.md.
     """
     if as_json and as_dot:
         raise click.UsageError("only one of --json and --dot can be given")
