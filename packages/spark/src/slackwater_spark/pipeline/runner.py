@@ -28,11 +28,10 @@ from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
 from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater_spark.pipeline.connector_check import ConnectorCheck
+from slackwater_spark.pipeline.connector_check import ConnectorCheck, refuse_unknown_defaults
 from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater_spark.pipeline.definition import (
     PipelineDefinition,
-    columns_with_default,
     stage_settings,
     used_columns,
 )
@@ -286,12 +285,7 @@ class PipelineRun:
         self._connector.check()
         if known is None and self._may_have_connector():
             self._is_form_known = False
-            for table, column in columns_with_default(self._definition.plan):
-                raise PipelineConfigError(
-                    f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
-                    "of NULL, because its configuration is not known",
-                    "set connect.url, for the run or for the sidecar",
-                )
+            refuse_unknown_defaults(self._definition.plan)
             _log.warning(
                 "the configuration of the connector of source %s is not known: values that may have another "
                 "form are refused. Set connect.url, for the run or for the sidecar",
