@@ -43,7 +43,8 @@ class CompactedTopicUnavailableError(MarkersError):
             operation,
             reason,
             problem=f"{operation} of Kafka topic {topic} failed: {reason}",
-            hint="check that the broker is running and reachable, and permits this topic (docs/control-plane.md)",
+            hint="check that the broker is running and reachable, and permits this topic "
+            "(docs/control-plane.md)",
         )
         self.topic = topic
         self.operation = operation
