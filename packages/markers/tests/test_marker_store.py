@@ -108,6 +108,14 @@ def test_markers_of_an_older_cut_than_the_newest_are_refused(
     assert store.markers(source) == newer
 
 
+def test_the_lsns_of_markers_are_compared_with_all_64_bits(
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
+    put_cut(LARGEST_LSN)
+    assert not store.set_markers(source, CommitPosition(0, LARGEST_LSN - 1), {("t", 0): Marker(7, 7)})
+    assert store.set_markers(source, CommitPosition(0, LARGEST_LSN), {("t", 0): Marker(8, 8)})
+
+
 @pytest.mark.parametrize(
     "newer", [CommitPosition(1, 101), CommitPosition(2, 0), CommitPosition(1, LARGEST_LSN)]
 )
@@ -135,6 +143,22 @@ def test_what_was_published_from_another_log_counts_as_absent(
     assert not store.set_markers(source, CommitPosition(0, 200), {("t", 0): Marker(250, 270)})
     store.bind("one log")
     assert store.newest(source, 0) is not None
+
+
+def test_markers_before_the_first_cut_belong_to_their_log(store: MarkerStore, source: str) -> None:
+    store.bind("one log")
+    assert store.set_markers(source, AT_100, {("t", 0): Marker(150, 170)})
+    store.bind("another log")
+    assert store.markers(source) == {}
+
+
+def test_a_store_that_is_bound_to_no_log_takes_cuts_of_all(
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
+    store.bind("one log")
+    assert put_cut(100)
+    store.bind("")
+    assert put_cut(200)
 
 
 def test_a_sidecar_removes_what_another_log_left_and_begins_anew(
@@ -221,6 +245,21 @@ def test_an_older_timeline_is_refused(store: MarkerStore, source: str, put_cut: 
     put_cut(7, timeline=1)
     assert not put_cut(1000, timeline=0)
     assert store.newest(source, 0) is None
+
+
+def test_timelines_are_compared_as_numbers(
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
+) -> None:
+    assert put_cut(100, timeline=9)
+    assert put_cut(7, timeline=10)
+    assert not put_cut(1000, timeline=9)
+
+
+def test_open_transactions_of_a_cleared_source_are_gone(store: MarkerStore, source: str) -> None:
+    waiting = OpenTransaction(xid=1, commit_lsn=None, since_ms=0, expected={}, received={})
+    store.set_open(source, [waiting])
+    store.clear(source, 0)
+    assert store.open(source) == []
 
 
 def test_sources_do_not_see_each_other(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:

@@ -8,14 +8,16 @@ from datetime import timedelta
 import pytest
 import redis
 
+from slackwater_devstack import RedisServer
 from slackwater_markers import (
     CutRetention,
     FrontierState,
     FrontierStatus,
+    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_protocol import Cut, PublishedCut, encode_cut
+from slackwater_protocol import CommitPosition, Cut, OpenTransaction, PublishedCut, encode_cut
 from slackwater_protocol.keys import cuts_key, frontier_key
 
 MakeCut = Callable[..., Cut]
@@ -96,6 +98,101 @@ def test_a_key_that_holds_something_else_is_reported(
     with pytest.raises(MarkerStoreUnavailableError, match="WRONGTYPE"):
         store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
     assert store.status(source) is None
+
+
+@pytest.mark.integration
+def test_a_cut_above_the_size_to_keep_stays_while_it_is_the_newest(
+    make_cut: MakeCut, redis_url: str, source: str
+) -> None:
+    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_bytes=1))
+    put_all(make_cut, store, source, range(1, 4))
+    assert kept(store, source) == [3]
+
+
+@pytest.mark.integration
+def test_a_cut_that_is_given_again_counts_once(make_cut: MakeCut, redis_url: str, source: str) -> None:
+    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=3))
+    for lsn in (1, 2, 2, 2, 3):
+        store.put_cut(PublishedCut(make_cut(source, lsn), lsn), RUNNING)
+    assert kept(store, source) == [1, 2, 3]
+
+
+@pytest.mark.integration
+def test_cuts_of_a_new_timeline_are_kept_though_their_lsns_are_below(
+    make_cut: MakeCut, redis_url: str, source: str
+) -> None:
+    store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=2))
+    put_all(make_cut, store, source, range(100, 104))
+    store.put_cut(PublishedCut(make_cut(source, 7, timeline=1), 9), RUNNING)
+    assert [c.cut.lsn for c in store.cuts_after(source, 1, 0, limit=9)] == [7]
+
+
+@pytest.mark.integration
+def test_a_timeline_that_is_no_number_is_reported_and_can_be_cleared(
+    make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str
+) -> None:
+    store = RedisMarkerStore.connect(redis_url)
+    client.hset(frontier_key(source), "timeline", "x")
+    with pytest.raises(MarkerStoreContentError, match="WRONGVALUE"):
+        store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
+    with pytest.raises(MarkerStoreContentError, match="WRONGVALUE"):
+        store.set_markers(source, CommitPosition(0, 1), {})
+    store.clear(source, 0)
+    assert store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
+    client.set(frontier_key(source), "something else")
+    store.clear(source, 0)
+    assert client.exists(frontier_key(source)) == 0
+
+
+@pytest.mark.integration
+def test_a_stream_that_is_full_takes_no_cut(
+    make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str
+) -> None:
+    client.xadd(cuts_key(source, 0), {"a": "b"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    assert not RedisMarkerStore.connect(redis_url).put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("is_known", "timeline"), [(True, 0), (False, 3)])
+def test_the_cuts_of_all_timelines_are_cleared(
+    make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str, is_known: bool, timeline: int
+) -> None:
+    store = RedisMarkerStore.connect(redis_url)
+    store.put_cut(PublishedCut(make_cut(source, 1, timeline=3), 0), RUNNING)
+    if not is_known:
+        client.delete(frontier_key(source))
+    store.clear(source, timeline)
+    assert store.newest(source, 3) is None
+
+
+@pytest.mark.integration
+def test_a_cut_that_is_refused_changes_nothing_and_markers_say_their_timeline(
+    make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str
+) -> None:
+    store = RedisMarkerStore.connect(redis_url)
+    store.put_cut(PublishedCut(make_cut(source, 2, timeline=3), 0), RUNNING)
+    before = client.hgetall(frontier_key(source))
+    store.bind("one log")
+    assert not store.put_cut(PublishedCut(make_cut(source, 1, timeline=3), 9), RUNNING)
+    assert client.hgetall(frontier_key(source)) == before
+    store.set_markers(source, CommitPosition(3, 2), {})
+    assert client.hget(frontier_key(source), "markers_timeline") == b"3"
+
+
+@pytest.mark.integration
+def test_open_transactions_that_cannot_be_written_replace_nothing(
+    client: redis.Redis, redis_server: RedisServer, redis_url: str, source: str
+) -> None:
+    waiting = OpenTransaction(xid=1, commit_lsn=None, since_ms=0, expected={}, received={})
+    store = RedisMarkerStore.connect(redis_url)
+    store.set_open(source, [waiting])
+    client.acl_setuser(source, enabled=True, nopass=True, keys=["*"], commands=["+@all", "-hset"])
+    other = RedisMarkerStore.connect(f"redis://{source}:x@127.0.0.1:{redis_server.port}")
+    with pytest.raises(MarkerStoreUnavailableError):
+        other.set_open(source, [waiting, waiting])
+    assert store.open(source) == [waiting]
+    other.close()
+    client.acl_deluser(source)
 
 
 def test_a_server_that_is_away_is_named_with_what_to_do() -> None:

@@ -15,7 +15,7 @@ from psycopg import sql
 from slackwater_devstack import PostgresServer
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import PostgresSettings
-from slackwater_spark.errors import OutputRefusedError, RunOvertakenError
+from slackwater_spark.errors import OutputRefusedError, PipelineStateError, RunOvertakenError
 from slackwater_spark.sink import Emit, SinkStep
 from slackwater_spark.sink.postgres import (
     OutputTable,
@@ -382,4 +382,69 @@ def test_what_is_committed_is_durable_whatever_the_server_s_default_is(
     sink.open()
     assert sink._database is not None  # noqa: SLF001 - nobody else can ask its session
     assert asked(sink._database, "SHOW synchronous_commit") == [used]  # noqa: SLF001
+    sink.close()
+
+
+def test_what_a_session_reads_and_writes_does_not_depend_on_the_server_s_defaults(
+    settings: PostgresSinkSettings,
+) -> None:
+    separator = "&" if "?" in settings.postgres.url else "?"
+    given = {"TimeZone": "Asia/Tokyo", "DateStyle": "SQL", "IntervalStyle": "iso_8601", "lock_timeout": "0"}
+    options = "%20".join(f"-c%20{name}%3D{value}" for name, value in given.items())
+    url = f"{settings.postgres.url}{separator}client_encoding=latin1&options={options}"
+    sink = PostgresSink(replace(settings, postgres=PostgresSettings(url)))
+    sink.open()
+    session = sink._database  # noqa: SLF001 - nobody else can ask its session
+    assert session is not None
+    used = {name: asked(session, f"SHOW {name}")[0] for name in (*given, "client_encoding")}
+    assert used.pop("DateStyle").startswith("ISO")
+    assert used == {
+        "TimeZone": "UTC",
+        "IntervalStyle": "postgres",
+        "lock_timeout": "0",
+        "client_encoding": "UTF8",
+    }
+    sink.close()
+
+
+def test_a_row_of_the_ledger_whose_columns_contradict_its_progress_is_refused(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    sink = PostgresSink(settings)
+    sink.open()
+    sink.write("q", make_batch(0, []))
+    statement = "UPDATE slackwater.ledger SET commit_lsn = commit_lsn + 1 WHERE pipeline = %s"
+    database.execute(statement, (settings.pipeline,))
+    newer = PostgresSink(settings)
+    for use in (lambda: newer.check("q"), lambda: sink.write("q", make_batch(1, [])), newer.open):
+        with pytest.raises(PipelineStateError, match="contradict its progress"):
+            use()
+    for each in (sink, newer):
+        each.close()
+
+
+def test_a_table_of_versions_that_is_replaced_while_the_run_writes_stops_it(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    settings = replace(settings, outputs=(replace(settings.outputs[0], history=True),))
+    sink = PostgresSink(settings)
+    sink.open()
+    schema = sql.Identifier(settings.pipeline)
+    database.execute(sql.SQL("ALTER TABLE {}.t_history RENAME TO gone").format(schema))
+    database.execute(sql.SQL("CREATE TABLE {0}.t_history (LIKE {0}.gone INCLUDING ALL)").format(schema))
+    with pytest.raises(PipelineStateError, match="t_history was dropped, renamed or recreated"):
+        sink.write("q", make_batch(0, [shown(1, 1, 1)]))
+    assert rows(database, settings) == {}
+    sink.close()
+
+
+def test_of_several_rows_of_a_view_without_a_key_in_a_batch_the_table_has_the_newest(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    settings = replace(settings, outputs=(replace(settings.outputs[0], key=()),))
+    sink = PostgresSink(settings)
+    sink.open()
+    found = [(lsn, b"{}", json.dumps({"id": 1, "n": lsn}).encode()) for lsn in (1, 2, 3)]
+    sink.write("q", make_batch(0, found))
+    assert rows(database, settings) == {1: 3}
     sink.close()
