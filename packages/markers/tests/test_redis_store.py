@@ -139,9 +139,11 @@ def test_a_timeline_that_is_no_number_is_reported_and_can_be_cleared(
         store.set_markers(source, CommitPosition(0, 1), {})
     store.clear(source, 0)
     assert store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
-    client.set(frontier_key(source), "something else")
-    store.clear(source, 0)
-    assert client.exists(frontier_key(source)) == 0
+    store.bind("a log")
+    for forget in (lambda: store.clear(source, 0), lambda: store.adopt(source)):
+        client.set(frontier_key(source), "something else")
+        forget()
+        assert client.exists(frontier_key(source)) == 0
 
 
 @pytest.mark.integration
