@@ -8,6 +8,7 @@ import pytest
 
 from slackwater_cdc.captured import CapturedFinding, Table, omitted_by
 from slackwater_cdc.catalogue import examine_tables, source_findings
+from slackwater_protocol import SourceTopics
 
 if TYPE_CHECKING:
     import psycopg
@@ -55,7 +56,9 @@ def look(
     user: str = "",
     publication: str = "captured",
 ) -> tuple[dict[str, Table], list[CapturedFinding]]:
-    compared, found = examine_tables(connection, USED, before, publication=publication, user=user)
+    compared, found = examine_tables(
+        connection, USED, before, topics=SourceTopics("inv"), publication=publication, user=user
+    )
     # As it is kept between two looks.
     return msgspec.json.decode(msgspec.json.encode(compared), type=dict[str, Table]), found
 
@@ -227,6 +230,23 @@ def test_what_may_not_be_read_is_not_disproved(database: "psycopg.Connection") -
     assert [each.column for each in look(database, before)[1]] == ["a"]
     database.execute("RESET ROLE")
     assert look(database, before)[1] == []
+
+
+def test_tables_of_a_publication_that_share_a_topic_are_named(database: "psycopg.Connection") -> None:
+    database.execute('CREATE TABLE "R" (id int); CREATE TABLE "t " (id int); CREATE TABLE t_ (id int)')
+    database.execute('ALTER PUBLICATION captured ADD TABLE "R", "t "')
+    assert look(database, {})[1] == []
+    database.execute("ALTER PUBLICATION captured ADD TABLE t_")
+    found = list(source_findings(database, "inv", {"publication.name": "captured"}))
+    text = "its topic inv.captured.t_ is also that of table captured."
+    assert [(each.subject, each.text) for each in found] == [
+        ("table captured.t ", f"{text}t_"),
+        ("table captured.t_", f"{text}t "),
+    ]
+    used = dict.fromkeys(["captured.t_"], ())
+    topics = SourceTopics("inv")
+    found_of_used = examine_tables(database, used, {}, topics=topics, publication="captured")[1]
+    assert [(each.table, each.text) for each in found_of_used] == [("captured.t_", f"{text}t ")]
 
 
 FILTERS = {

@@ -1,16 +1,20 @@
 """Which properties of a connector keep its topics from being read."""
 
+import re
+
 import pytest
 
+from slackwater_cdc.captured import shared_topics
 from slackwater_cdc.connector import (
     faults_of,
     property_findings,
     publication_name,
     reading_properties,
     replication_name,
+    table_list,
     topic_properties,
 )
-from slackwater_protocol import Verdict
+from slackwater_protocol import SourceTopics, Verdict
 
 ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 TIME_MODES = ("connect", "adaptive_time_microseconds", "microseconds", "nanoseconds", "isostring")
@@ -173,3 +177,33 @@ def test_tables_that_are_left_out_of_the_snapshot_are_a_warning() -> None:
     assert [each.subject for each in property_findings(properties)][1:] == [
         "snapshot.include.collection.list"
     ]
+
+
+def test_a_list_of_tables_matches_just_these_however_they_are_named() -> None:
+    """As Debezium reads it: split at commas, trimmed, whole names."""
+    names = ["s.a.b", "s.a,b", "s. c ", "s.[d]\\", "s.é😀"]
+    patterns = [part.strip() for part in table_list(names).split(",")]
+    for name in names:
+        assert [
+            other for other in (*names, "s.axb", "s.c") if re.fullmatch(patterns[names.index(name)], other)
+        ] == [name]
+
+
+SHARED = {
+    "s.a b": "table s.a_b",
+    "s.a_b": "table s.a b",
+    "s.😀": "table s.é_",
+    "s.é_": "table s.😀",
+    "slackwater.cuts": "the cuts of the source",
+    f"s.{'x' * 300}": f"table s.{'x' * 301}",
+    f"s.{'x' * 301}": f"table s.{'x' * 300}",
+}
+
+
+def test_tables_whose_topic_is_not_theirs_alone_are_named() -> None:
+    tables = [*SHARED, "s.A_b", "s.a.b", "s.orders"]
+    found = {each.table: each.text for each in shared_topics(SourceTopics("inv"), tables)}
+    assert {table: text.partition("also that of ")[2] for table, text in found.items()} == SHARED
+    routed = {"s.a b": "all", "s.a_b": "all"}
+    left = {each.table for each in shared_topics(SourceTopics("inv", routed), tables)}
+    assert left == SHARED.keys() - routed.keys(), "a transform may send tables to one topic"

@@ -30,6 +30,13 @@ def test_tables_may_stand_in_topics_of_other_names(tmp_path: Path) -> None:
     assert (source.topic("shop.orders"), source.topic("shop.lines")) == ("all", "shop.shop.lines")
 
 
+def test_tables_of_any_name_are_read_from_the_topics_that_debezium_makes(tmp_path: Path) -> None:
+    odd = SPECIFICATION.replace('"shop.orders" =', "'shop.\"a.😀 b\"' =")
+    specification = load_specification(write_specification(tmp_path, odd))
+    assert specification.view.rows == {"shop.a.😀 b": ("id",), "shop.lines": ("order_id",)}
+    assert specification.source.topic("shop.a.😀 b") == "shop.shop.a.___b"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [

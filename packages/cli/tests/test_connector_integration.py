@@ -173,3 +173,15 @@ def test_a_table_that_the_database_has_not_is_named(shop: Shop, capsys: pytest.C
     no_table = ["connector", "print", "--source", "inv", "--postgres-url", shop.dsn]
     assert main.run(no_table) == 2
     assert "--table SCHEMA.TABLE or --schema NAME" in capsys.readouterr().err
+
+
+def test_tables_that_would_share_a_topic_are_refused(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.run('CREATE TABLE shop."Odd_Lines" (id bigint PRIMARY KEY)')
+    for what in ("print", "check", "apply"):
+        assert main.run(shop.command(what)) != 0
+        told = capsys.readouterr()
+        assert f"table shop.Odd Lines: its topic {shop.name}.shop.Odd_Lines is also that of" in told.err
+        assert not told.out
+    odd = ["--source", shop.name, "--postgres-url", shop.dsn, "--table", '"shop"."Odd Lines"']
+    assert main.run(["connector", "print", *odd]) == 0
+    assert 'FOR TABLE "shop"."Odd Lines" WITH' in capsys.readouterr().out

@@ -76,6 +76,8 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "run.allow_missing_tables": "1",
         "sidecar.evidence": "inv.a=counts",
         "sidecar.topics": "inv.a=a",
+        "sidecar.tables": "inv.a",
+        "sidecar.complete_tables": "inv.a",
         "redis.url": "redis://h",
         "postgres.url": "postgresql://h/d",
         "postgres.output_url": "postgresql://h/d",
@@ -187,8 +189,8 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
         ("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://u:s3cret@h:1/p", "http://********@h:1/p"),
         ("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://u:s3/cret@h:1", "http://********@h:1"),
         ("SLACKWATER_CHECKPOINT", "s3a://key:s3cr@et@bucket/x", "s3a://********@bucket/x"),
-        ("SLACKWATER_SIDECAR_TOPICS", "a=http://s3cret@h", "a=http://********@h"),
-        ("SLACKWATER_SIDECAR_TABLES", "http://s3cret@h,b", "b, http://********@h"),
+        ("SLACKWATER_SIDECAR_TOPICS", "s.a=http://s3cret@h", "s.a=http://********@h"),
+        ("SLACKWATER_SIDECAR_TABLES", "http://s3cret@h.x,s.b", "http://********@h.x, s.b"),
     ],
 )
 def test_credentials_within_addresses_are_masked_in_what_is_shown(
@@ -338,6 +340,22 @@ def test_tables_of_texts_can_be_pairs_or_a_table(config: Path) -> None:
     assert load_settings({}, environment).settings.sidecar.topics == from_file
     with pytest.raises(CommandConfigError, match="expected name=value"):
         load_settings({}, {"SLACKWATER_SIDECAR_TOPICS": "inv.a"})
+
+
+def test_tables_are_named_as_in_the_database_or_as_in_sql() -> None:
+    environment = {
+        "SLACKWATER_SIDECAR_TABLES": 'inv.a.b, inv."c, d"',
+        "SLACKWATER_SIDECAR_TOPICS": 'inv."c, =d"=x',
+        "SLACKWATER_SIDECAR_COMPLETE_TABLES": "*",
+    }
+    sidecar = load_settings({}, environment).settings.sidecar
+    assert sidecar.tables == frozenset({"inv.a.b", "inv.c, d"})
+    assert sidecar.topics == {"inv.c, =d": "x"}
+    assert sidecar.complete_tables == frozenset({"*"})
+    for name in ("TABLES", "EVIDENCE", "COMPLETE_TABLES"):
+        value = "orders=counts" if name == "EVIDENCE" else "orders"
+        with pytest.raises(CommandConfigError, match="'orders' is not the name of a table"):
+            load_settings({}, {f"SLACKWATER_SIDECAR_{name}": value})
 
 
 def test_sources_keep_their_order_and_are_named_once() -> None:

@@ -157,6 +157,7 @@ def test_old_rows_that_another_index_identifies_are_refused_where_a_view_reads_t
     [
         ("CREATE TABLE t (a int", 1, 19, "expected ), but the statement ends"),
         ("CREATE TABLE t", 1, 14, "no list of columns"),
+        ('CREATE TABLE "a.b".t (a int)', 1, 14, "schema 'a.b' has a dot in its name"),
         ("CREATE TABLE t (a int,\n  a text)", 2, 3, "column a is declared twice"),
         ("CREATE TABLE t (a)", 1, 17, "column a has no type"),
         ("CREATE TABLE t (LIKE x)", 1, 17, "LIKE is not supported"),

@@ -7,9 +7,12 @@ two looks (:func:`changes_between`).
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
+
+from slackwater_protocol import SourceTopics
+from slackwater_protocol.keys import cut_log_topic
 
 _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "S": "a sequence"}
 _PERSISTENCE = {"u": "unlogged", "t": "temporary"}
@@ -198,6 +201,29 @@ def _publication_faults(table: Table) -> Iterator[CapturedFinding]:
             text = f"the publication's column list does not contain column {column.name}"
             hint = f"ALTER PUBLICATION … SET TABLE without a list of columns, then {_NEW_TOPICS}"
             yield _found(table, text, hint, column.name)
+
+
+def shared_topics(topics: SourceTopics, tables: Iterable[str]) -> Iterator[CapturedFinding]:
+    """Yields the tables whose topics have records of something else, too, after Debezium has named them.
+
+    Kafka allows few characters in the names of topics, and not more than 249. Rows with the same key then
+    replace each other in a compacted topic, and schemas of one subject contradict each other.
+
+    Args:
+        topics: Of the source. Tables that a transform routes elsewhere share a topic on purpose.
+        tables: The captured tables, ``schema.table``.
+    """
+    own = {topics.transactions: "its transactions", topics.notifications: "its notifications"}
+    own |= {topics.heartbeats: "its heartbeats", cut_log_topic(topics.source): "the cuts of the source"}
+    sharing: dict[str, list[str]] = {}
+    for table in sorted(set(tables) - topics.routed.keys()):
+        sharing.setdefault(topics.data(table), []).append(table)
+    for topic, named in sharing.items():
+        for table in named:
+            others = [f"table {other}" for other in named if other != table]
+            if others := [*others, *([own[topic]] if topic in own else [])]:
+                text = f"its topic {topic} is also that of {', '.join(others)}"
+                yield _found(Table(name=table), text, "rename one of them, or do not capture one of them")
 
 
 def omitted_by(

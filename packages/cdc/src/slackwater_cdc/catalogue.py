@@ -17,9 +17,10 @@ from slackwater_cdc.captured import (
     changes_between,
     faults_of_table,
     omitted_by,
+    shared_topics,
 )
 from slackwater_cdc.connector import publication_name
-from slackwater_protocol import Finding, Verdict
+from slackwater_protocol import Finding, SourceTopics, Verdict
 
 T = TypeVar("T")
 
@@ -170,6 +171,7 @@ def examine_tables(
     used: Mapping[str, Collection[str]],
     before: Mapping[str, Table],
     *,
+    topics: SourceTopics,
     publication: str,
     user: str = "",
 ) -> tuple[dict[str, Table], list[CapturedFinding]]:
@@ -181,6 +183,7 @@ def examine_tables(
         connection: An open connection. Blocks; the driver's errors are passed on.
         used: The tables, ``schema.table``, with the columns of each that count.
         before: What the previous look returned; empty if there was none.
+        topics: Of the source.
         publication: The connector's.
         user: The connector's; only for row-level security.
     """
@@ -188,7 +191,7 @@ def examine_tables(
     oids = [oid for table in before.values() for oid in (table.oid, *(p.oid for p in table.partitions))]
     present = _present_names(connection, oids)
     compared: dict[str, Table] = {}
-    findings: list[CapturedFinding] = []
+    findings = shared_topic_findings(connection, topics, used, publication)
     for name, table in now.items():
         known = before.get(name, table)
         suspected = [*changes_between(known, table, present), *faults_of_table(table)]
@@ -212,14 +215,28 @@ def source_findings(
         properties: The connector's; empty if they are not known: then the publication's tables are meant.
     """
     publication = properties.get("publication.name") or find_publication(connection, source)
-    names = [name for (name,) in connection.execute(_CANDIDATES, [not properties, publication]).fetchall()]
+    rows = connection.execute(_CANDIDATES, [not properties, publication]).fetchall()
+    names = [str(name) for (name,) in rows]
     wanted = dict.fromkeys(names, ())
     left_out = {each.table for each in omitted_by(properties, wanted)}
     captured = [name for name in names if name not in left_out]
     tables = read_tables(connection, captured, publication, properties.get("database.user", ""))
-    for table in tables.values():
-        for fault in faults_of_table(table):
-            yield Finding(fault.subject, Verdict.PROBLEM, fault.text, fault.hint)
+    found = [fault for table in tables.values() for fault in faults_of_table(table)]
+    # The transforms of a connector that has any may route tables to topics of their own.
+    is_routed = "transforms" in properties
+    for fault in (*found, *(() if is_routed else shared_topics(SourceTopics(source), captured))):
+        yield Finding(fault.subject, Verdict.PROBLEM, fault.text, fault.hint)
+
+
+def shared_topic_findings(
+    connection: CatalogueReader, topics: SourceTopics, used: Collection[str], publication: str
+) -> list[CapturedFinding]:
+    """Returns which of these tables share their topics with other tables of a publication.
+
+    Blocks as :func:`examine_tables`.
+    """
+    published = [name for (name,) in connection.execute(_CANDIDATES, [True, publication]).fetchall()]
+    return [each for each in shared_topics(topics, {*used, *published}) if each.table in used]
 
 
 def find_publication(connection: CatalogueReader, source: str) -> str:

@@ -5,7 +5,7 @@ property that gives values another form, or that omits rows, is therefore a faul
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
@@ -145,6 +145,14 @@ def _converter_properties(part: str) -> dict[str, str]:
         f"{part}.converter.schemas.enable": "false",
         f"{part}.converter.{name}": value,
     }
+
+
+def table_list(tables: Iterable[str]) -> str:
+    """Returns the value of ``table.include.list`` for these tables, ``schema.table``.
+
+    Debezium splits the list at commas and removes spaces around its parts, which are regular expressions.
+    """
+    return ",".join(re.escape(each).replace("\\ ", r"\x20").replace(",", r"\x2c") for each in tables)
 
 
 def topic_properties(prefix: str, partitions: int, replication_factor: int) -> dict[str, str]:

@@ -49,8 +49,8 @@ class VersionedTables:
             self._connection.register("chosen", ids)
             chosen = "WHERE document IN (SELECT document FROM chosen)"
         for table in self._view.tables.values():
-            rows = quoted(f"rows.{table.name.replace('.', '_')}")
-            live = quoted(f"live.{table.name.replace('.', '_')}")
+            rows = quoted("rows", table.name)
+            live = quoted("live", table.name)
             self._connection.execute(f"CREATE OR REPLACE TABLE {live} AS SELECT * FROM {rows} {chosen}")  # noqa: S608 - quoted names, and the user's own SQL
 
     def documents(self, version: int) -> Iterator[Document]:
@@ -72,7 +72,7 @@ class VersionedTables:
     def _drop_before(self, version: int) -> None:
         """Removes rows that no later version has: they would make every later version slower."""
         for table in self._view.tables.values():
-            live = quoted(f"live.{table.name.replace('.', '_')}")
+            live = quoted("live", table.name)
             self._connection.execute(f"DELETE FROM {live} WHERE version_end <= {version}")  # noqa: S608 - quoted names, and the user's own SQL
 
 
@@ -111,7 +111,7 @@ def _check_identity(connection: "psycopg.Connection[tuple[Any, ...]]", name: str
 def _read_rows(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> RowIntervals:
     rows = RowIntervals([[] for _ in table.columns])
     columns = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
-    query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*table.name.split(".")))
+    query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*table.parts))
     for values in connection.execute(query):
         rows.ends[rows.add(0, 0, values)] = 1
     return rows
@@ -127,7 +127,6 @@ def _readable(view: View) -> str:
 
 
 def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowIntervals) -> None:
-    name = table.name.replace(".", "_")
     arrays = {
         "document": pa.array(rows.documents, pa.int64()),
         "version_start": pa.array(rows.starts, pa.int64()),
@@ -138,18 +137,20 @@ def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowInterval
         arrays[f"c_{column}"] = arrow_values(kind, values)
         casts.append(f"CAST({quoted(f'c_{column}')} AS {kind}) AS {quoted(column)}")
     connection.register("incoming", pa.table(arrays))
-    for schema in ("rows", "live", table.name.rpartition(".")[0]):
+    for schema in ("rows", "live", table.parts[0]):
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
     versions = "document, version_start, version_end"
     connection.execute(
-        f"CREATE TABLE {quoted(f'rows.{name}')} AS SELECT {versions}, {', '.join(casts)} "  # noqa: S608 - quoted names, and the user's own SQL
+        f"CREATE TABLE {quoted('rows', table.name)} AS SELECT {versions}, {', '.join(casts)} "  # noqa: S608 - quoted names, and the user's own SQL
         "FROM incoming ORDER BY version_start"
     )
     connection.unregister("incoming")
-    connection.execute(f"CREATE TABLE {quoted(f'live.{name}')} AS FROM {quoted(f'rows.{name}')} LIMIT 0")
+    connection.execute(
+        f"CREATE TABLE {quoted('live', table.name)} AS FROM {quoted('rows', table.name)} LIMIT 0"
+    )
     names = ", ".join(quoted(column) for column, _ in table.columns)
     connection.execute(
-        f"CREATE VIEW {quoted(table.name)} AS SELECT {names} FROM {quoted(f'live.{name}')} "  # noqa: S608 - quoted names, and the user's own SQL
+        f"CREATE VIEW {quoted(*table.parts)} AS SELECT {names} FROM {quoted('live', table.name)} "  # noqa: S608 - quoted names, and the user's own SQL
         "WHERE version_start <= getvariable('version') AND getvariable('version') < version_end"
     )
 

@@ -3,6 +3,7 @@
 ``certify.toml`` as frozen values; relative paths count from the file.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,10 @@ from slackwater_certify.errors import CertifyConfigError, wrong_key
 from slackwater_certify.schemas import RecordDecoder
 
 FILE_NAME = "certify.toml"
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9._\-]")
+_LONGEST_TOPIC = 249
+_QUOTED = r'"(?:[^"]|"")+"'
+_QUOTED_NAME = re.compile(rf'({_QUOTED}|[^".][^.]*)\.({_QUOTED}|[^"].*)', re.DOTALL)
 
 
 class OutputKind(StrEnum):
@@ -76,7 +81,19 @@ class SourceSpecification:
 
     def topic(self, table: str) -> str:
         """Topic with the changes of a table, ``schema.table``."""
-        return self.topics.get(table, f"{self.name}.{table}")
+        return self.topics.get(table) or _FORBIDDEN.sub(_underscores, f"{self.name}.{table}")[:_LONGEST_TOPIC]
+
+
+def _underscores(found: re.Match[str]) -> str:
+    """Debezium replaces what Kafka does not allow in the names of topics, unit by unit of UTF-16."""
+    return "_" * (len(found[0].encode("utf-16-le")) // 2)
+
+
+def _full_name(written: str) -> str:
+    """Returns ``schema.table`` for a name of which SQL's quotes may surround the parts."""
+    found = _QUOTED_NAME.fullmatch(written)
+    parts = () if found is None else found.groups()
+    return ".".join(p[1:-1].replace('""', '"') if p[0] == '"' else p for p in parts) or written
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +219,16 @@ def _specification(file: Path, root: "_Section") -> Specification:
             name=prefix,
             schema=source.path("schema"),
             transactions=source.optional_text("transactions") or f"{prefix}.transaction",
-            topics=source.texts("topics"),
+            topics={_full_name(name): topic for name, topic in source.texts("topics").items()},
         ),
         view=ViewSpecification(
             sql=view.path("sql"),
             key=view.names("key", at_least=1),
             unordered=frozenset(view.names("unordered")),
-            rows=view.lists("rows", len(view.names("key"))),
+            rows={
+                _full_name(name): columns
+                for name, columns in view.lists("rows", len(view.names("key"))).items()
+            },
         ),
         invariants=tuple(_invariant(each) for each in invariants),
     )

@@ -57,6 +57,11 @@ class Table:
     identity_index: str = ""
     """The index whose columns identify old rows instead of the primary key's; empty if there is none."""
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Schema and table."""
+        return tuple(self.name.split(".", 1))
+
     def positions(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Returns the positions of columns.
 
@@ -126,13 +131,13 @@ def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def quoted(name: str) -> str:
-    """Quotes a name, or ``schema.table``, as SQL identifiers."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+def quoted(*parts: str) -> str:
+    """Quotes a name, or the parts of one, as SQL writes it."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def _types(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[tuple[str, DuckDBPyType], ...]:
-    relation = connection.sql(f"SELECT * FROM {quoted(name)}")  # noqa: S608 - quoted names, and the user's own SQL
+    relation = connection.sql(f"SELECT * FROM {quoted(*name.split('.', 1))}")  # noqa: S608 - quoted names, and the user's own SQL
     return tuple(zip(relation.columns, relation.types, strict=True))
 
 
@@ -204,9 +209,9 @@ def load_view(specification: Specification) -> View:
 
 
 def _create_empty(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(table.name.rpartition('.')[0])}")
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(table.parts[0])}")
     columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in table.columns)
-    connection.execute(f"CREATE TABLE {quoted(table.name)} ({columns})")
+    connection.execute(f"CREATE TABLE {quoted(*table.parts)} ({columns})")
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, text: str, file: str) -> dict[str, Any]:

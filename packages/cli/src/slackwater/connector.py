@@ -1,6 +1,5 @@
 """A connector for a database: what the database needs, and what Kafka Connect is given."""
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -8,14 +7,17 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from slackwater.databases import Database
-from slackwater_cdc.captured import faults_of_table
+from slackwater_cdc.captured import faults_of_table, shared_topics
 from slackwater_cdc.catalogue import read_tables
 from slackwater_cdc.connector import (
     publication_name,
     reading_properties,
+    table_list,
     topic_properties,
 )
-from slackwater_protocol import Finding, Verdict
+from slackwater_command.errors import CommandInputError
+from slackwater_protocol import Finding, SourceTopics, Verdict
+from slackwater_protocol.keys import quoted_table
 
 HIDDEN = "********"
 _LOGICAL = "logical"
@@ -54,7 +56,7 @@ class ConnectorPlan:
             "database.dbname": self.database,
             "database.user": self.user,
             "database.password": password,
-            "table.include.list": ",".join(re.escape(table) for table in self.tables),
+            "table.include.list": table_list(self.tables),
             **topic_properties(self.source, self.partitions, self.replication_factor),
         }
 
@@ -118,7 +120,7 @@ def read_facts(connection: Database, plan: ConnectorPlan) -> DatabaseFacts:
         return tuple(name for (name,) in connection.execute(query, parameters).fetchall())
 
     role = connection.execute(_ROLE, [plan.user]).fetchone()
-    tables = [_regclass(table) for table in plan.tables]
+    tables = [quoted_table(table) for table in plan.tables]
     by_regclass = dict(zip(tables, plan.tables, strict=True))
     unreadable: tuple[str, ...] = plan.tables
     closed: tuple[str, ...] = tuple(dict.fromkeys(table.partition(".")[0] for table in plan.tables))
@@ -144,11 +146,6 @@ def read_facts(connection: Database, plan: ConnectorPlan) -> DatabaseFacts:
     )
 
 
-def _regclass(table: str) -> str:
-    """Returns a full name as ``to_regclass`` takes it."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))
-
-
 def captured_findings(connection: Database, plan: ConnectorPlan) -> Iterator[Finding]:
     """Yields why the topics of a planned connector cannot have all rows of its tables.
 
@@ -159,6 +156,16 @@ def captured_findings(connection: Database, plan: ConnectorPlan) -> Iterator[Fin
         # What the publication lacks as a whole is a finding about the publication.
         for fault in faults_of_table(replace(table, is_published=True, lacks=())):
             yield Finding(f"table {table.name}", Verdict.PROBLEM, fault.text, fault.hint)
+
+
+def refuse_shared_topics(plan: ConnectorPlan) -> None:
+    """Refuses a plan whose tables would not have topics of their own.
+
+    Raises:
+        CommandInputError: Names the first one.
+    """
+    for fault in shared_topics(SourceTopics(plan.source), plan.tables):
+        raise CommandInputError(f"table {fault.table}: {fault.text}", fault.hint)
 
 
 def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Finding]:

@@ -8,16 +8,41 @@ fields are what ``slackwater config`` shows.
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from slackwater_protocol import Evidence, LakeSettings, PostgresSettings, RedisSettings
+from slackwater_protocol import (
+    Evidence,
+    LakeSettings,
+    PostgresSettings,
+    RedisSettings,
+    TableNameError,
+)
+from slackwater_protocol.keys import listed_names, table_name
+
+Value = TypeVar("Value")
+_ALL_TABLES = "*"
 
 
 def _split(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return list(listed_names(value)) if isinstance(value, str) else value
+
+
+def _check_tables(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(name if name == _ALL_TABLES else _check_table(name) for name in names)
+
+
+def _check_table(name: str) -> str:
+    try:
+        return table_name(name)
+    except TableNameError as error:
+        raise ValueError(str(error)) from None
+
+
+def _check_keys(by_table: dict[str, Value]) -> dict[str, Value]:
+    return {_check_table(name): value for name, value in by_table.items()}
 
 
 def _seconds(value: object) -> object:
@@ -27,7 +52,7 @@ def _seconds(value: object) -> object:
 def _pairs(value: object) -> object:
     if not isinstance(value, str):
         return value
-    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    pairs = [part.rpartition("=") for part in listed_names(value)]
     if not all(equals for _, equals, _ in pairs):
         raise ValueError("expected name=value, comma-separated")
     return {name.strip(): text.strip() for name, _, text in pairs}
@@ -103,13 +128,13 @@ TopicPrefix = Annotated[str, AfterValidator(_check_topic_prefix)]
 """A name that the names of Kafka's topics may begin with."""
 CollectorUrl = Annotated[str, AfterValidator(_check_collector)]
 """An address to which OTLP is sent over HTTP."""
-Names = Annotated[frozenset[str], BeforeValidator(_split)]
-"""A list in the file, comma-separated text elsewhere."""
+TableNames = Annotated[frozenset[str], BeforeValidator(_split), AfterValidator(_check_tables)]
+"""Names of tables: a list in the file, comma-separated text elsewhere."""
 TopicPrefixes = Annotated[tuple[TopicPrefix, ...], BeforeValidator(_ordered)]
 """The same, in the given order, each once."""
-TableTexts = Annotated[dict[str, str], BeforeValidator(_pairs)]
+TableTexts = Annotated[dict[str, str], BeforeValidator(_pairs), AfterValidator(_check_keys)]
 """A table in the file; ``name=value`` pairs, comma-separated, elsewhere."""
-TableEvidence = Annotated[dict[str, Evidence], BeforeValidator(_pairs)]
+TableEvidence = Annotated[dict[str, Evidence], BeforeValidator(_pairs), AfterValidator(_check_keys)]
 """The same, of kinds of evidence."""
 Duration = Annotated[timedelta, BeforeValidator(_seconds)]
 """A number of seconds."""
@@ -252,13 +277,13 @@ class RedisSection(_Section):
 class SourceSection(_Section):
     """Settings for one source of several; those that are left out are taken from ``[sidecar]``."""
 
-    tables: Names | None = None
+    tables: TableNames | None = None
     """As sidecar.tables."""
     timeline: int | None = Field(default=None, ge=1)
     """As timeline."""
     evidence: TableEvidence | None = None
     """As sidecar.evidence."""
-    complete_tables: Names | None = None
+    complete_tables: TableNames | None = None
     """As sidecar.complete_tables."""
     topics: TableTexts | None = None
     """As sidecar.topics."""
@@ -275,12 +300,13 @@ class SourceSection(_Section):
 class SidecarSection(_Section):
     """Says how the sidecar works."""
 
-    tables: Names | None = None
-    """Tables of the source as schema.table, comma-separated; default: all, including those added later."""
+    tables: TableNames | None = None
+    """Tables of the source as schema.table, comma-separated; default: all, including those added later.
+    Quote other names as in SQL: public."a.b"."""
     evidence: TableEvidence = Field(default_factory=dict)
     """Evidence that a table is complete: TABLE=counts, overtaken or offsets, comma-separated; default:
     counts."""
-    complete_tables: Names = frozenset()
+    complete_tables: TableNames = frozenset()
     """Tables that are complete without a snapshot, as schema.table, comma-separated, because they were empty
     when the connector began to follow them; *: all that its first snapshot did not contain."""
     topics: TableTexts = Field(default_factory=dict)

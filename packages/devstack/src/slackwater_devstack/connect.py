@@ -1,7 +1,6 @@
 """A Kafka Connect worker with one Debezium connector, and the properties of both."""
 
 import http.client
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +9,7 @@ from typing import ClassVar
 
 import orjson
 
-from slackwater_cdc.connector import reading_properties, topic_properties
+from slackwater_cdc.connector import reading_properties, table_list, topic_properties
 from slackwater_devstack.errors import not_running
 from slackwater_devstack.java import (
     JavaProgram,
@@ -287,7 +286,7 @@ def connector_properties(
     No tables: every table of the publication.
     """
     exactly_once = settings.connect_mode is ConnectMode.EXACTLY_ONCE
-    only = {"table.include.list": ",".join(re.escape(table) for table in tables)} if tables else {}
+    only = {"table.include.list": table_list(tables)} if tables else {}
     return {
         "name": settings.prefix,
         "database.hostname": LOOPBACK,

@@ -219,7 +219,7 @@ def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) 
     if not tables:
         form = "CREATE PUBLICATION {} FOR ALL TABLES WITH (publish_via_partition_root = true)"
         return sql.SQL(form).format(publication)
-    listed = sql.SQL(", ").join(sql.Identifier(*table.split(".")) for table in tables)
+    listed = sql.SQL(", ").join(sql.Identifier(*table.split(".", 1)) for table in tables)
     form = (
         "ALTER PUBLICATION {} SET TABLE {}"
         if exists

@@ -1,16 +1,17 @@
 """The parts of a stack and their settings."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
 from slackwater_devstack.errors import wrong_setting
+from slackwater_protocol import TableNameError
+from slackwater_protocol.keys import table_name
 
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_TABLE = re.compile(r"[^.\s]+\.[^.\s]+")
 _ROUTE = re.compile(r"[a-z][a-z0-9_]*")
 _HEAP = re.compile(r"[1-9][0-9]*[mg]")
 
@@ -95,14 +96,13 @@ class DevStackSettings:
     def __post_init__(self) -> None:
         """Refuse what no server could be started with."""
         object.__setattr__(self, "folder", self.folder.absolute())
-        object.__setattr__(self, "tables", tuple(self.tables))
         if not _PREFIX.fullmatch(self.prefix):
             raise wrong_setting("prefix", repr(self.prefix), "letters, digits, '.', '_' and '-'")
         if self.partitions < 1:
             raise wrong_setting("partitions", str(self.partitions), "at least 1")
         if self.connect and not (self.kafka and self.postgres):
             raise wrong_setting("connect", "True", "False in a stack without Kafka or PostgreSQL")
-        check_tables(self.tables)
+        object.__setattr__(self, "tables", checked_tables(self.tables))
         for route in self.kafka_routes:
             if not _ROUTE.fullmatch(route):
                 raise wrong_setting("kafka_routes", repr(route), "lower case letters, digits and '_'")
@@ -111,8 +111,9 @@ class DevStackSettings:
                 raise wrong_setting(name, repr(heap), "a size such as 256m or 1g")
 
 
-def check_tables(tables: tuple[str, ...]) -> None:
-    """Refuse table names that are not ``schema.table``."""
-    for table in tables:
-        if not _TABLE.fullmatch(table):
-            raise wrong_setting("tables", repr(table), "schema.table")
+def checked_tables(tables: Iterable[str]) -> tuple[str, ...]:
+    """Return full names of tables; refuse what is not ``schema.table``, where SQL's quotes are allowed."""
+    try:
+        return tuple(map(table_name, tables))
+    except TableNameError as error:
+        raise wrong_setting("tables", error.problem, error.hint.removeprefix("expected ")) from error

@@ -24,7 +24,7 @@ from slackwater_devstack.postgres import USER, PostgresServer
 from slackwater_devstack.processes import Lifetime, ManagedProcess, find_process
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import POLL_SECONDS, Deadline, Server, log_tail
-from slackwater_devstack.settings import DevStackSettings, check_tables
+from slackwater_devstack.settings import DevStackSettings, checked_tables
 from slackwater_devstack.state import StackState, StackStatus, look_up_status, read_state, write_state
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
@@ -158,8 +158,7 @@ class DevStack:
             DevStackConfigError: a table does not exist or its name is not ``schema.table``.
             DevStackUnavailableError: Connect or its connector failed.
         """
-        wanted = tuple(tables)
-        check_tables(wanted)
+        wanted = checked_tables(tables)
         self.postgres.ensure_publication(publication_name(self.settings.prefix), wanted)
         address = DatabaseAddress(port=self.postgres.port, database=self.settings.database, user=USER)
         properties = connector_properties(self.settings, address, wanted)

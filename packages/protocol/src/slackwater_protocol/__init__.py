@@ -34,6 +34,7 @@ from slackwater_protocol.errors import (
     ProtocolError,
     ServersConfigError,
     SlackwaterError,
+    TableNameError,
     UnsupportedVersionError,
 )
 from slackwater_protocol.folders import user_cache
@@ -144,6 +145,7 @@ __all__ = [
     "SourceTopics",
     "StageWork",
     "SystemClock",
+    "TableNameError",
     "TaskReport",
     "TimelineDecision",
     "TopicState",

@@ -7,6 +7,7 @@
     └── ProtocolError
         ├── MalformedRecordError       bytes that are not a record of this protocol
         ├── ServersConfigError         an address of a server that cannot be used
+        ├── TableNameError             a text that names no table, or a name that cannot be used
         └── UnsupportedVersionError    written by a newer Slackwater than this one
 """
 
@@ -77,3 +78,7 @@ class ServersConfigError(ProtocolError):
 
     def __str__(self) -> str:
         return f"{self.what} {self.problem}; {self.hint}"
+
+
+class TableNameError(ProtocolError, ExplainedError):
+    """A text does not name a table, or the name cannot be used."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from slackwater_protocol.errors import TableNameError
+
 HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
@@ -15,7 +17,12 @@ PIPELINES_TOPIC = "slackwater.pipelines"
 LEASES_TOPIC = "slackwater.leases"
 """Kafka topic with readers' leases and the holds of pipelines; compacted, one partition."""
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9._\-]")
+_QUOTED = r'"(?:[^"]|"")+"'
+_TABLE_NAME = re.compile(rf'({_QUOTED}|[^".][^.]*)\.({_QUOTED}|[^"].*)', re.DOTALL)
+_LISTED = re.compile(rf"(?:{_QUOTED}|[^,])+")
 _LONGEST_TOPIC = 249
+TABLE_NAME_HINT = 'expected schema.table, with names as in the database; quote others as in SQL: public."a.b"'
+"""What to write instead of something that names no table."""
 LEDGER_SCHEMA = "slackwater"
 """The schema of ledgers in lakes; the tables of views must not be in it."""
 
@@ -113,6 +120,50 @@ def lake_ledger(pipeline: str) -> str:
 def lake_readers(pipeline: str) -> str:
     """The table of a lake with the revision of a pipeline that readers read; the name has no revision."""
     return f"{lake_ledger(pipeline)}__readers"
+
+
+def table_name(written: str) -> str:
+    """Returns the full name of a table, ``schema.table``, as Debezium's records have it.
+
+    Args:
+        written: The same, or with one or both parts in double quotes, as SQL writes them: ``public."a.b"``.
+            Upper and lower case count in both forms. What follows the first dot is the table's name.
+
+    Raises:
+        TableNameError: The text is not such a name, or the schema's name contains a dot: then full names
+            would not say where it ends.
+    """
+    found = _TABLE_NAME.fullmatch(written)
+    if found is None:
+        raise TableNameError(f"{written!r} is not the name of a table", TABLE_NAME_HINT)
+    schema, name = map(_unquoted, found.groups())
+    check_schema_name(schema)
+    return f"{schema}.{name}"
+
+
+def check_schema_name(schema: str) -> None:
+    """Refuses schemas whose tables cannot be told from tables of other schemas by their full names.
+
+    Raises:
+        TableNameError: The name contains a dot.
+    """
+    if "." in schema:
+        hint = "rename it: topics and records name tables schema.table, and would not say where it ends"
+        raise TableNameError(f"schema {schema!r} has a dot in its name", hint)
+
+
+def listed_names(text: str) -> tuple[str, ...]:
+    """Returns the parts of a comma-separated list of names; commas in double quotes belong to a name."""
+    return tuple(part for part in map(str.strip, _LISTED.findall(text)) if part)
+
+
+def quoted_table(table: str) -> str:
+    """Returns ``schema.table`` as SQL writes it, with both parts in double quotes."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
 
 
 def data_topic(source: str, table: str) -> str:

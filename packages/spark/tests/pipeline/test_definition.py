@@ -114,6 +114,22 @@ def test_the_scope_is_strict_unless_said_otherwise(folder: Path) -> None:
 def test_tables_may_have_topics_of_other_names(folder: Path) -> None:
     write(folder, 'name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = "routed"')
     assert load_pipeline(folder).topics == {"inventory.orders": "routed"}
+    write(folder, 'name = "o"\nsource = "inv"\n[topics]\n\'"inventory"."orders"\' = "routed"')
+    assert load_pipeline(folder).topics == {"inventory.orders": "routed"}
+
+
+def test_tables_whose_topics_have_the_same_name_are_refused(folder: Path) -> None:
+    (folder / "schema.sql").write_text(
+        'CREATE TABLE s."a b" (id int PRIMARY KEY); CREATE TABLE s."a_b" (id int PRIMARY KEY);'
+    )
+    view = 'SELECT TRANSACTIONALLY a.id, b.id AS b FROM s."a b" a LEFT JOIN s.a_b b ON a.id = b.id'
+    for path in (folder / "views").iterdir():
+        path.write_text(view)
+    write(folder, 'name = "o"\nsource = "inv"')
+    with pytest.raises(PipelineConfigError, match=r"table s\.a b: its topic inv\.s\.a_b .* of table s\.a_b"):
+        load_pipeline(folder)
+    write(folder, 'name = "o"\nsource = "inv"\n[topics]\n"s.a b" = "elsewhere"')
+    assert load_pipeline(folder).topics == {"s.a b": "elsewhere"}
 
 
 def test_a_revision_has_a_name_outputs_and_a_checkpoint_of_its_own(folder: Path) -> None:
@@ -153,6 +169,11 @@ def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
             'name = "o"\nsource = "inv"\nscope = "both"',
             "scope",
             "expected 'strict' or 'aggregate', got 'both'",
+        ),
+        (
+            'name = "o"\nsource = "inv"\n[topics]\n"orders" = "x"',
+            "topics.orders",
+            "expected schema.table",
         ),
         (
             'name = "o"\nsource = "inv"\n[topics]\n"inventory.order" = "x"',

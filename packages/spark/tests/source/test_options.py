@@ -79,7 +79,9 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
     [
         ("source", " ", "is empty"),
         ("tables", "orders", "expected schema.table"),
-        ("tables", "a.b,,c.d", "expected schema.table"),
+        ("tables", 'a."b,c.d', "expected schema.table"),
+        ("tables", '"a.b".c', "has a dot in its name"),
+        ("tables", 'a.b,"a"."b"', "names a table twice"),
         ("tables", "a.b,a.b", "names a table twice"),
         ("timeline", "0", "expected at least 1"),
         ("max_events_per_batch", "many", "expected a whole number"),
@@ -103,6 +105,13 @@ def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, problem: 
 def test_options_travel_to_the_tasks() -> None:
     options = SourceOptions.parse(REQUIRED | {"kafka.client.id": "x"})
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
+
+
+def test_names_are_quoted_as_in_sql() -> None:
+    topics = '{"s.\\"a,b\\"": "elsewhere"}'
+    options = SourceOptions.parse(REQUIRED | {"tables": 's."a,b", s.c.d', "topics": topics})
+    assert options.tables == ("s.a,b", "s.c.d")
+    assert options.topics == {"elsewhere", "inv.s.c.d"}
 
 
 def test_topics_that_were_renamed_are_read_where_they_are() -> None:

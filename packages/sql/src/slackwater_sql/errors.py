@@ -105,7 +105,7 @@ class MissingTablesError(SqlError):
         tables: The missing ones, as `schema.table`.
     """
 
-    hint = "Name tables as schema.table, as they are in the database, without quotes"
+    hint = 'Name tables schema.table, with names as in the database; quote others as in SQL: public."a.b"'
 
     def __init__(self, tables: tuple[str, ...]) -> None:
         super().__init__(tables)

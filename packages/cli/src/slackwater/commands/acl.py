@@ -11,7 +11,7 @@ from slackwater_command.errors import CommandConfigError
 from slackwater_command.invocation import setting, start_command
 from slackwater_command.settings import Settings
 from slackwater_protocol import SourceTopics
-from slackwater_protocol.keys import commit_topic, cut_log_topic
+from slackwater_protocol.keys import commit_topic, cut_log_topic, table_name
 from slackwater_protocol.rights import (
     Right,
     SendingWay,
@@ -159,7 +159,7 @@ def reader(  # noqa: PLR0913 - click hands over each option by its name
     logs = commits or tuple(map(commit_topic, topics[:1]))
     if source is not None:
         inputs = _topics_of(settings, source)
-        topics, logs = (*topics, *map(inputs.data, tables)), (*logs, cut_log_topic(source))
+        topics, logs = (*topics, *map(inputs.data, map(table_name, tables))), (*logs, cut_log_topic(source))
     if group is not None:
         found = consumer_rights((*topics, *logs), group, is_by_unit=by_unit)
     else:
@@ -229,7 +229,7 @@ def sender(  # noqa: PLR0913 - click hands over each option by its name
     if used is SendingWay.CAPTURE:
         if source is None or table is None:
             raise CommandConfigError("the captured outbox was not given", "give --source and --table")
-        captured = [_topics_of(settings, source).data(table), cut_log_topic(source)]
+        captured = [_topics_of(settings, source).data(table_name(table)), cut_log_topic(source)]
     _print(settings, user, sender_rights(used, topics, name or "", captured, is_pool=is_pool), form)
 
 

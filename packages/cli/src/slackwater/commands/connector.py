@@ -15,6 +15,7 @@ from slackwater.connector import (
     database_findings,
     missing_statements,
     read_facts,
+    refuse_shared_topics,
 )
 from slackwater.databases import POSTGRES_URL, Database, connected
 from slackwater_cdc.connector import property_findings
@@ -25,6 +26,7 @@ from slackwater_command.output import Output, show_findings
 from slackwater_command.settings import Settings
 from slackwater_control import SourceSigns, faults_of_connector
 from slackwater_protocol import Finding, SystemClock, Verdict, epoch_ms
+from slackwater_protocol.keys import TABLE_NAME_HINT, table_name
 from slackwater_sidecar.watch import connector_now
 from slackwater_sql.postgres import find_tables
 
@@ -209,20 +211,20 @@ def _plan(
     """Makes the plan of what was given.
 
     Raises:
-        CommandInputError: no table, or one that the database has not.
+        CommandInputError: no table, or one that the database has not, or that has no topic of its own.
     """
     source = required(settings.source, "source", "--source", "the source to create")
     if not (tables or schemas):
         raise click.UsageError("specify the tables with --table SCHEMA.TABLE or --schema NAME")
-    there = find_tables(connection)
-    wanted = [*tables, *(name for name in there if name.partition(".")[0] in schemas)]
-    missing = [name for name in tables if name not in there]
+    named = tuple(map(table_name, tables))
+    wanted = [*named, *find_tables(connection, schemas)]
+    missing = set(named).difference(find_tables(connection))
     if missing or not wanted:
-        what = f"table {missing[0]}" if missing else f"table in schema {', '.join(schemas)}"
-        raise CommandInputError(f"the database has no {what}", "write schema.table, as in the database")
+        what = f"table {min(missing)}" if missing else f"table in schema {', '.join(schemas)}"
+        raise CommandInputError(f"the database has no {what}", TABLE_NAME_HINT)
     address = conninfo_to_dict(connection.info.dsn)
     host, _, port = (settings.connect.database_host or "").partition(":")
-    return ConnectorPlan(
+    plan = ConnectorPlan(
         source=source,
         host=host or str(address.get("host") or connection.info.host),
         port=int(port or str(address.get("port") or _PORT)),
@@ -232,3 +234,5 @@ def _plan(
         partitions=partitions,
         replication_factor=settings.kafka.replication_factor,
     )
+    refuse_shared_topics(plan)
+    return plan

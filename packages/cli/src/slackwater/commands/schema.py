@@ -10,11 +10,13 @@ import click
 from slackwater.databases import POSTGRES_URL, Database, connected
 from slackwater.pipeline_folders import pipeline_folder
 from slackwater_cdc.captured import CapturedFinding, faults_of_table
-from slackwater_cdc.catalogue import find_publication, read_tables
+from slackwater_cdc.catalogue import find_publication, read_tables, shared_topic_findings
 from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import start_command
 from slackwater_command.output import Output, aligned
 from slackwater_command.settings import Settings
+from slackwater_protocol import SourceTopics
+from slackwater_protocol.keys import table_name
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.errors import MissingTablesError
 from slackwater_sql.plan import EnginePlan, InputPlan
@@ -88,7 +90,8 @@ def pull(
     settings = start_command(ctx)
     with _database(settings) as connection:
         found = find_tables(connection, None if is_all else schemas) if is_all or schemas else ()
-        wanted = tuple(dict.fromkeys((*tables, *found)))
+        named = (table_name(name) if "." in name else name for name in tables)
+        wanted = tuple(dict.fromkeys((*named, *found)))
         empty = [name for name in schemas if not any(table.startswith(f"{name}.") for table in found)]
         if empty or not wanted:
             where = f"in schema {empty[0]}" if empty else "in the database"
@@ -165,10 +168,13 @@ def check(ctx: click.Context, pipeline: str) -> None:
         apart = published_by_partition(connection, definition.tables)
         publication = find_publication(connection, definition.source)
         captured = read_tables(connection, definition.tables, publication, settings.connect.database_user)
+        topics = SourceTopics(definition.source, definition.topics)
+        shared = shared_topic_findings(connection, topics, definition.tables, publication)
     sql = read_sql(folder)
     published = [output.view for output in definition.outputs]
     plan = sql.plan_separately(published, definition.scope)
     faults = [fault for table in captured.values() if table.oid for fault in faults_of_table(table)]
+    faults += shared
     found = [*differences(plan, sql.catalog, database, apart), *uncaptured(plan, faults, apart)]
     for line in difference_lines(definition.name, definition.revision, found):
         output.line(line)

@@ -3,7 +3,7 @@
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -94,7 +94,7 @@ def examine(sources: Sources) -> SourceFacts:
     )
     try:
         with sources.probe() as probe:
-            seen = probe.ask()
+            seen = probe.ask(_named_topics(sources))
             facts = replace(
                 facts,
                 data_topics=seen.data_topics,
@@ -106,6 +106,15 @@ def examine(sources: Sources) -> SourceFacts:
             return _with_tails(probe, _with_pipelines(sources, facts))
     except CommandUnavailableError as error:
         return replace(_with_redis(sources, facts), kafka_error=str(error))
+
+
+def _named_topics(sources: Sources) -> frozenset[str]:
+    """Returns the topics that the sidecar names: those of tables with dots in their names look like none."""
+    facts = _with_cut(sources, SourceFacts(topics=sources.topics, now_ms=0))
+    with suppress(MarkerStoreContentError, MarkerStoreUnavailableError):
+        facts = replace(facts, open=_open(sources))
+    counted = (table for transaction in facts.open for table in transaction.expected)
+    return frozenset(facts.cut.end_offsets if facts.cut else ()).union(map(sources.topics.data, counted))
 
 
 def newest_end(ends: Sequence[EndFacts], cut: Cut | None) -> EndFacts | None:

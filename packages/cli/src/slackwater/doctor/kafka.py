@@ -61,14 +61,17 @@ class KafkaProbe:
         self._committed.close()
         self._all.close()
 
-    def ask(self) -> KafkaFacts:
+    def ask(self, named: Collection[str] = ()) -> KafkaFacts:
         """Asks where everything begins and ends now, and for the last ENDs.
+
+        Args:
+            named: Topics that hold rows of its tables, although their names do not show it.
 
         Raises:
             CommandUnavailableError: Kafka does not answer.
         """
         known = _asked("list topics", lambda: self._committed.list_topics(timeout=REQUEST_SECONDS)).topics
-        data = frozenset(filter(self._is_data_topic, known))
+        data = frozenset(topic for topic in known if topic in named or self._is_data_topic(topic))
         partitions = {
             (t, n): self._partition((t, n)) for t in sorted(data) for n in sorted(known[t].partitions)
         }

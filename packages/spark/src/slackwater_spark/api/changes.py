@@ -7,6 +7,7 @@ from typing import Literal, TypedDict, Unpack
 import orjson
 from pyspark.sql import DataFrame, SparkSession
 
+from slackwater_protocol.keys import quoted_table, table_name
 from slackwater_spark.api.schema import Schema, declared_tables, find_table, undeclared_table
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.source.data_source import FORMAT
@@ -89,7 +90,7 @@ class Changes:
         names its topic, partition and offset.
 
         Args:
-            name: ``schema.table``.
+            name: ``schema.table``; other names quoted as in SQL: ``public."a.b"``.
             as_text: Columns to return as text instead: decimals of more than 38 digits, infinite times, types
                 that Spark does not have.
 
@@ -98,8 +99,11 @@ class Changes:
                 and are not in `as_text`.
         """
         typed = self.typed_table(name, as_text=as_text)
-        narrowed = {"tables": name, "typing": typed.to_json()}
-        routed = {table: topic for table, topic in self.options.routed.items() if table == name}
+        full_name = typed.table.full_name
+        narrowed = {"tables": quoted_table(full_name), "typing": typed.to_json()}
+        routed = {
+            quoted_table(table): topic for table, topic in self.options.routed.items() if table == full_name
+        }
         if self.options.routed:
             narrowed["topics"] = orjson.dumps(routed).decode()
         return self._load(narrowed)
@@ -112,16 +116,15 @@ class Changes:
 
         Args:
             rows: A frame with the columns of :meth:`rows`.
-            name: ``schema.table``.
+            name: ``schema.table``; other names quoted as in SQL: ``public."a.b"``.
             as_text: As for :meth:`table`.
 
         Raises:
             PipelineConfigError: The table is not declared, or not read, or columns have no exact Spark type
                 and are not in `as_text`.
         """
-        return typed_frame(
-            rows, self.typed_table(name, as_text=as_text), self.options.source_topics.data(name)
-        )
+        typed = self.typed_table(name, as_text=as_text)
+        return typed_frame(rows, typed, self.options.source_topics.data(typed.table.full_name))
 
     def typed_table(self, name: str, *, as_text: Collection[str] = ()) -> "TypedTable":
         """Returns the declaration behind typed rows; see :meth:`table`."""
@@ -166,7 +169,7 @@ def changes(
         session: Any session whose workers have this package; see :func:`session_builder`.
         source: The connector's ``topic.prefix``.
         bootstrap: Kafka's ``bootstrap.servers``.
-        tables: The tables as ``schema.table``; None for all declared tables.
+        tables: The tables as ``schema.table``, other names quoted as in SQL; None for all declared tables.
         schema: The declared tables, for typed rows: CREATE TABLE text, a path, or a catalog.
         redis_url: ``redis://host:port/db``, without a password. Without Redis, cuts are read from Kafka,
             which takes longer and is otherwise the same.
@@ -179,11 +182,11 @@ def changes(
     """
     catalog = None if schema is None else declared_tables(schema)
     if tables is None and catalog is not None:
-        tables = [table.full_name for table in catalog.tables]
+        tables = [quoted_table(table.full_name) for table in catalog.tables]
     options.setdefault("parallelism", session.sparkContext.defaultParallelism)
     spark_options = {"source": source, "bootstrap": bootstrap} | _as_text(options)
     if tables:
-        spark_options["tables"] = ",".join(tables)
+        spark_options["tables"] = ",".join(quoted_table(table_name(table)) for table in tables)
     if redis_url is not None:
         spark_options["redis_url"] = redis_url
     return Changes(session, SourceOptions.parse(spark_options), catalog, streaming, spark_options)

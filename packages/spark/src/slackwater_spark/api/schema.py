@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
+from slackwater_protocol import TableNameError
+from slackwater_protocol.keys import table_name
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_sql.catalog import Catalog, Table
 from slackwater_sql.postgres import parse_catalog
@@ -41,13 +44,15 @@ def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Tab
 
     Args:
         catalog: The declared tables; None if there are none.
-        name: The full name of the table.
+        name: The full name of the table, or with quotes, as SQL writes it.
         read: The full names of the tables that are read.
 
     Raises:
         PipelineConfigError: The table is not declared, or not read.
     """
     tables = {table.full_name: table for table in catalog.tables} if catalog is not None else {}
+    with suppress(TableNameError):
+        name = table_name(name)
     if name not in tables:
         raise undeclared_table(name, "is not declared", tuple(tables))
     if name not in read:

@@ -14,7 +14,7 @@ import psycopg
 
 from slackwater_cdc.captured import CapturedFinding, Table
 from slackwater_cdc.catalogue import examine_tables, find_publication
-from slackwater_protocol import hide
+from slackwater_protocol import SourceTopics, hide
 from slackwater_spark.errors import PipelineInputError
 from slackwater_spark.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
 from slackwater_spark.pipeline.definition import PipelineDefinition, used_columns
@@ -51,6 +51,7 @@ class CatalogueCheck:
         self, definition: PipelineDefinition, database: str | None, user: str, checkpoint: Checkpoint
     ) -> None:
         self._name, self._source = definition.name, definition.source
+        self._topics = SourceTopics(definition.source, definition.topics)
         self._used: Mapping[str, Collection[str]] = used_columns(definition.plan)
         self._database, self._user = database, user
         self._checkpoint = checkpoint
@@ -142,6 +143,7 @@ class CatalogueCheck:
                 connection,
                 self._used,
                 self._kept.tables,
+                topics=self._topics,
                 publication=find_publication(connection, self._source),
                 user=self._user,
             )

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from slackwater_cdc.captured import shared_topics
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.settings import Scope, StageSettings
 from slackwater_protocol import SourceTopics
@@ -150,7 +151,7 @@ def stage_settings(definition: PipelineDefinition, limits: StatementLimits = DEF
 
 @dataclass(frozen=True, slots=True)
 class OutputFault:
-    """The reason why outputs are impossible."""
+    """The reason why a source or outputs are impossible."""
 
     key: str
     """The key of pipeline.toml that has to be changed."""
@@ -237,7 +238,7 @@ def shared_places(output: ViewOutput) -> tuple[str, ...]:
 def fault_of_names(
     source: str, outputs: Sequence[ViewOutput], plan: EnginePlan, routed: Mapping[str, str]
 ) -> OutputFault | None:
-    """Returns which output would be written to a topic that has another purpose; None if there is none.
+    """Returns which table or output would share a topic that has another purpose; None if there is none.
 
     Args:
         source: The source that the pipeline reads.
@@ -246,6 +247,8 @@ def fault_of_names(
         routed: The topics of tables whose records a transform sends elsewhere.
     """
     topics = SourceTopics(source, routed)
+    for shared in shared_topics(topics, table_names(plan)):
+        return OutputFault("source", f"table {shared.table}: {shared.text}", shared.hint)
     inputs = {topics.data(table): f"the topic of table {table}" for table in table_names(plan)}
     inputs[topics.transactions] = "the transaction topic of the source"
     inputs[topics.notifications] = "the topic of the connector's notifications"

@@ -13,11 +13,14 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from slackwater_engine.errors import EngineConfigError
 from slackwater_engine.owners import check_aggregate
 from slackwater_engine.settings import Scope
+from slackwater_protocol import TableNameError
+from slackwater_protocol.keys import table_name
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import (
     HISTORY_SUFFIX,
@@ -238,8 +241,19 @@ def _check_history(toml: TomlTable, emit: Emit, outputs: Sequence[ViewOutput]) -
 
 
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
+    named = {_full_name(table, written): value for written, value in table.values.items()}
+    if len(named) < len(table.values):
+        raise table.error(next(reversed(named)), "a table is named twice")
+    table = replace(table, values=named)
     table.only(table_names(plan))
     return {name: table.topic_name(name) for name in table.values}
+
+
+def _full_name(table: TomlTable, written: str) -> str:
+    try:
+        return table_name(written)
+    except TableNameError as error:
+        raise table.error(written, error.problem, error.hint) from None
 
 
 def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:

@@ -1,6 +1,5 @@
 """The options of ``format("slackwater")``, read once."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -17,13 +16,14 @@ from slackwater_protocol import (
     Servers,
     ServersConfigError,
     SourceTopics,
+    TableNameError,
 )
+from slackwater_protocol.keys import listed_names, table_name
 from slackwater_spark.errors import PipelineConfigError
 
 if TYPE_CHECKING:
     from slackwater_spark.source.typed_rows import TypedTable
 
-_TABLE = re.compile(r"[^.,\s][^.,]*\.[^.,]*[^.,\s]")
 _KAFKA_PREFIX = "kafka."
 _REGISTRY = "schema_registry"
 _OWN_KAFKA_SETTINGS = {
@@ -49,7 +49,8 @@ class SourceOptions:
     - ``schema_registry``, ``schema_registry.user``, ``schema_registry.password``: if topics are in Avro.
     """
     tables: tuple[str, ...]
-    """The tables as ``schema.table``. Required; a comma-separated list."""
+    """The tables as ``schema.table``. Required; a comma-separated list. Quote other names as in SQL:
+    ``public."a.b"``."""
     routed: Mapping[str, str] = field(default_factory=dict)
     """The option ``topics`` as JSON: the topic of each table whose rows a transform routes to another topic.
 
@@ -147,13 +148,17 @@ def _text(options: Mapping[str, str], name: str) -> str:
 
 
 def _tables(options: Mapping[str, str], name: str) -> tuple[str, ...]:
-    tables = tuple(part.strip() for part in _text(options, name).split(","))
-    for table in tables:
-        if not _TABLE.fullmatch(table):
-            raise _unusable_option(name, f"holds {table!r}, expected schema.table", _EXAMPLES[name])
+    tables = tuple(_table(part, name) for part in listed_names(_text(options, name)))
     if len(set(tables)) < len(tables):
         raise _unusable_option(name, "names a table twice", options[name])
     return tables
+
+
+def _table(written: str, option: str) -> str:
+    try:
+        return table_name(written)
+    except TableNameError as error:
+        raise _unusable_option(option, f"holds {error.problem}", error.hint) from None
 
 
 def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
@@ -163,7 +168,7 @@ def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
         raise _unusable_option(name, f"is not JSON: {error}", _EXAMPLES[name]) from None
     if not isinstance(topics, dict) or not all(isinstance(t, str) and t for t in topics.values()):
         raise _unusable_option(name, "is not a JSON object that maps tables to topics", _EXAMPLES[name])
-    return topics
+    return {_table(table, name): topic for table, topic in topics.items()}
 
 
 def _registry(options: Mapping[str, str]) -> RegistrySettings | None:

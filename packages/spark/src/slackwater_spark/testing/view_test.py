@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 from slackwater_engine.local import ChangeEvent, LocalEngine
+from slackwater_protocol import TableNameError
+from slackwater_protocol.keys import table_name
 from slackwater_spark.errors import PipelineConfigError, PipelineInputError
 from slackwater_spark.pipeline.definition import PipelineDefinition, view_inputs
 from slackwater_spark.pipeline.folder import load_pipeline
@@ -197,6 +200,9 @@ class ViewTest:
         self._open += [(table, event) for event in events]
 
     def _table(self, name: str) -> TableRows:
+        with suppress(TableNameError):
+            if (full_name := table_name(name)) in self._tables:
+                return self._tables[full_name]
         schema, _, table = name.rpartition(".")
         found = [each for each in self._catalog.find(schema, table) if not schema or each.schema == schema]
         if len(found) == 1:

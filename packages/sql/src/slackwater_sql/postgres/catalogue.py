@@ -152,6 +152,7 @@ def pull_schema(
 
     Raises:
         MissingTablesError: Some table does not exist.
+        SqlTextError: The name of a schema contains a dot.
     """
     wanted = sorted({name if "." in name else f"public.{name}" for name in tables})
     pulled = _pulled_tables(connection, wanted)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from slackwater_protocol import TableNameError
+from slackwater_protocol.keys import check_schema_name
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.column_type import ColumnType
 from slackwater_sql.errors import SourceText, SqlTextError
@@ -208,6 +210,11 @@ class _Reader:
         statement.skip("IF", "NOT", "EXISTS")
         start = statement.position
         schema, name = _schema_and_name(statement.take_qualified("a table name"))
+        try:
+            check_schema_name(schema)
+        except TableNameError as error:
+            statement.position = start
+            raise statement.error(error.problem, error.hint) from None
         if (schema, name) in self.tables:
             statement.position = start
             raise statement.error(f"table {schema}.{name} is declared twice", "Keep one of the declarations")
