@@ -232,6 +232,15 @@ def test_what_may_not_be_read_is_not_disproved(database: "psycopg.Connection") -
     assert look(database, before)[1] == []
 
 
+def test_rows_of_tables_and_columns_of_any_name_are_asked_for(database: "psycopg.Connection") -> None:
+    database.execute('ALTER TABLE t RENAME TO "t%s"')
+    used, topics = {"captured.t%s": {"100%"}}, SourceTopics("inv")
+    before, _ = examine_tables(database, used, {}, topics=topics, publication="captured")
+    database.execute('ALTER TABLE "t%s" ADD "100%" int DEFAULT 5')
+    found = examine_tables(database, used, before, topics=topics, publication="captured")[1]
+    assert [each.column for each in found] == ["100%"]
+
+
 def test_tables_of_a_publication_that_share_a_topic_are_named(database: "psycopg.Connection") -> None:
     database.execute('CREATE TABLE "R" (id int); CREATE TABLE "t " (id int); CREATE TABLE t_ (id int)')
     database.execute('ALTER PUBLICATION captured ADD TABLE "R", "t "')

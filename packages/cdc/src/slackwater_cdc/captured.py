@@ -354,7 +354,7 @@ def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
     for column in now.columns:
         known = earlier.get(column.name)
         if known is None:
-            text, name = "rows that existed before have its DEFAULT", _quoted(column.name)
+            text, name = "rows that existed before have its DEFAULT", _in_condition(column)
             yield _unwritten(now, column, text, f"{name} IS NOT NULL AND age(xmin) >= age(%s::text::xid)")
         elif known.number != column.number:
             yield _unwritten(now, column, "it was dropped and added again", "age(xmin) >= age(%s::text::xid)")
@@ -376,7 +376,7 @@ def _form(column: Column) -> tuple[int, str]:
 
 
 def _renamed_labels(table: Table, known: Column, column: Column) -> Iterator[CapturedFinding]:
-    name = _quoted(column.name)
+    name = _in_condition(column)
     for oid, (label, changed) in column.labels.items():
         was = known.labels.get(oid, (label, ""))[0]
         if was != label:
@@ -403,6 +403,10 @@ def _found(table: Table, text: str, hint: str, column: str = "") -> CapturedFind
 
 def _files(table: Table) -> dict[int, int]:
     return {each.oid: each.file for each in table.partitions}
+
+
+def _in_condition(column: Column) -> str:
+    return _quoted(column.name).replace("%", "%%")
 
 
 def _quoted(name: str) -> str:

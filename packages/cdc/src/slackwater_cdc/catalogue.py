@@ -302,7 +302,8 @@ def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> 
         if proof is None or connection.execute(_MAY_READ, [proof.relation]).fetchall() != [(True,)]:
             yield each
             continue
-        query = f"SELECT EXISTS (SELECT FROM {proof.relation} WHERE {proof.condition})"  # noqa: S608 - quoted
+        relation = proof.relation.replace("%", "%%")
+        query = f"SELECT EXISTS (SELECT FROM {relation} WHERE {proof.condition})"  # noqa: S608 - quoted
         if connection.execute(query, proof.parameters).fetchall()[0][0]:
             yield each
 
