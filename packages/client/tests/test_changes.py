@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_client import ByPartition, ByUnit, ChangeTopics, Transaction
+from slackwater_client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
 from slackwater_client.testing import COMMIT_MS, World
 from slackwater_protocol.keys import data_topic
 
@@ -84,6 +84,24 @@ def test_an_initial_snapshot_is_one_transaction(world: World) -> None:
     snapshot, later = world.read(world.consumer(inputs(world)), 2)
     assert (snapshot.commit.xid, rows_of(snapshot)) == (0, wanted(rows))
     assert rows_of(later) == wanted(an_order(50, 1))
+
+
+def test_nothing_comes_of_a_table_without_a_complete_snapshot(world: World) -> None:
+    source = world.changes(TABLES)
+    consumer = world.consumer(inputs(world))
+    source.transaction(an_order(1, 1))
+    source.cut(without_snapshot=(data_topic(world.name, "s.lines"),))
+    for refused in (consumer, world.consumer(inputs(world), group="later")):
+        with pytest.raises(ClientStateError, match=r"s\.lines, so nothing of them is delivered") as error:
+            world.read(refused, 1)
+        assert "execute-snapshot" in str(error.value)
+    others = world.consumer(ChangeTopics(source=world.name, tables=("s.orders",)), group="others")
+    assert [each.commit.lsn for each in world.read(others, 1)] == [100]
+
+    source.transaction(an_order(2, 1))
+    source.cut()
+    found = world.read(world.consumer(inputs(world), group="last"), 2)
+    assert [each.commit.lsn for each in found] == [100, 200]
 
 
 def test_a_member_that_goes_on_begins_behind_what_was_committed(world: World) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from slackwater_cdc.records.record import Record
+from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater_client.broker import Stored
 from slackwater_client.changes import ChangeMerge, ChangeRules
-from slackwater_client.errors import RecordsMissingError
+from slackwater_client.errors import ClientStateError, RecordsMissingError
 from slackwater_client.log import Log
 from slackwater_client.outputs import OutputMerge
 from slackwater_client.shares import Share
@@ -163,11 +164,16 @@ class OutputFeed:
 
 
 class ChangeFeed:
-    """Implements :class:`Feed`: cuts and the change records between them."""
+    """Implements :class:`Feed`: cuts and the change records between them.
+
+    Reading raises :class:`ClientStateError` while the newest cut names a table without a complete snapshot.
+    """
 
     def __init__(self, rules: ChangeRules, share: Share, max_bytes: int, log: Log[PublishedCut]) -> None:
         self._rules, self._share, self._max_bytes, self._log = rules, share, max_bytes, log
         self._merge = ChangeMerge(rules, share, max_bytes, {}, {})
+        self._judged = 0
+        """Cuts below this offset of the log are not newer than one that names none of the tables."""
 
     def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
         """See the protocol."""
@@ -179,6 +185,7 @@ class ChangeFeed:
         cuts = {lane: None if (at := base[p]) is None else at.cut for lane, p in lanes.items()}
         self._merge = ChangeMerge(self._rules, self._share, self._max_bytes, lanes, cuts)
         if lanes:
+            self._check_snapshots()
             first = min(0 if at is None else at.log_offset + 1 for at in base.values())
             self._log.check(first)
             self._log.check(max(position.log_offset for position in lanes.values()))
@@ -188,6 +195,8 @@ class ChangeFeed:
     def read_commits(self, seconds: float) -> None:
         """See the protocol."""
         for published in self._log.read(seconds):
+            if published.log_offset >= self._judged and self._without_snapshot(published):
+                self._check_snapshots()
             self._merge.expect(published)
 
     def at_start(self, *, latest: bool) -> LanePosition:
@@ -226,6 +235,25 @@ class ChangeFeed:
     def close(self) -> None:
         """See the protocol."""
         self._log.close()
+
+    def _check_snapshots(self) -> None:
+        """Refuses tables if the newest cut does not know the rows that they had before."""
+        newest = self._newest(self._log.bounds()[1], lambda _: True)
+        if newest is None:
+            return
+        missing = self._without_snapshot(newest)
+        if missing:
+            source = self._rules.source
+            hint = f"{SNAPSHOT_HINT}; `slackwater status --source {source}` says what is lacking"
+            problem = (
+                f"source {source!r}: no complete snapshot contains the tables of {', '.join(missing)}, so "
+                "nothing of them is delivered"
+            )
+            raise ClientStateError(problem, hint)
+        self._judged = newest.log_offset + 1
+
+    def _without_snapshot(self, published: PublishedCut) -> list[str]:
+        return [topic for topic in self._rules.data_topics if topic in published.cut.without_snapshot]
 
     def _base(self, position: LanePosition) -> PublishedCut | None:
         """Finds the newest cut that a position has passed."""
