@@ -76,7 +76,7 @@ class Following:
         settings = SidecarSettings(
             source=topics.name, servers=Servers(KafkaSettings(topics.bootstrap)), evidence=kinds
         )
-        self.frontier = Frontier(topics.name, evidence=kinds)
+        self.frontier = Frontier(topics.name, evidence=kinds, complete_tables=frozenset({TABLE}))
         self.reader = KafkaSourceReader(settings, lambda _topic, _number: None, self.frontier)
         self.records = 0
 

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.integration
 
 Wait = Callable[[Callable[[], object]], None]
 TABLE = "s.a"
+ODD_NAMES = ["s.my.table", "s.dotted.name.", "s.größe 🍏"]
+TABLES = frozenset({TABLE, *ODD_NAMES})
 
 
 class Topics:
@@ -79,6 +81,10 @@ class Topics:
         )
 
 
+def new_frontier(topics: Topics) -> Frontier:
+    return Frontier(topics.name, complete_tables=TABLES)
+
+
 def from_beginning(_topic: str, _number: int) -> int | None:
     return None
 
@@ -99,7 +105,7 @@ def topics(kafka_broker: KafkaBroker) -> Topics:
 
 @pytest.fixture
 def frontier(topics: Topics) -> Frontier:
-    return Frontier(topics.name)
+    return new_frontier(topics)
 
 
 @pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
@@ -123,7 +129,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     assert frontier.cuts()[-1].end_offsets == {topics.data: (2, 0, 2)}
 
 
-@pytest.mark.parametrize("table", ["s.my.table", "s.dotted.name.", "s.größe 🍏"])
+@pytest.mark.parametrize("table", ODD_NAMES)
 def test_a_topic_whose_table_has_any_name_is_read_when_the_connector_names_it(
     topics: Topics, frontier: Frontier, reader: SourceReader, wait_until: Wait, table: str
 ) -> None:
@@ -140,7 +146,7 @@ def test_a_topic_whose_table_has_any_name_is_read_when_the_connector_names_it(
 def test_a_transaction_topic_of_several_partitions_is_an_error_that_says_what_to_do(topics: Topics) -> None:
     topics.create(topics.data)
     topics.create(f"{topics.name}.transaction", partitions=2)
-    reader = KafkaSourceReader(topics.settings(), from_beginning, Frontier(topics.name))
+    reader = KafkaSourceReader(topics.settings(), from_beginning, new_frontier(topics))
 
     with pytest.raises(SidecarConfigError, match="has 2 partitions, expected 1"):
         reader.discover()
@@ -203,7 +209,7 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
     topics.create(elsewhere)
     topics.create(f"{topics.name}.transaction", partitions=1)
     routed = SourceTopics(topics.name, routed={TABLE: elsewhere})
-    frontier = Frontier(topics.name)
+    frontier = new_frontier(topics)
     reader = KafkaSourceReader(topics.settings(topics=routed), from_beginning, frontier)
 
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 1, elsewhere)))
@@ -214,7 +220,7 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
 
 def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
-    oracle, frontier = Oracle(), Frontier(topics.name)
+    oracle, frontier = Oracle(), new_frontier(topics)
     reader = KafkaSourceReader(topics.settings(workers=2), from_beginning, frontier)
     for first in range(1, 4000, 1000):
         for xid in range(first, first + 1000):
@@ -234,7 +240,7 @@ def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topi
 
 def test_workers_end_with_the_process_they_read_for(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
-    frontier = Frontier(topics.name)
+    frontier = new_frontier(topics)
     reader = KafkaSourceReader(topics.settings(workers=2), from_beginning, frontier)
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
     pids = reader.pids

@@ -113,7 +113,7 @@ class FixedWatch(ConnectorWatch):
 class World:
     def __init__(self, clock: Clock, newest: Cut | None = None, watch: ConnectorWatch | None = None) -> None:
         self.clock = clock
-        frontier = Frontier("inv")
+        frontier = Frontier("inv", complete_tables=frozenset({"s.a"}))
         self.reader = FakeReader(frontier)
         self.log = SlowLog("inv")
         self.log.clock = clock

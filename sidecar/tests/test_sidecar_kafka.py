@@ -101,6 +101,7 @@ def test_topics_that_appear_later_are_found(source: SyntheticSource, wait_until:
         wait_until(lambda: sidecar.is_in(FrontierState.WAITING))
         source.create("transaction", "notifications", partitions=1)
         source.create(*TABLES)
+        source.announce_empty_tables()
         source.commit(1, 10)
         wait_until(source.is_published)
 

@@ -34,6 +34,7 @@ def a_sidecar(source: SyntheticSource, name: str) -> Iterator[None]:
         servers=Servers(KafkaSettings(source.bootstrap), RedisSettings(source.redis_url)),
         status_interval=timedelta(milliseconds=100),
         sidecar_id=name,
+        complete_tables=frozenset(source.tables),
     )
     thread = threading.Thread(target=run_sidecar, args=(settings, stop))
     thread.start()

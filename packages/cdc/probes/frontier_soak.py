@@ -38,7 +38,7 @@ class Feed:
     """One source; offsets are counted here."""
 
     def __init__(self, partitions: int) -> None:
-        self.frontier = Frontier(SOURCE)
+        self.frontier = Frontier(SOURCE, complete_tables=frozenset({TABLE}))
         self.partitions: list[Partition] = [
             self.frontier.add_partition(f"{SOURCE}.{TABLE}", number, 0) for number in range(partitions)
         ]

@@ -108,7 +108,7 @@ def test_an_answer_about_offsets_settles_no_transaction_that_ends_later() -> Non
 def test_rows_are_waited_for_in_the_topic_they_are_routed_to() -> None:
     topics = SourceTopics("s", {"inv.a": "all", "inv.b": "all"})
     evidence = {"inv.a": Evidence.OVERTAKEN, "inv.b": Evidence.OVERTAKEN}
-    frontier = Frontier("s", evidence=evidence, topics=topics)
+    frontier = Frontier("s", evidence=evidence, topics=topics, complete_tables=frozenset(evidence))
     parts = [frontier.add_partition("all", number, 0) for number in (0, 1)]
     frontier.read_transactions([(0, end(5, a=4), 0), (1, end(6, b=2), 0)])
     assert frontier.missing_tables() == []

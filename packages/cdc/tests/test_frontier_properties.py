@@ -253,7 +253,13 @@ class Reader:
             done = tuple(
                 CommittedTransaction(xid, lsn, 0) for lsn, xid in past.oracle.commits if lsn <= start.lsn
             )
-        self.frontier = Frontier(SOURCE, start=start, done=done, barrier_interval_ms=BARRIER_INTERVAL_MS)
+        self.frontier = Frontier(
+            SOURCE,
+            start=start,
+            done=done,
+            barrier_interval_ms=BARRIER_INTERVAL_MS,
+            complete_tables=frozenset(TABLES),
+        )
         self.targets: list[Target] = [(t, p) for t in TABLES for p in range(past.partitions)]
         self.positions: dict[Target, int] = {TRANSACTION_TOPIC: start.transaction_offset if start else 0}
         self.readable: dict[Target, int] = dict(self.positions)

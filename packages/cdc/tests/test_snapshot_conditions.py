@@ -232,7 +232,7 @@ def test_without_record_times_a_snapshot_without_notifications_is_never_long_ove
 
 def test_a_snapshot_without_notifications_is_over_long_after_its_newest_row(source: FedSource) -> None:
     source.row("a/0", snapshot_row(480), ms=SECOND)
-    source.row("a/1", snapshot_row(480, 2), ms=20 * SECOND)
+    source.row("a/1", snapshot_row(480, 2, mark="last"), ms=20 * SECOND)
     source.tell(end(5), ms=32 * SECOND)
     assert source.cuts() == []
 

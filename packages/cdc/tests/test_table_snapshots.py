@@ -5,16 +5,17 @@ import json
 import pytest
 
 from slackwater_cdc.table_snapshots import ALL_TABLES
-from slackwater_cdc.testing import incremental_value, notification_value, snapshot_notifications
+from slackwater_cdc.testing import begin_value, incremental_value, notification_value, snapshot_notifications
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
 from slackwater_protocol import Cut
 
 A, B = "s.inv.a", "s.inv.b"
+NONE: frozenset[str] = frozenset()
 
 
 @pytest.fixture
 def source() -> FedSource:
-    return FedSource()
+    return FedSource(complete_tables=NONE)
 
 
 def announced(kind: str, ts_ms: int = SECOND) -> bytes:
@@ -160,10 +161,78 @@ def test_a_later_snapshot_of_a_table_counts_when_all_its_rows_are_in_a_cut(sourc
     assert named(source.cuts())[-1] == (756, ())
 
 
-def test_a_table_without_notifications_counts_as_complete(source: FedSource) -> None:
+def test_without_notifications_a_source_has_no_cut_and_says_which_settings_are_missing(
+    source: FedSource,
+) -> None:
+    commit(source, 7)
+
+    assert source.cuts() == source.at_rest() == []
+    assert "notification.enabled.channels=sink" in source.frontier.missing_snapshot
+    assert "notification.sink.topic.name=s.notifications" in source.frontier.missing_snapshot
+
+
+def test_without_notifications_a_snapshot_counts_for_the_tables_whose_rows_it_has_up_to_the_last(
+    source: FedSource,
+) -> None:
+    rows = snapshot_row(400, ts_ms=SECOND), snapshot_row(400, 2, ts_ms=SECOND, mark="last")
+    source.row("a/0", *rows, ms=SECOND)
+    commit(source, 6, table="b")
+    commit(source, 7, ms=60 * SECOND)
+
+    assert [cut[1] for cut in named(source.cuts())] == [(B,), (B,)]
+    reason = source.frontier.without_snapshot[B]
+    assert "no completed snapshot contains inv.b" in reason
+    assert "notification.enabled.channels=sink" in reason
+
+
+def test_without_notifications_a_snapshot_whose_last_row_is_missing_is_not_shown(source: FedSource) -> None:
+    for spot in ("a/0", "a/1", "b/0", "b/1"):
+        source.row(spot, snapshot_row(400, ts_ms=SECOND, table=spot[0]), row(5, table=spot[0]), ms=SECOND)
+    source.tell(end(5, a=2, b=2), end(6), ms=90 * SECOND)
+
+    assert source.cuts() == source.at_rest() == []
+    assert "the row that ends it was not read" in source.frontier.open_transactions()[0].hint
+
+
+def test_without_notifications_commits_below_the_first_snapshot_are_contained_in_it(
+    source: FedSource,
+) -> None:
+    commit(source, 3)
+    assert source.cuts() == []
+
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND, mark="last"), ms=2 * SECOND)
+    commit(source, 7, ms=60 * SECOND)
+    assert [t.commit_lsn for cut in source.cuts() for t in cut.transactions] == [400, 756]
+
+
+def test_all_later_tables_are_accepted_without_notifications_behind_a_snapshot_with_its_last_row() -> None:
+    source = FedSource(complete_tables=frozenset({ALL_TABLES}))
+    commit(source, 5, table="b")
+    assert source.cuts() == []
+
+    source.row("a/0", snapshot_row(600, ts_ms=SECOND, mark="last"), ms=SECOND)
+    commit(source, 7, ms=60 * SECOND)
+    cuts = source.cuts()
+    assert [cut[1] for cut in named(cuts)] == [(), ()]
+
+    later = FedSource(start=cuts[-1], complete_tables=frozenset({ALL_TABLES}))
+    later.parts["c/0"] = later.frontier.add_partition("s.inv.c", 0, 0)
+    commit(later, 8, table="c", ms=61 * SECOND)
+    assert named(later.cuts()) == [(856, ())]
+
+
+def test_a_source_that_a_service_writes_needs_no_snapshot(source: FedSource) -> None:
+    source.tell(begin_value(7, 756))
     commit(source, 7)
 
     assert named(source.cuts()) == [(756, ())]
+
+
+def test_begin_and_end_of_two_transactions_do_not_tell_that_a_service_writes_them(source: FedSource) -> None:
+    source.tell(begin_value(6, 756), begin_value(7, 656))
+    commit(source, 7)
+
+    assert source.cuts() == []
 
 
 def test_an_incremental_snapshot_counts_when_its_rows_are_read_and_in_a_cut(source: FedSource) -> None:
@@ -202,12 +271,12 @@ def test_an_incremental_snapshot_says_what_became_of_a_table(
 
 
 def test_a_frontier_that_goes_on_from_a_cut_names_what_that_named() -> None:
-    source = FedSource()
+    source = FedSource(complete_tables=NONE)
     source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=SECOND))
     (start,) = source.cuts()
 
-    resumed = FedSource(start=start)
+    resumed = FedSource(start=start, complete_tables=NONE)
     resumed.notify(announced("SKIPPED", 5 * SECOND))
     commit(resumed, 7)
 
@@ -215,12 +284,12 @@ def test_a_frontier_that_goes_on_from_a_cut_names_what_that_named() -> None:
 
 
 def test_a_frontier_that_goes_on_reads_the_notifications_before_it_judges_a_topic() -> None:
-    source = FedSource()
+    source = FedSource(complete_tables=NONE)
     source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=SECOND))
     (start,) = source.cuts()
 
-    resumed = FedSource(start=start)
+    resumed = FedSource(start=start, complete_tables=NONE)
     resumed.ends = {("s.notifications", 0): 1}
     commit(resumed, 7)
     assert resumed.cuts() == []

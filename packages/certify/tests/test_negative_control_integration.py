@@ -44,7 +44,8 @@ class Pipeline:
     def __init__(self, topics: Topics, engine: LocalEngine) -> None:
         self._topics = topics
         self._engine = engine
-        self._frontier = Frontier(topics.prefix)
+        tables = frozenset({"shop.orders", "shop.lines"})
+        self._frontier = Frontier(topics.prefix, complete_tables=tables)
         data = [f"{topics.prefix}.shop.{table}" for table in ("orders", "lines")]
         self._readers = {
             (topic, number): self._frontier.add_partition(topic, number, 0)

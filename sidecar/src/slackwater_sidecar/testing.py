@@ -7,7 +7,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.testing import RUN_HEADER, Oracle, partition_of, transaction_values
+from slackwater_cdc.testing import (
+    RUN_HEADER,
+    Oracle,
+    partition_of,
+    snapshot_notifications,
+    transaction_values,
+)
 from slackwater_markers import (
     CutLogUnavailableError,
     FrontierState,
@@ -81,9 +87,16 @@ class SyntheticSource:
             made.result(_ANSWER_SECONDS)
 
     def create_all(self) -> None:
-        """Makes all topics of the source."""
+        """Makes all topics of the source; its notifications say that the tables were empty."""
         self.create(*self.tables)
         self.create("transaction", "notifications", partitions=1)
+        self.announce_empty_tables()
+
+    def announce_empty_tables(self) -> None:
+        """Writes the notifications of a first snapshot that has found no row."""
+        for value in snapshot_notifications(dict.fromkeys(self.tables, 0)):
+            self.put("notifications", 0, value)
+        self.flush()
 
     def put(self, topic: str, partition: int, value: bytes | None, key: bytes = b"k") -> int:
         """Writes a record; returns the offset it will have."""

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from slackwater_cdc.envelope import End, decode_transaction
+from slackwater_cdc.envelope import Begin, End, decode_transaction
 from slackwater_cdc.errors import UndecodableRecordError
 from slackwater_cdc.partition_queues import Obstacle, PartitionQueue
 from slackwater_cdc.regression import RegressionWatch
@@ -79,6 +79,8 @@ class Commits:
         """The first records that cannot be attributed; more than a hundred are not listed."""
         self.repeated: set[int] = set()
         """Commit LSNs of which rows were repeated since the last cut."""
+        self.are_whole = False
+        """True if pipelines or services write the source: its topics have every commit that there was."""
         self.run_times_ms: dict[str, int] = {}
         """The newest record timestamp of each connector run."""
         self.position = watch.transaction_position = position
@@ -95,6 +97,7 @@ class Commits:
         """ENDs at or below the newest one, since the last that was above it."""
         self._barrier: Obstacle | None = None
         """The place in the queue where LSNs went back; nothing passes it."""
+        self._begun = Begin(0, 0)
         self._done = DoneTransactions()
         for transaction in done:
             self._done.add(transaction.xid, transaction.commit_lsn)
@@ -113,8 +116,11 @@ class Commits:
                 self._refuse(offset, error)
                 continue
             if isinstance(record, End):
+                begun = self._begun
+                self.are_whole = self.are_whole or (begun.xid, begun.lsn) == (record.xid, record.commit_lsn)
                 self._read_end(offset, record, timestamp_ms)
             else:
+                self._begun = record
                 self._read_begin(record.xid, timestamp_ms)
 
     def skip_to(self, position: int) -> None:

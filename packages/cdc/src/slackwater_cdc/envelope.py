@@ -95,6 +95,8 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
     """BEGIN of a transaction."""
 
     xid: int
+    lsn: int
+    """A connector names the place of BEGIN in the log; pipelines and services name the commit's here, too."""
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -242,7 +244,7 @@ def decode_transaction(value: bytes) -> Begin | End:
     except (*UNREADABLE, MalformedRecordError) as error:
         raise UndecodableRecordError("transaction record", str(error), value) from None
     if record.status == "BEGIN":
-        return Begin(xid)
+        return Begin(xid, lsn)
     if record.status == "END":
         if not lsn:
             raise UndecodableRecordError("transaction record", "it has no commit LSN", value)

@@ -280,11 +280,7 @@ class Frontier:
         """The reason why the source has had no snapshot; empty if it has, needs none, or has a cut."""
         if self._beginning is None:
             return ""
-        is_silent = self._beginning.fence is not None and self._snapshots.awaits_notifications(
-            self._beginning
-        )
-        silence = "its notification topic is there, and nothing that tells of a snapshot can be read in it"
-        return self._snapshots.tables.why_none() or (silence if is_silent else "")
+        return self._snapshots.tables.why_none() or self._snapshots.why_untold(self._beginning.fence)
 
     @property
     def is_in_snapshot(self) -> bool:

@@ -66,7 +66,9 @@ def late_rows(rows: LateRows) -> OpenTransaction:
 def _snapshot_hint(snapshot: InitialSnapshot, announcements: Announcements) -> str:
     announced, newest = snapshot.announcement, announcements.newest()
     if newest is None:
-        return "initial snapshot, no notifications were found"
+        return (
+            "initial snapshot without notifications: the row that ends it was not read, or others may follow"
+        )
     if announced is None:
         return f"{_UNDECIDED_SNAPSHOT}: its rows are older than every announcement of a snapshot"
     if announced.unreadable:

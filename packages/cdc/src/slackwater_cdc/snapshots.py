@@ -2,8 +2,8 @@
 
 The initial snapshot passes when its newest attempt is complete (see ``initial_snapshot``). Where there is no
 topic of notifications nothing says how many rows there are, and the row marked ``last`` may be readable
-before others: it is complete when a commit behind it was written so much later that no row can still be on
-its way.
+before others: it is complete when that row was read, and a commit behind it was written so much later that no
+row can still be on its way.
 
 Debezium 3.7 reads only the first attempt at exactly its LSN (in the database snapshot of the new slot); a
 later one reads each table when it comes to it. So do ad hoc snapshots that block the stream: their LSN is the
@@ -21,7 +21,15 @@ from slackwater_cdc.commits import Commits
 from slackwater_cdc.envelope import UNREADABLE, Row, decode_full_row, decode_notification
 from slackwater_cdc.errors import UndecodableRecordError, shortened
 from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot, Portion, RecentRows
-from slackwater_cdc.partition_queues import Fences, Obstacle, PartitionQueue, Partitions, Pending, Waiting
+from slackwater_cdc.partition_queues import (
+    EndOffsets,
+    Fences,
+    Obstacle,
+    PartitionQueue,
+    Partitions,
+    Pending,
+    Waiting,
+)
 from slackwater_cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.subscription import Subscription
@@ -247,12 +255,12 @@ class Snapshots:
     ) -> bool:
         """Returns whether a commit below a snapshot is shown before it: an earlier connector's.
 
-        Not if nothing was shown yet and an earlier snapshot is void: the commits behind that are of no use
-        without it, and the newer snapshot contains them.
+        Not if nothing was shown yet, and an earlier snapshot is void or there was none: the commits behind
+        that are of no use without it, and the newer snapshot contains them.
         """
         if not isinstance(head, Transaction) or head.commit_lsn >= snapshot.lsn:
             return False
-        return not (is_beginning and snapshot.repeats_interrupted_one())
+        return not (is_beginning and (snapshot.repeats_interrupted_one() or self.tables.are_untold))
 
     def has_read_notifications(self, pending: Pending) -> bool:
         """Returns whether every notification was read that stood there when something began to wait."""
@@ -260,23 +268,28 @@ class Snapshots:
         topic = self._topics.notifications
         return fence is not None and self.notification_position >= fence.get((topic, 0), 0)
 
-    def awaits_notifications(self, pending: Pending) -> bool:
-        """Returns whether notifications were written, and none that was read tells of a snapshot."""
-        fence = self._fences.fence(pending)
-        has_some = fence is not None and fence.get((self._topics.notifications, 0), 0) > 0
-        return has_some and not self.announced.is_told and not self.tables.are_named
+    def why_untold(self, fence: EndOffsets | None) -> str:
+        """Says why nothing that was read tells of a snapshot; empty if something does, or need not.
+
+        Args:
+            fence: The end offsets when something began to wait; None: it does not wait yet.
+        """
+        if fence is None or not self.tables.are_untold:
+            return ""
+        if fence.get((self._topics.notifications, 0), 0) > 0:
+            return "its notification topic is there, and nothing that tells of a snapshot can be read in it"
+        return self.tables.why_untold()
 
     def _has_all_rows(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
         """Judges by counts whether all rows were read; without notifications by what was written later."""
         if self.announced:
             return snapshot.is_counted()
         fence = self._fences.fence(snapshot)
-        if fence is None or (self._topics.notifications, 0) in fence:
+        if fence is None or (self._topics.notifications, 0) in fence or not snapshot.has_last():
             return False
         if all(p.has_streamed_rows() for p in self._partitions):
             return True
-        is_over = is_at_rest and snapshot.has_last()
-        if is_over or self._is_long_over(snapshot):
+        if is_at_rest or self._is_long_over(snapshot):
             snapshot.over = snapshot.over or Waiting()
             return self._fences.is_read_past(snapshot.over, self._partitions)
         return False

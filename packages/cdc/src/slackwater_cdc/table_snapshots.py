@@ -5,11 +5,12 @@ connector failed in its first snapshot and went on without it, it takes none (``
 was added to it later. A table may be shown once there is one of the following:
 
 * a completed snapshot that the notifications announce, initial or ad hoc, of which all rows were read;
+* without notifications, an initial snapshot that has rows of it, of which the row marked ``last`` was read;
 * an earlier cut that has its topic and does not name it;
 * an operator's word that it is complete, for example because it was made after the first snapshot.
 
-Where there are no notifications about snapshots nothing can be known, and every table counts as complete. A
-source that has had no snapshot at all has no cut.
+A source that has had no snapshot at all has no cut. One that pipelines or services write needs none: its
+topics begin with it.
 """
 
 from slackwater_cdc.commits import Commits
@@ -61,6 +62,7 @@ class TableSnapshots:
         self._accepts_later = ALL_TABLES in complete
         self._tables = set(complete - {ALL_TABLES})
         self._shown = set() if start is None else start.end_offsets.keys() - set(start.without_snapshot)
+        self._has_finished = bool(self._shown)
         self._ad_hoc_rows: dict[str, int] = {}
         self._behind: dict[str, EndOffsets] = {}
         self.missing: dict[str, str] = {}
@@ -73,30 +75,38 @@ class TableSnapshots:
     def finish(self, snapshot: InitialSnapshot) -> None:
         """Says that an initial snapshot is on the frontier."""
         self._tables |= snapshot.expected().keys() | snapshot.received().keys()
+        self._has_finished = True
 
     def why_none(self) -> str:
         """Says why the source has had no snapshot; empty if it has, or needs none."""
         announced = self._announced
-        if self._tables or not announced.is_told or announced.has_completed() or announced.tables():
+        if not announced.is_told or self._tables or announced.has_completed() or announced.tables():
             return ""
         return announced.why_incomplete()
+
+    @property
+    def are_untold(self) -> bool:
+        """True if nothing has told of a snapshot, and the tables are not known to need none."""
+        return not (self._announced.is_told or self._tables or self._commits.are_whole)
+
+    def why_untold(self) -> str:
+        """Says that the connector writes no notifications, and how it would."""
+        return (
+            "the connector writes no notifications, so nothing proves that a snapshot is complete; set "
+            "notification.enabled.channels=sink and "
+            f"notification.sink.topic.name={self._topics.notifications}"
+        )
 
     @property
     def has_new_topics(self) -> bool:
         """True if a topic is read of which no cut says whether its tables have had a snapshot."""
         return not self._partitions.topics <= self._shown | self.missing.keys()
 
-    @property
-    def are_named(self) -> bool:
-        """True if tables are known to be complete, by a snapshot or as an operator says."""
-        return bool(self._tables)
-
     def find_missing(self) -> tuple[str, ...]:
         """Returns the topics that a cut at the present frontier has to name."""
-        if not self._announced.is_told:
-            self._shown |= self._partitions.topics
-            return ()
         self.missing = {}
+        if self._commits.are_whole and not self._announced.is_told:
+            self._shown |= self._partitions.topics
         for topic in self._partitions.topics - self._shown:
             reason = self._why_incomplete(topic)
             if reason:
@@ -112,14 +122,14 @@ class TableSnapshots:
         named = {t for t in self._tables | self._announced.tables() if self._topics.data(t) == topic}
         tables = self._partitions.tables_of(topic) or named
         if not tables:
-            return "" if self._is_later() else "no completed snapshot contains its table"
+            return "" if self._is_later() else self._why_none_of("its table")
         reasons = (self._what_lacks(table) for table in sorted(tables - self._tables))
         return next(filter(None, reasons), "") or self._wait_behind(topic, tables)
 
     def _what_lacks(self, table: str) -> str:
         counts = self._announced.counts_of(table)
         if not counts:
-            return "" if self._is_later() else f"no completed snapshot contains {table}"
+            return "" if self._is_later() else self._why_none_of(table)
         if 0 in counts.values():
             return ""
         completed_ms, rows = max(counts.items())
@@ -130,9 +140,15 @@ class TableSnapshots:
             return f"rows of the snapshot of {table} may be on their way"
         return ""
 
+    def _why_none_of(self, table: str) -> str:
+        reason = f"no completed snapshot contains {table}"
+        return reason if self._announced.is_told else f"{reason}: {self.why_untold()}"
+
     def _is_later(self) -> bool:
         """Returns whether, as an operator says, a table without a snapshot was made after the first one."""
-        return self._accepts_later and self._announced.began_with_snapshot()
+        if not self._accepts_later:
+            return False
+        return self._announced.began_with_snapshot() or (self._has_finished and not self._announced)
 
     def _wait_behind(self, topic: str, tables: set[str]) -> str:
         """Waits until a cut contains all rows of an ad hoc snapshot, which were read by now."""

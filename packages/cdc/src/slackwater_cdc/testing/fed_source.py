@@ -21,7 +21,7 @@ class FedSource:
         done: Transactions of earlier cuts.
         tables: Those that are followed; None: all.
         barrier_interval_ms: From one barrier to the next; 0: there are none.
-        complete_tables: Those that need no snapshot; ``*``: all.
+        complete_tables: Those that need no snapshot; ``*``: all that the first one lacks.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class FedSource:
         done: Sequence[CommittedTransaction] = (),
         tables: frozenset[str] | None = None,
         barrier_interval_ms: int = 0,
-        complete_tables: frozenset[str] = frozenset(),
+        complete_tables: frozenset[str] = frozenset({"inv.a", "inv.b"}),
     ) -> None:
         self.frontier = Frontier(
             "s",

@@ -4,7 +4,7 @@ import gc
 import multiprocessing
 import threading
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -13,7 +13,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_cdc.testing import snapshot_notifications
 from slackwater_protocol import Clock, SystemClock
+from slackwater_protocol.keys import notification_topic
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator.debezium_records import ConnectorIdentity, Headers
 from slackwater_testing.generator.share import TRANSACTIONS, Share
@@ -81,6 +83,7 @@ class TopicFiller:
         connector = ConnectorIdentity(prefix)
         names = [*workload.tables, TRANSACTIONS]
         _create_topics(bootstrap, [f"{prefix}.{name}" for name in names], partitions)
+        _announce_empty_tables(bootstrap, prefix, workload.tables)
         context = multiprocessing.get_context("spawn")
         self._processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
         settings = _Task(bootstrap, workload, connector, partitions, frozenset())
@@ -212,6 +215,17 @@ def _create_topics(bootstrap: str, topics: Sequence[str], partitions: int) -> No
     wanted = [NewTopic(name, 1 if name.endswith(".transaction") else partitions, 1) for name in topics]
     for created in admin.create_topics(wanted).values():
         created.result(30)
+
+
+def _announce_empty_tables(bootstrap: str, prefix: str, tables: Iterable[str]) -> None:
+    """Writes the notifications of a first snapshot that has found no row; raises as above."""
+    topic = notification_topic(prefix)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value in snapshot_notifications(dict.fromkeys(tables, 0)):
+        producer.produce(topic, value)
+    producer.flush(_FLUSH_SECONDS)
 
 
 def kafka_partition(key: bytes, partitions: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from slackwater_cdc.table_snapshots import ALL_TABLES
 from slackwater_markers import CutLogTruncatedError, InMemoryCutLog, InMemoryMarkerStore
 from slackwater_protocol import (
     AheadMarkers,
@@ -250,8 +251,13 @@ class World:
 
     @property
     def complete_tables(self) -> frozenset[str]:
-        """Tables that need no snapshot: all, where the connector begins without one in an empty database."""
-        return frozenset() if self.scenario.has(Feature.SNAPSHOT) else frozenset(self._tables)
+        """Tables that need no snapshot: all, where the connector begins without one in an empty database.
+
+        A snapshot without notifications has no row of tables that were empty: those are later ones.
+        """
+        if not self.scenario.has(Feature.SNAPSHOT):
+            return frozenset(self._tables)
+        return frozenset({ALL_TABLES} if self.scenario.has(Feature.UNANNOUNCED) else ())
 
     @property
     def lost_commit(self) -> Expected | None:
