@@ -166,7 +166,7 @@ def sidecar(world: World, *tables: str) -> Trial:
     redis = f"redis://127.0.0.1:{world.servers.redis.port}"
     source = SyntheticSource(world.plain.bootstrap, redis, partitions=1)
     world.running.callback(source.close)
-    source.create_all()
+    source.create_silent()
     for table in source.tables:
         source.put(table, 0, snapshot_value(table, 50, {"id": 1}))
     for told in snapshot_notifications(dict.fromkeys(source.tables, 1)):

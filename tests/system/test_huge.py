@@ -87,6 +87,7 @@ class Filler:
         self.source.flush()
 
     def begin(self) -> None:
+        self.source.announce_empty_tables()
         fields = {"status": "BEGIN", "id": f"{XID}:{FIRST_LSN}", "ts_ms": 1}
         self.source.put("transaction", 0, json.dumps(fields).encode())
 
@@ -238,7 +239,7 @@ class Shop:
 def shop(kafka_broker: KafkaBroker, redis_server: RedisServer, tmp_path: Path) -> Iterator[Shop]:
     tables = ("shop.orders", "shop.lines")
     source = SyntheticSource(kafka_broker.bootstrap, redis_server.url, tables=tables, partitions=PARTITIONS)
-    source.create_all()
+    source.create_silent()
     with ExitStack() as running:
         yield Shop(source, tmp_path, running)
     source.close()

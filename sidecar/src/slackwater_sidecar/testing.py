@@ -88,9 +88,13 @@ class SyntheticSource:
 
     def create_all(self) -> None:
         """Makes all topics of the source; its notifications say that the tables were empty."""
+        self.create_silent()
+        self.announce_empty_tables()
+
+    def create_silent(self) -> None:
+        """Makes all topics of the source, whose connector has said nothing yet."""
         self.create(*self.tables)
         self.create("transaction", "notifications", partitions=1)
-        self.announce_empty_tables()
 
     def announce_empty_tables(self) -> None:
         """Writes the notifications of a first snapshot that has found no row."""
