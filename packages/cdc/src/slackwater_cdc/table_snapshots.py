@@ -152,7 +152,8 @@ class TableSnapshots:
 
     def _wait_behind(self, topic: str, tables: set[str]) -> str:
         """Waits until a cut contains all rows of an ad hoc snapshot, which were read by now."""
-        if not any(table in self._ad_hoc_rows for table in tables - self._tables):
+        by_snapshot = (table for table in tables - self._tables if self._announced.counts_of(table))
+        if not any(table in self._ad_hoc_rows for table in by_snapshot):
             return ""
         partitions = [p for p in self._partitions if p.topic == topic]
         behind = self._behind.setdefault(topic, {p.key: p.position for p in partitions})
