@@ -109,6 +109,13 @@ class Program:
             self._process.resume()
             self._process.stop(signal.SIGTERM, _PATIENCE)
 
+    def terminate(self, seconds: float) -> int:
+        """Sends SIGTERM to the process alone, and returns its exit code, as :meth:`wait` does."""
+        if self._process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(self._process.identity.pid).terminate()
+        return self.wait(seconds)
+
     def kill(self) -> None:
         """Sends SIGKILL to its tree; nothing happens when it does not run."""
         if self._process is not None:

@@ -122,10 +122,10 @@ class CatalogueCheck:
         self._is_away = True
 
     def close(self) -> None:
-        """Ends the thread. Idempotent."""
+        """Ends the thread, unless it waits for the database. Idempotent."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_CONNECT_SECONDS)
 
     def _follow(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -28,10 +29,11 @@ from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
 from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
 from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater_spark.pipeline.connector_check import ConnectorCheck, refuse_unknown_defaults
+from slackwater_spark.pipeline.connector_check import ConnectorCheck
 from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater_spark.pipeline.definition import (
     PipelineDefinition,
+    columns_with_default,
     stage_settings,
     used_columns,
 )
@@ -180,11 +182,13 @@ class PipelineRun:
             self._reporter = self._connect_reporter()
             unless_checked.callback(self._reporter.close)
             self._reporter.check(query_id)
-            self._announce_wait_for_sink("its progress")
             with self._stopped_in_order():
-                self._sink.check(query_id)
-            self._check_tables()
-            self._check_connector()
+                for check in (partial(self._check_sink, query_id), self._check_tables, self._check_connector):
+                    if not self._stop.is_set():
+                        check()
+            if self._stop.is_set():
+                unless_checked.pop_all()
+                return
             folder = self._settings.copy_state_of
             copied = None
             if folder is not None and not history(self._checkpoint.store):
@@ -259,6 +263,10 @@ class PipelineRun:
             self._definition = replace(self._definition, buckets=buckets)
         self._fingerprint = PipelineFingerprint.take(self._definition, self._settings.timeline)
 
+    def _check_sink(self, query_id: str | None) -> None:
+        self._announce_wait_for_sink("its progress")
+        self._sink.check(query_id)
+
     def _check_tables(self) -> None:
         """Refuses tables without a topic, or logs a warning if they are to count as empty."""
         known = self._topics_of_source()
@@ -285,7 +293,12 @@ class PipelineRun:
         self._connector.check()
         if known is None and self._may_have_connector():
             self._is_form_known = False
-            refuse_unknown_defaults(self._definition.plan)
+            for table, column in columns_with_default(self._definition.plan):
+                raise PipelineConfigError(
+                    f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
+                    "of NULL, because its configuration is not known",
+                    "set connect.url, for the run or for the sidecar",
+                )
             _log.warning(
                 "the configuration of the connector of source %s is not known: values that may have another "
                 "form are refused. Set connect.url, for the run or for the sidecar",
@@ -295,8 +308,8 @@ class PipelineRun:
     def _may_have_connector(self) -> bool:
         """Returns whether the source has heartbeats, or may have some that are hidden."""
         kafka, heartbeats = self._settings.servers.kafka, SourceTopics(self._definition.source).heartbeats
-        if may_see(kafka, heartbeats, REQUEST_TIMEOUT):
-            return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT)
+        if may_see(kafka, heartbeats, REQUEST_TIMEOUT, self._pause_for_topics):
+            return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT, self._pause_for_topics)
         _log.warning(
             "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
             "topic %s (`slackwater acl pipeline` prints all rights)",
@@ -314,7 +327,7 @@ class PipelineRun:
             "whose output it is, or correct the name"
         )
         while True:
-            known = existing_topics(settings.servers.kafka, REQUEST_TIMEOUT)
+            known = existing_topics(settings.servers.kafka, REQUEST_TIMEOUT, self._pause_for_topics)
             own = {topic for topic in known if topic.startswith(f"{source}.")}
             if may_be_empty or any(".slackwater." not in topic for topic in own):
                 return known
@@ -323,6 +336,9 @@ class PipelineRun:
                 wait = ""
             if self._stop.wait(_LOOK_SECONDS):
                 return known
+
+    def _pause_for_topics(self, seconds: float) -> None:
+        Waiting(self._stop, self.on_step).pause(seconds, "waiting for Kafka to list its topics")
 
     def _check_catalogue(self, *, is_new: bool, copied: Checkpoint | None) -> None:
         """Refuses tables whose rows are not all in their topics, as far as the database shows."""

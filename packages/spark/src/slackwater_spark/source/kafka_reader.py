@@ -27,6 +27,8 @@ again."""
 _WAIT_SECONDS = 0.1
 """The maximum duration of one wait for the next record."""
 _QUESTION_SECONDS = 10.0
+_LONGEST_REQUEST_SECONDS = 5.0
+"""The maximum duration of one request for topics, because a run can be stopped between two requests."""
 _SUSPICIOUS_SECONDS = 2.0
 """After this time without a record, it is checked whether the partitions exist."""
 _GONE = (
@@ -57,8 +59,15 @@ _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 """Unused consumers of this process, by settings, because a new one costs a connection per broker."""
 
 
-def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
+def existing_topics(
+    kafka: KafkaSettings, timeout: timedelta, pause: Callable[[float], None] = time.sleep
+) -> frozenset[str]:
     """Returns the names of all topics that a cluster reports.
+
+    Args:
+        kafka: The cluster.
+        timeout: How long to wait for an answer.
+        pause: Waits for so many seconds, at least every five; an error that it raises ends the wait.
 
     Raises:
         PipelineUnavailableError: The cluster does not answer within the time-out.
@@ -66,11 +75,15 @@ def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({**kafka.client_config})
-    return _listed(kafka, timeout, lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics))
+    return _listed(
+        kafka, timeout, pause, lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics)
+    )
 
 
-def may_see(kafka: KafkaSettings, topic: str, timeout: timedelta) -> bool:
-    """Returns whether a topic would be among those that a cluster reports if it existed.
+def may_see(
+    kafka: KafkaSettings, topic: str, timeout: timedelta, pause: Callable[[float], None] = time.sleep
+) -> bool:
+    """Returns whether a topic would be among those that :func:`existing_topics` returns if it existed.
 
     Raises:
         PipelineUnavailableError: The cluster does not answer within the time-out.
@@ -88,14 +101,20 @@ def may_see(kafka: KafkaSettings, topic: str, timeout: timedelta) -> bool:
         return True
 
     with closing(Consumer({**_SETTINGS, **kafka.client_config}, logger=_librdkafka_log)) as consumer:
-        return _listed(kafka, timeout, ask)
+        return _listed(kafka, timeout, pause, ask)
 
 
-def _listed(kafka: KafkaSettings, timeout: timedelta, ask: Callable[[float], Answer]) -> Answer:
+def _listed(
+    kafka: KafkaSettings,
+    timeout: timedelta,
+    pause: Callable[[float], None],
+    ask: Callable[[float], Answer],
+) -> Answer:
     from slackwater_markers.kafka_retry import KafkaRetry, reason_of
 
+    retry = KafkaRetry("listing the topics", timeout.total_seconds(), pause=pause)
     try:
-        return KafkaRetry("listing the topics", timeout.total_seconds()).call(ask)
+        return retry.call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
     except KafkaException as error:
         problem = f"the topics of Kafka at {kafka.bootstrap} could not be listed: {reason_of(error)}"
         raise PipelineUnavailableError(problem, "start the pipeline again when the broker is back") from error

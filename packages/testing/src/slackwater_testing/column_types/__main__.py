@@ -6,19 +6,13 @@ from pathlib import Path
 
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_testing.column_types.page import PAGE, page
-from slackwater_testing.column_types.trial import OVERRIDES, WRONG, run_trial
+from slackwater_testing.column_types.trial import WRONG, run_trial
 
 
 def main() -> int:
     """Runs the trial and writes the page; the exit code is 1 if a value is wrong."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = DevStackSettings(
-            folder=Path(folder),
-            keep_data=False,
-            partitions=1,
-            kafka_heap="512m",
-            connector_overrides=OVERRIDES,
-        )
+        settings = DevStackSettings(folder=Path(folder), keep_data=False, partitions=1, kafka_heap="512m")
         with DevStack(settings) as stack:
             outcomes = run_trial(stack)
     wrong = [outcome for outcome in outcomes if outcome.result.startswith(WRONG)]

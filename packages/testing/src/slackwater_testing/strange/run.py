@@ -105,8 +105,7 @@ class StrangeRun:
         except Exception:  # noqa: BLE001 - anything else is what is looked for
             problems = [traceback.format_exc()]
         if problems:
-            known = "known" if case.is_connector_known else "unknown"
-            shown = [*problems[:_SHOWN], f"properties ({known}): {case.properties}", "statements:", *history]
+            shown = [*problems[:_SHOWN], f"properties: {case.properties}", "statements:", *history]
             return StrangeResult(Verdict.FAILED, "\n".join(shown))
         return StrangeResult(Verdict.EQUAL, "")
 
@@ -135,13 +134,7 @@ class _Attempt:
         self._make_tables()
         self._start_connector()
         self._start_sidecar()
-        pipeline = LocalPipeline(
-            self._definition(),
-            self._servers,
-            self._folder,
-            self._stack.postgres.dsn(),
-            is_connector_known=self._case.is_connector_known,
-        )
+        pipeline = LocalPipeline(self._definition(), self._servers, self._folder, self._stack.postgres.dsn())
         self._ending.callback(pipeline.close)
         if not is_blind:
             self._look(pipeline)
@@ -242,7 +235,7 @@ class _Attempt:
             source=self._case.schema,
             servers=self._servers,
             replication_factor=1,
-            connect_url=self._stack.connect.address if self._case.is_connector_known else None,
+            connect_url=self._stack.connect.address,
         )
 
         def show(status: SidecarStatus) -> None:

@@ -13,7 +13,7 @@ from slackwater_spark.sink.waiting import tried
 
 T = TypeVar("T")
 
-_LONGEST_REQUEST_SECONDS = 10.0
+_LONGEST_REQUEST_SECONDS = 5.0
 """The maximum duration of one request, because a run can be stopped between two requests."""
 
 _ADVICE: Mapping[int, str] = {

@@ -1,0 +1,144 @@
+"""SIGTERM ends whatever runs for long, whatever it waits for: a server that answers never, or no more.
+
+Seen to fail: a run whose brokers did not answer went on to ask for their topics, and ended with an error.
+"""
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_markers.kafka_retry import create_topics
+from slackwater_protocol import SystemClock
+from slackwater_testing.programs import Program, slackwater_command
+from slackwater_testing.workloads.workload import repository_pipeline
+
+if TYPE_CHECKING:
+    from slackwater_devstack.kafka import KafkaBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+SECONDS = 120.0
+ENDED_IN_ORDER = (0, -signal.SIGTERM)
+ORDERS = str(repository_pipeline("orders"))
+RUN = ("--checkpoint", "state", "--master", "local[1]", "--allow-missing-tables")
+AWAY = "127.0.0.1:1"
+
+
+class Mute:
+    """A server that takes connections and says nothing."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.address = f"127.0.0.1:{listener.getsockname()[1]}"
+        self.was_asked = threading.Event()
+        self._listener = listener
+        self._connections: list[socket.socket] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                self._connections.append(self._listener.accept()[0])
+            except OSError:
+                return
+            self.was_asked.set()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        for connection in self._connections:
+            connection.close()
+
+
+@pytest.fixture
+def mute() -> Iterator[Mute]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener, closing(Mute(listener)) as server:
+        yield server
+
+
+@contextmanager
+def started(folder: Path, command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Program]:
+    program = Program("program", lambda: slackwater_command(*command), folder)
+    program.start(folder=folder, environment={"SLACKWATER_SOURCE": "inv", **environment})
+    try:
+        yield program
+    finally:
+        program.kill()
+
+
+def wait_until_it_says(program: Program, text: str) -> None:
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + SECONDS
+    while text not in program.output():
+        program.check()
+        assert clock.monotonic() < deadline, program.output()
+        pause.wait(0.05)
+
+
+BOOTSTRAP, REDIS = "SLACKWATER_BOOTSTRAP", "SLACKWATER_REDIS_URL"
+SOURCE_DATABASE, OUTPUT_DATABASE = "SLACKWATER_POSTGRES_URL", "SLACKWATER_POSTGRES_OUTPUT_URL"
+RUN_ORDERS = ("run", ORDERS, *RUN)
+RUN_TABLES = ("run", str(repository_pipeline("shop_tables")), *RUN)
+NEVER_ANSWERS = [
+    (BOOTSTRAP, RUN_ORDERS),
+    (REDIS, RUN_ORDERS),
+    (SOURCE_DATABASE, RUN_ORDERS),
+    (OUTPUT_DATABASE, RUN_TABLES),
+    (BOOTSTRAP, ("sidecar",)),
+    (REDIS, ("sidecar",)),
+    (REDIS, ("sidecar", "--control", "127.0.0.1:0")),
+    (BOOTSTRAP, ("preview", ORDERS)),
+    (BOOTSTRAP, ("tail", "orders")),
+    (BOOTSTRAP, ("wait", ORDERS, "--lsn", "0/1", "--timeout", "600")),
+]
+
+
+@pytest.mark.parametrize(("server", "command"), NEVER_ANSWERS, ids=lambda value: str(value)[:40])
+def test_it_ends_while_a_server_does_not_answer(
+    kafka_broker: "KafkaBroker", mute: Mute, tmp_path: Path, server: str, command: Sequence[str]
+) -> None:
+    url = {
+        REDIS: "redis://{}",
+        SOURCE_DATABASE: "postgresql://a@{}/b",
+        OUTPUT_DATABASE: "postgresql://a@{}/b",
+    }
+    environment = {
+        BOOTSTRAP: kafka_broker.bootstrap,
+        REDIS: f"redis://{AWAY}",
+        server: url.get(server, "{}").format(mute.address),
+    }
+    with started(tmp_path, command, environment) as program:
+        assert mute.was_asked.wait(SECONDS), program.output()
+        assert program.terminate(SECONDS) in ENDED_IN_ORDER, program.output()
+
+
+ANSWERS_NO_MORE = [
+    (("sidecar",), "no topic found"),
+    (("sidecar", "--control", "127.0.0.1:0"), "no topic found"),
+    (("preview", ORDERS), "nothing is published"),
+    (("tail", "stopping"), "waiting for the next commit"),
+    (("wait", ORDERS, "--lsn", "0/1", "--timeout", "600"), ""),
+]
+
+
+@pytest.mark.parametrize(("command", "says"), ANSWERS_NO_MORE, ids=lambda value: str(value)[:40])
+def test_it_ends_while_kafka_answers_no_more(
+    kafka_broker: "KafkaBroker", tmp_path: Path, command: Sequence[str], says: str
+) -> None:
+    create_topics(AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), [NewTopic("stopping")], SECONDS)
+    environment = {BOOTSTRAP: kafka_broker.bootstrap, REDIS: f"redis://{AWAY}"}
+    with started(tmp_path, command, environment) as program:
+        wait_until_it_says(program, says)
+        kafka_broker.pause()
+        try:
+            assert program.terminate(SECONDS) in ENDED_IN_ORDER, program.output()
+        finally:
+            kafka_broker.resume()
