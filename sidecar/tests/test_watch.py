@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from slackwater_cdc.connector import reading_properties
 from slackwater_command.connect_rest import ConnectRest
@@ -261,3 +261,37 @@ def test_a_source_without_heartbeats_is_no_line_in_the_log(caplog: pytest.LogCap
     assert witness.look(LOOK) == {}
     assert not consumer.is_assigned
     assert not caplog.records
+
+
+def test_a_broker_that_does_not_answer_is_reported_until_it_does() -> None:
+    consumer = Heartbeats()
+    witness = HeartbeatWitness("inv", consumer, SystemClock())  # type: ignore[arg-type]
+    consumer.write()
+    assert witness.look(LOOK) == {"heartbeat_ms": 5}
+
+    def away(*_: object) -> tuple[int, int]:
+        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no broker"))  # noqa: SLF001
+
+    there = consumer.get_watermark_offsets
+    consumer.get_watermark_offsets = away  # type: ignore[method-assign]
+    assert witness.look(LOOK) == {"heartbeat_ms": 5, "kafka_error": "no broker"}
+    consumer.get_watermark_offsets = there  # type: ignore[method-assign]
+    assert witness.look(LOOK) == {"heartbeat_ms": 5}
+
+
+def test_what_passes_by_itself_is_waited_for_and_what_stays_is_not_waited_for_long(clock: Clock) -> None:
+    witness = Scripted()
+    watch = ConnectorWatch("inv", [witness], clock)
+    watch.close()  # nothing is waited for
+    looks: list[ConnectorReport] = []
+
+    def is_wrong(report: ConnectorReport) -> bool:
+        looks.append(report)
+        witness.seen = states.pop(0)
+        return report.state != "RUNNING"
+
+    states: list[Watched] = [{"state": "RUNNING"}, {}]
+    assert watch.settled(is_wrong).state == "RUNNING"
+    assert len(looks) == 2
+    states += [{"state": "PAUSED"}] * 9
+    assert watch.settled(lambda report: is_wrong(report) or True).state == "PAUSED"

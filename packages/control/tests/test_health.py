@@ -4,8 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_control import Culprit, HopKind, SourceSigns, faults_of_source
-from slackwater_protocol import ConnectorReport, SlotReport, TaskReport
+from slackwater_control import (
+    Culprit,
+    HopKind,
+    PipelineNode,
+    SourceSigns,
+    fault_of_run,
+    faults_of_source,
+    make_topology,
+)
+from slackwater_markers.testing import REGISTRATION
+from slackwater_protocol import ConnectorReport, PipelineEntry, SlotReport, TaskReport
 
 NOW_MS = 1_000_000
 SLOT = SlotReport(name="inv", exists=True, is_active=True, wal_status="reserved", retained_bytes=100)
@@ -29,6 +38,12 @@ def blamed(signs: SourceSigns) -> Culprit | None:
     found = list(faults_of_source(signs, NOW_MS))
     assert len(found) <= 1
     return found[0] if found else None
+
+
+def pipeline(heard_ms: int) -> PipelineNode:
+    entries = [PipelineEntry(offset=0, written_ms=heard_ms, record=REGISTRATION)]
+    (found,) = make_topology(entries, {}, NOW_MS).pipelines
+    return found
 
 
 def of(report: ConnectorReport = CONNECTOR, **changes: object) -> Culprit | None:
@@ -116,7 +131,7 @@ def test_a_server_that_does_not_answer_is_blamed_instead_of_the_connector(
     ],
 )
 def test_a_slot_that_nobody_reads_is_evidence(slot: SlotReport, words: str) -> None:
-    found = of(slot=slot)
+    found = of(slot=slot, since_ms=NOW_MS - 20_000)
     assert found is not None
     assert words in found.evidence
 
@@ -139,7 +154,8 @@ def test_a_slot_is_not_missed_before_there_was_a_connector() -> None:
 def test_heartbeats_that_do_not_come_are_evidence(
     properties: dict[str, str], seen_ms: int | None, silent_ms: int, is_blamed: bool
 ) -> None:
-    found = of(UNKNOWN, properties=properties, heartbeat_interval_ms=seen_ms, heartbeat_ms=NOW_MS - silent_ms)
+    report = replace(UNKNOWN, since_ms=0, properties=properties, heartbeat_interval_ms=seen_ms)
+    found = of(report, heartbeat_ms=NOW_MS - silent_ms)
     assert bool(found) == is_blamed
 
 
@@ -152,3 +168,35 @@ def test_a_source_that_is_refused_is_the_connectors_fault() -> None:
     found = blamed(replace(SIGNS, state="misconfigured", detail="time.precision.mode: connect"))
     assert found is not None
     assert "time.precision.mode" in found.evidence
+
+
+def test_while_kafka_is_away_neither_connector_nor_run_is_blamed_for_what_only_kafka_could_tell() -> None:
+    long_ago = NOW_MS - 60_000
+    away = replace(CONNECTOR, kafka_error="no broker", heartbeat_ms=long_ago)
+    found = blamed(replace(SIGNS, connector=away))
+    assert found is not None
+    assert found.kind is HopKind.KAFKA
+    assert "no broker" in found.evidence
+    assert of(away, since_ms=away.read_ms - 1_000) is None, "it may pass by itself"
+    run = pipeline(heard_ms=long_ago)
+    assert fault_of_run(run, replace(SIGNS, connector=away), NOW_MS) is None
+
+    back = replace(away, kafka_error="")
+    assert of(back) is None
+    assert fault_of_run(run, replace(SIGNS, connector=back), NOW_MS) is None
+    later = NOW_MS + 60_000
+    assert fault_of_run(run, replace(SIGNS, connector=back), later) is not None
+    assert [
+        each.kind for each in faults_of_source(replace(SIGNS, heard_ms=later, connector=back), later)
+    ] == [HopKind.CONNECTOR]
+
+
+def test_without_a_sidecar_that_is_known_a_silent_run_is_blamed() -> None:
+    assert fault_of_run(pipeline(heard_ms=NOW_MS - 8_000), None, NOW_MS) is not None
+    assert fault_of_run(pipeline(heard_ms=NOW_MS - 6_000), None, NOW_MS) is None
+
+
+def test_a_connector_that_waits_before_it_connects_to_its_database_again_is_not_blamed() -> None:
+    idle = replace(SLOT, is_active=False)
+    assert of(slot=idle, since_ms=NOW_MS - 11_000, heartbeat_ms=NOW_MS - 60_000) is None
+    assert of(UNKNOWN, heartbeat_ms=NOW_MS - 60_000, slot=idle) is not None, "it may be stopped"

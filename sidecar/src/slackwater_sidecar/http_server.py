@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.1
 _CLIENT_SECONDS = 5.0
 MAX_CONNECTIONS: Final = 32
 """At once: a few probes, scrapes and people. Each costs a thread."""
-SILENT_AFTER = timedelta(seconds=30)
+BLOCKED_AFTER = timedelta(seconds=30)
 """A loop that has not turned for so long is not healthy; one turn may wait for Kafka for seconds."""
 _JSON = "application/json"
 _PROBES = frozenset({"/healthz", "/readyz"})
@@ -82,7 +82,7 @@ class SidecarPages:
 
     def _healthz(self) -> Answer:
         return health_answer(
-            {m.source: m.silent_seconds for m in self._monitors if not m.has_ended}, SILENT_AFTER
+            {m.source: m.silent_seconds for m in self._monitors if not m.has_ended}, BLOCKED_AFTER
         )
 
     def _readyz(self) -> Answer:

@@ -16,13 +16,14 @@ from slackwater_cdc.catalogue import source_findings
 from slackwater_cdc.connector import property_findings, replication_name
 from slackwater_command.connect_rest import ConnectRest
 from slackwater_command.errors import CommandError
-from slackwater_markers.kafka_retry import check_visible
+from slackwater_markers.kafka_retry import ABSENT_CODES, check_visible, is_transient
 from slackwater_protocol import (
     HIDDEN,
     Clock,
     ConnectorReport,
     Finding,
     SlotReport,
+    SystemClock,
     TaskReport,
     epoch_ms,
     hide,
@@ -36,6 +37,8 @@ _INTERVAL_SECONDS = 2.0
 _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
 _LOOKS_PER_CATALOGUE = 5
+_LOOKS_THAT_COUNT = 3
+"""What is the same at so many looks does not pass by itself."""
 _HEARTBEATS = 6
 """The number of newest heartbeats whose median distance is taken as the interval."""
 _ENOUGH = 3
@@ -83,11 +86,24 @@ class ConnectorWatch(threading.Thread):
         while not self._over.is_set():
             self.look()
             self._over.wait(_INTERVAL_SECONDS)
+        self.end()
+
+    def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
+        """Looks until nothing is wrong, or the same has been wrong at three looks; for who has no thread."""
+        report, same = self.look(), 1
+        while is_wrong(report) and same < _LOOKS_THAT_COUNT:
+            self._over.wait(_INTERVAL_SECONDS)
+            before, report = report, self.look()
+            same = same + 1 if before.trouble == report.trouble else 1
+        return report
+
+    def end(self) -> None:
+        """Frees connections; for the thread that looks."""
         for witness in self._witnesses:
             witness.close()
 
-    def look(self) -> None:
-        """Asks every witness once."""
+    def look(self) -> ConnectorReport:
+        """Asks every witness once, and returns what they have seen."""
         now_ms = epoch_ms(self._clock.now())
         seen = ConnectorReport(read_ms=now_ms, since_ms=now_ms)
         for witness in self._witnesses:
@@ -96,6 +112,7 @@ class ConnectorWatch(threading.Thread):
         if before is not None and before.trouble == seen.trouble:
             seen = replace(seen, since_ms=before.since_ms)
         self.report = seen
+        return seen
 
     def close(self) -> None:
         """Has it end; does not wait."""
@@ -152,7 +169,7 @@ class ConnectWitness:
 
 
 class HeartbeatWitness:
-    """Knows when the connector wrote its newest heartbeat.
+    """Knows whether Kafka answers, and when the connector wrote its newest heartbeat.
 
     Args:
         source: The connector's ``topic.prefix``.
@@ -173,23 +190,27 @@ class HeartbeatWitness:
         """See the protocol."""
         try:
             is_first = not self._is_assigned
-            self._assign()
+            self._ask()
             self._read(_TIMEOUT.total_seconds() if is_first else 0.0, is_first=is_first)
         except KafkaException as error:
             self._note(error.args[0])
+            if is_transient(error.args[0]) and error.args[0].code() not in ABSENT_CODES:
+                return {**self._seen, "kafka_error": error.args[0].str()}
         return self._seen
 
     def close(self) -> None:
         """See the protocol."""
         self._consumer.close()
 
-    def _assign(self) -> None:
-        if self._is_assigned:
-            return
+    def _ask(self) -> None:
+        """Asks where the topic ends, which shows whether Kafka answers, and begins to read it."""
         topic, seconds = self._place.topic, _TIMEOUT.total_seconds()
-        check_visible(self._consumer, topic, seconds)
+        if not self._is_assigned:
+            check_visible(self._consumer, topic, seconds)
         bounds = self._consumer.get_watermark_offsets(self._place, seconds)
-        if bounds is not None and bounds[1] > 0:
+        if bounds is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - librdkafka's own code
+        if bounds[1] > 0 and not self._is_assigned:
             place = TopicPartition(topic, 0, max(bounds[0], bounds[1] - _HEARTBEATS))
             self._consumer.assign([place])
             self._is_assigned = True
@@ -325,6 +346,7 @@ def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
             "enable.auto.commit": False,
             "allow.auto.create.topics": False,
             "auto.offset.reset": "latest",
+            "reconnect.backoff.max.ms": 1_000,
             **kafka.options,
         },
         logger=logger,
@@ -334,13 +356,22 @@ def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
     return ConnectorWatch(settings.source, witnesses, clock)
 
 
-def connector_now(source: str, connect_url: str, database_url: str | None, now_ms: int) -> ConnectorReport:
-    """Looks once at the connector of a source and its slot."""
-    report = ConnectorReport(read_ms=now_ms, since_ms=now_ms)
-    for witness in _asked(source, connect_url, database_url):
-        report = replace(report, **witness.look(report))
-        witness.close()
-    return report
+def connector_now(
+    source: str, connect_url: str, database_url: str | None, is_wrong: Callable[[ConnectorReport], bool]
+) -> ConnectorReport:
+    """Looks at the connector of a source and its slot: once if all is well, else again and again for a while.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        connect_url: Kafka Connect.
+        database_url: The database; None: it is not asked.
+        is_wrong: Says of a report whether something would be wrong if it were to stay like that.
+    """
+    watch = ConnectorWatch(source, [*_asked(source, connect_url, database_url)], SystemClock())
+    try:
+        return watch.settled(is_wrong)
+    finally:
+        watch.end()
 
 
 def _asked(source: str, connect_url: str | None, database_url: str | None) -> Iterator[Witness]:

@@ -15,7 +15,7 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
-from slackwater_certify.errors import CertifyConfigError, keyless_identity, wrong_key
+from slackwater_certify.errors import CertifyConfigError, wrong_key
 from slackwater_certify.specification import Specification
 
 _MARKER = re.compile(r"\bTRANSACTIONALLY\b", re.IGNORECASE)
@@ -23,12 +23,6 @@ _COMMENTS_AND_TEXTS = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*'|\"(?:[^\"]
 _STATEMENTS = re.compile(r"(?:[^;'\"]|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")+")
 _CREATE_TABLE = re.compile(
     r"\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:(\"[^\"]+\"|\w+)\s*\.)?", re.IGNORECASE
-)
-_NAME = r"(?:\"[^\"]+\"|\w+)"
-_IDENTITY = re.compile(
-    rf"\s*ALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?(?:({_NAME})\s*\.\s*)?({_NAME})\s+"
-    rf"REPLICA\s+IDENTITY\s+(?:USING\s+INDEX\s+({_NAME})|\w+)",
-    re.IGNORECASE,
 )
 _FOREIGN = (
     (
@@ -54,8 +48,6 @@ class Table:
     """``schema.table``."""
     columns: tuple[tuple[str, DuckDBPyType], ...]
     primary_key: tuple[str, ...]
-    identity_index: str = ""
-    """The index whose columns identify old rows instead of the primary key's; empty if there is none."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -99,11 +91,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
             raise CertifyConfigError(f"{file}: DuckDB refuses the tables: {error}") from error
     if not names:
         raise CertifyConfigError(f"{file}: it contains no CREATE TABLE statement")
-    indexes = _identity_indexes(ddl)
-    return {
-        name: Table(name, types[name], tuple(keys.get(name, ())), indexes.get(name.lower(), ""))
-        for name in names
-    }
+    return {name: Table(name, types[name], tuple(keys.get(name, ()))) for name in names}
 
 
 def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
@@ -142,27 +130,13 @@ def _types(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[tuple[str,
 
 
 def _create_statements(ddl: str) -> Iterator[tuple[str, str]]:
-    for statement in _STATEMENTS.findall(_bare(ddl)):
+    bare = _COMMENTS_AND_TEXTS.sub(lambda match: match.group(1) or " ", ddl)
+    for statement in _STATEMENTS.findall(bare):
         found = _CREATE_TABLE.match(statement)
         if found:
             for pattern, replacement in _FOREIGN:
                 statement = pattern.sub(replacement, statement)
             yield found.group(1) or "main", statement
-
-
-def _identity_indexes(ddl: str) -> dict[str, str]:
-    """Returns by table the index of REPLICA IDENTITY USING INDEX, unless it is that of the primary key."""
-    found = {}
-    for statement in _STATEMENTS.findall(_bare(ddl)):
-        if match := _IDENTITY.match(statement):
-            schema, table, index = ((part or "").strip('"') for part in match.groups())
-            name = f"{schema or 'main'}.{table}".lower()
-            found[name] = "" if index.lower() == f"{table}_pkey".lower() else index
-    return found
-
-
-def _bare(ddl: str) -> str:
-    return _COMMENTS_AND_TEXTS.sub(lambda match: match.group(1) or " ", ddl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,5 +254,3 @@ def _check_keys(tables: Mapping[str, Table], file: str) -> None:
         if not table.primary_key:
             problem = f"table {table.name} has no primary key, so its changes cannot be told apart"
             raise CertifyConfigError(f"{file}: {problem}")
-        if table.identity_index:
-            raise keyless_identity(f"{table.name} in {file}")

@@ -177,7 +177,8 @@ class _Graph:
             for culprit in faults_of_source(signs, self._made_ms):
                 yield replace(culprit, views=made_of)
         for pipeline in self._pipelines.values():
-            found = fault_of_run(pipeline, self._made_ms)
+            signs_of = {signs.source: signs for signs in self._signs}
+            found = fault_of_run(pipeline, signs_of.get(pipeline.source), self._made_ms)
             if found is not None:
                 behind = tuple(f"{v.pipeline}/{v.view}" for v in views if self._needs(v, pipeline.name))
                 delay_ms = self._behind(pipeline, self._sources.get(pipeline.source))

@@ -13,11 +13,13 @@ from slackwater_control.pipelines import PipelineState
 from slackwater_control.topology import PipelineNode
 from slackwater_protocol import ConnectorReport, SlotReport
 
-SILENT_AFTER = timedelta(seconds=7)
+AWAY_AFTER = timedelta(seconds=7)
 """Sidecars report every second and runs every three, whatever they do; one that is silent for longer is
 blamed."""
 _SETTLES_WITHIN = timedelta(seconds=3)
 """A state that passes by itself, such as a restart, or one question without an answer, is nobody's fault."""
+_CONNECTS_AGAIN_WITHIN = timedelta(seconds=10)
+"""Debezium's default of retriable.restart.connector.wait.ms: it waits so long after the database was away."""
 _HEARTBEAT_MS = 10_000
 """The interval that is assumed while it is not known."""
 _MISSED_HEARTBEATS = 3
@@ -39,6 +41,8 @@ class HopKind(StrEnum):
     """Kafka Connect, which runs the connector."""
     DATABASE = "database"
     """Where transactions are committed."""
+    KAFKA = "kafka"
+    """What connectors, sidecars and pipelines write to."""
     REDIS = "redis"
     """Where sidecars say how they are."""
 
@@ -109,7 +113,7 @@ def sidecar_absence(signs: SourceSigns, now_ms: int) -> str:
     where = f"sidecar {signs.sidecar} of source {signs.source}"
     if signs.state in ("stopped", "failed"):
         return f"{where} has {signs.state}{': ' if signs.detail else ''}{signs.detail}"
-    if now_ms - signs.heard_ms > _ms(SILENT_AFTER):
+    if now_ms - signs.heard_ms > _ms(AWAY_AFTER):
         return f"{where} last reported {_seconds(now_ms - signs.heard_ms)} ago"
     return ""
 
@@ -131,6 +135,13 @@ def faults_of_connector(signs: SourceSigns, report: ConnectorReport, now_ms: int
 
 
 _Found = tuple[HopKind, str, str] | None
+
+
+def _kafka(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
+    if not report.kafka_error or not _has_lasted(report):
+        return None
+    evidence = f"Kafka does not answer the sidecar of source {signs.source}: {report.kafka_error}"
+    return HopKind.KAFKA, evidence, "start the brokers; docs/runbooks/kafka-away.md"
 
 
 def _database(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -201,7 +212,8 @@ def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
             "a connector that makes it anew misses what was committed meanwhile: let it take a new snapshot"
         )
         return HopKind.CONNECTOR, f"{where} does not exist", advice
-    if slot.exists and not slot.is_active and _has_lasted(report):
+    may_wait = report.state == "RUNNING"
+    if slot.exists and not slot.is_active and _has_lasted(report, may_wait=may_wait):
         return HopKind.CONNECTOR, f"no connector reads {where}{_kept(slot)}", "start the connector"
     if slot.exists and (slot.wal_status == "unreserved" or slot.retained_bytes > _MUCH_WAL):
         advice = (
@@ -212,12 +224,15 @@ def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
 
 
 def _heartbeats(signs: SourceSigns, report: ConnectorReport, now_ms: int) -> _Found:
-    """A snapshot writes no heartbeats, so they are not missed while the source waits for one."""
+    """A snapshot writes no heartbeats, so they are not missed while the source waits for one.
+
+    Nor did they come while something else was away, so silence begins when that is back.
+    """
     if report.heartbeat_ms is None or signs.state == "waiting":
         return None
     interval_ms = _number(report.properties.get("heartbeat.interval.ms")) or report.heartbeat_interval_ms
     patience_ms = max(_MISSED_HEARTBEATS * (interval_ms or _HEARTBEAT_MS), _ms(_SHORTEST_SILENCE))
-    silent_ms = now_ms - report.heartbeat_ms
+    silent_ms = now_ms - max(report.heartbeat_ms, report.since_ms + _ms(_CONNECTS_AGAIN_WITHIN))
     if silent_ms <= patience_ms:
         return None
     evidence = f"the connector of source {signs.source} has written no heartbeat for {_seconds(silent_ms)}"
@@ -231,6 +246,7 @@ def _refused(signs: SourceSigns, _: ConnectorReport, __: int) -> _Found:
 
 
 _RULES: tuple[Callable[[SourceSigns, ConnectorReport, int], _Found], ...] = (
+    _kafka,
     _database,
     _connect,
     _slot_lost,
@@ -243,15 +259,23 @@ _RULES: tuple[Callable[[SourceSigns, ConnectorReport, int], _Found], ...] = (
 """The most fundamental first: it explains what the later ones would see."""
 
 
-def fault_of_run(pipeline: PipelineNode, now_ms: int) -> Culprit | None:
-    """Returns why a run of a pipeline works no more; None if it does, or ended in order."""
+def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -> Culprit | None:
+    """Returns why a run of a pipeline works no more; None if it does, or ended in order.
+
+    A run reports to Kafka, so its silence begins when Kafka is back.
+
+    Args:
+        pipeline: The pipeline with its newest run.
+        signs: What the sidecar of its source has last said; None: not known.
+        now_ms: The time, milliseconds since the epoch.
+    """
     where = f"pipeline {pipeline.name} on {pipeline.host} (process {pipeline.pid})"
     silent_ms = now_ms - pipeline.heard_ms
     if pipeline.state is PipelineState.FAILED:
         first, *_ = pipeline.failure.splitlines() or [""]
         evidence = f"{where} ended: {first}"
         advice = "correct this and start it again: docs/runbooks/ended.md"
-    elif pipeline.state is PipelineState.LEFT or silent_ms <= _ms(SILENT_AFTER):
+    elif pipeline.state is PipelineState.LEFT or not _is_silent(pipeline, signs, now_ms):
         return None
     else:
         evidence = f"{where} last reported {_seconds(silent_ms)} ago and did not report its end"
@@ -268,8 +292,16 @@ def fault_of_run(pipeline: PipelineNode, now_ms: int) -> Culprit | None:
     )
 
 
-def _has_lasted(report: ConnectorReport) -> bool:
-    return report.read_ms - report.since_ms >= _ms(_SETTLES_WITHIN)
+def _is_silent(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -> bool:
+    report = None if signs is None else signs.connector
+    if report is None:
+        return now_ms - pipeline.heard_ms > _ms(AWAY_AFTER)
+    return not report.kafka_error and now_ms - max(pipeline.heard_ms, report.since_ms) > _ms(AWAY_AFTER)
+
+
+def _has_lasted(report: ConnectorReport, *, may_wait: bool = False) -> bool:
+    waits_ms = _ms(_CONNECTS_AGAIN_WITHIN) if may_wait else 0
+    return report.read_ms - report.since_ms >= _ms(_SETTLES_WITHIN) + waits_ms
 
 
 def _kept(slot: SlotReport | None) -> str:

@@ -143,6 +143,8 @@ class CompactedTopic(Generic[Entry]):
             self._producer = Producer(
                 {
                     "linger.ms": 0,
+                    # What is written are signs of life, whose absence is taken for death.
+                    "reconnect.backoff.max.ms": 1_000,
                     "message.timeout.ms": int(self._timeout * 1000),
                     # A record that is sent again must not come behind a newer one.
                     "max.in.flight.requests.per.connection": 1,

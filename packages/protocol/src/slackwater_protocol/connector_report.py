@@ -72,6 +72,8 @@ class ConnectorReport:
     """The time of the look, milliseconds since the epoch."""
     since_ms: int
     """Since when :attr:`trouble` has been the same, milliseconds since the epoch."""
+    kafka_error: str = ""
+    """Why Kafka did not answer; empty: it did."""
     connect_error: str = ""
     """Why Kafka Connect did not answer; empty: it did, or it was not asked."""
     name: str = ""
@@ -104,6 +106,7 @@ class ConnectorReport:
     def trouble(self) -> tuple[object, ...]:
         """Returns all that says whether connector and database work, to see whether it has changed."""
         return (
+            bool(self.kafka_error),
             bool(self.connect_error),
             self.state,
             self.tasks,

@@ -1,6 +1,7 @@
 """``slackwater connector``."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -24,8 +25,8 @@ from slackwater_command.errors import CommandInputError
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output, show_findings
 from slackwater_command.settings import Settings
-from slackwater_control import SourceSigns, faults_of_connector
-from slackwater_protocol import Finding, SystemClock, Verdict, epoch_ms
+from slackwater_control import Culprit, SourceSigns, faults_of_connector
+from slackwater_protocol import ConnectorReport, Finding, Verdict
 from slackwater_protocol.keys import TABLE_NAME_HINT, table_name
 from slackwater_sidecar.watch import connector_now
 from slackwater_sql.postgres import find_tables
@@ -191,9 +192,16 @@ def _connect_findings(rest: ConnectRest, plan: ConnectorPlan, settings: Settings
 
 def _state_findings(connect_url: str, settings: Settings, source: str) -> Iterator[Finding]:
     """Yields why the connector does not work now, as a sidecar that watches it would say."""
-    now_ms, secret = epoch_ms(SystemClock().now()), settings.postgres.url
-    report = connector_now(source, connect_url, secret.get_secret_value() if secret else None, now_ms)
-    for culprit in faults_of_connector(SourceSigns(source=source), report, now_ms):
+    secret, signs = settings.postgres.url, SourceSigns(source=source)
+
+    def faults(report: ConnectorReport) -> list[Culprit]:
+        return list(faults_of_connector(signs, report, report.read_ms))
+
+    def is_wrong(report: ConnectorReport) -> bool:
+        return bool(faults(replace(report, since_ms=0)))
+
+    database_url = secret.get_secret_value() if secret else None
+    for culprit in faults(connector_now(source, connect_url, database_url, is_wrong)):
         yield Finding(f"state of {source}", Verdict.PROBLEM, culprit.evidence, culprit.advice)
 
 

@@ -61,8 +61,8 @@ def explain(
       slackwater explain pipelines/shop --checkpoint /var/lib/slackwater/shop
       slackwater explain --sharing --bootstrap localhost:9092
 
-    docs/views.md describes what a view may contain, docs/state.md what the stages keep, and
-    docs/control-plane.md what is computed only once.
+    docs/views.md describes views, docs/state.md what the stages keep, and docs/control-plane.md what is
+    computed only once.
     """
     if (pipeline is None) != sharing:
         raise click.UsageError("specify the folder of a pipeline, or --sharing")

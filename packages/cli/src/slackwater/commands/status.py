@@ -13,7 +13,7 @@ from slackwater_command.conversion import kafka_settings, redis_settings
 from slackwater_command.invocation import required, setting, start_command
 from slackwater_command.output import Output, ago, aligned
 from slackwater_command.settings import Settings
-from slackwater_control import Culprit, PipelineNode, fault_of_run, faults_of_source
+from slackwater_control import Culprit, HopKind, PipelineNode, fault_of_run, faults_of_source
 from slackwater_markers import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
 
@@ -33,9 +33,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
     many of its change events have been read per table, and since when it is open. The pipelines are those
     registered in Kafka; `slackwater topology` shows more about them.
 
-    Who stands still is named at the end, with the evidence and a remedy: sidecar, connector, Kafka Connect,
-    database or pipeline. The exit code is 0 if the frontier advances and nobody stands still, and 1
-    otherwise.
+    Who stands still is named at the end, with the evidence and a remedy: sidecar, connector, Kafka,
+    Kafka Connect, database or pipeline. The exit code is 0 if the frontier advances and nobody stands still,
+    and 1 otherwise.
 
     \b
     Examples:
@@ -52,14 +52,15 @@ def status(ctx: click.Context, as_json: bool) -> None:
     try:
         is_known = (store.status(source) or store.newest(source, settings.timeline)) is not None
         pipelines, problem = _pipelines(settings, source, now, is_known=is_known)
-        found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines)
+        found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines, problem)
         lines = [] if as_json else status_lines(store, source, settings.timeline, now)
     finally:
         store.close()
     if as_json:
         output.line(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
-        shown = [problem] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
+        why = f"not known: {problem}" if problem else "not shown, because --bootstrap is not set"
+        shown = [f"pipelines: {why}"] if pipelines is None else pipeline_table(pipelines, epoch_ms(now))
         blamed = ["", *culprit_lines(found.culprits)] if found.culprits else []
         for line in (*lines, "", *shown, *blamed):
             output.line(line)
@@ -99,8 +100,17 @@ def source_status(
     timeline: int,
     now_ms: int,
     pipelines: Sequence[PipelineNode] | None,
+    kafka_error: str = "",
 ) -> SourceStatus:
     """Returns what Redis has of the source, beside its pipelines; see :func:`status_lines`.
+
+    Args:
+        store: Where to ask.
+        source: Its name.
+        timeline: The least one to look at.
+        now_ms: The time, milliseconds since the epoch.
+        pipelines: Those that read the source; None: not known.
+        kafka_error: Why they could not be read; empty: they could, or were not asked for.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.
@@ -108,8 +118,12 @@ def source_status(
     said, timeline = _status(store, source, timeline)
     newest = store.newest(source, timeline)
     moves = said is not None and said.state is FrontierState.RUNNING
-    runs = (fault_of_run(each, now_ms) for each in pipelines or ())
-    culprits = (*faults_of_source(signs_of(source, said), now_ms), *filter(None, runs))
+    signs = signs_of(source, said)
+    culprits = [*faults_of_source(signs, now_ms)]
+    if kafka_error and not any(each.kind is HopKind.KAFKA for each in culprits):
+        advice = "check the brokers, --bootstrap and the rights; docs/runbooks/kafka-away.md"
+        culprits.append(Culprit(kind=HopKind.KAFKA, name=source, evidence=kafka_error, advice=advice))
+    culprits += filter(None, (fault_of_run(each, signs, now_ms) for each in pipelines or ()))
     return SourceStatus(
         source=source,
         timeline=timeline,
@@ -123,7 +137,7 @@ def source_status(
         event_count=newest.cut.event_count if newest else None,
         open_transactions=tuple(store.open(source)),
         pipelines=None if pipelines is None else tuple(pipelines),
-        culprits=culprits,
+        culprits=tuple(culprits),
     )
 
 
@@ -138,18 +152,18 @@ def _status(store: MarkerStore, source: str, timeline: int) -> tuple[FrontierSta
 def _pipelines(
     settings: Settings, source: str, now: datetime, *, is_known: bool
 ) -> tuple[Sequence[PipelineNode] | None, str]:
-    """Returns the pipelines of the source, or why they are not known.
+    """Returns the pipelines of the source, or None and why Kafka could not be asked; empty: not asked for.
 
     Raises:
         CommandInputError: Neither Redis nor Kafka knows such a source.
     """
     if settings.kafka.bootstrap is None:
-        return None, "pipelines: not shown, because --bootstrap is not set"
+        return None, ""
     try:
         kafka = kafka_settings(settings, "where pipelines register")
         topology = read_topology(kafka, epoch_ms(now), source, is_known=is_known)
     except MarkersError as error:
-        return None, f"pipelines: not known: {error}"
+        return None, str(error)
     return [each for each in topology.pipelines if each.source == source], ""
 
 

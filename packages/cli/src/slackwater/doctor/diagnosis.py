@@ -64,8 +64,9 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
 
 
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
+    signs = signs_of(facts.source, facts.status)
     for pipeline in facts.pipelines:
-        culprit = fault_of_run(pipeline, facts.now_ms)
+        culprit = fault_of_run(pipeline, signs, facts.now_ms)
         if culprit is not None:
             has_failed = pipeline.state is PipelineState.FAILED
             yield Finding(
@@ -83,6 +84,7 @@ _CAUSES = {
     HopKind.CONNECTOR: Cause.CONNECTOR_DOWN,
     HopKind.CONNECT: Cause.CONNECT_AWAY,
     HopKind.DATABASE: Cause.DATABASE_AWAY,
+    HopKind.KAFKA: Cause.KAFKA_AWAY,
 }
 
 
@@ -90,10 +92,12 @@ def _health(facts: SourceFacts) -> Iterator[Finding]:
     """Names sidecar, connector or database, if one of them does not work."""
     if facts.redis_error is not None or (facts.redis_wrong is not None and facts.status is None):
         return
+    said = Cause.KAFKA_AWAY if facts.kafka_error is not None else None
     refused = facts.status is not None and facts.status.state is FrontierState.MISCONFIGURED
     for culprit in faults_of_source(signs_of(facts.source, facts.status), facts.now_ms):
-        if not (refused and culprit.kind is HopKind.CONNECTOR):  # which the state says, with more advice
-            yield Finding(cause=_CAUSES[culprit.kind], what=culprit.evidence, advice=(culprit.advice,))
+        cause = _CAUSES[culprit.kind]
+        if cause is not said and not (refused and culprit.kind is HopKind.CONNECTOR):  # the state says more
+            yield Finding(cause=cause, what=culprit.evidence, advice=(culprit.advice,))
 
 
 def _state(facts: SourceFacts) -> Iterator[Finding]:
