@@ -405,7 +405,7 @@ def test_a_source_of_which_nothing_is_found_is_an_error_if_there_are_others() ->
 
 def test_the_other_sources_are_those_that_pipelines_read() -> None:
     probe: Any = SimpleNamespace(
-        ask=lambda: SimpleNamespace(data_topics=frozenset(), partitions={}, transactions=None, ends=()),
+        ask=lambda _: SimpleNamespace(data_topics=frozenset(), partitions={}, transactions=None, ends=()),
         still_hanging=lambda partitions: partitions,
         with_newest_rows=lambda partitions: partitions,
     )
