@@ -71,6 +71,38 @@ def test_pulled_schema_is_ddl_that_postgres_accepts_and_gives_back(connection: "
 
 
 @pytest.mark.integration
+def test_a_name_that_is_a_keyword_is_read_by_postgres_and_duckdb_as_it_is(
+    connection: "psycopg.Connection",
+) -> None:
+    import duckdb
+
+    with duckdb.connect() as tables:
+        words = {word for (word,) in tables.execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()}
+        words |= {word for (word,) in connection.execute("SELECT word FROM pg_get_keywords()").fetchall()}
+        # A schema of the name of a database has no name of its own in DuckDB.
+        query = "SELECT database_name FROM duckdb_databases()"
+        words -= {name for (name,) in tables.execute(query).fetchall()}
+        with connection.transaction(force_rollback=True):
+            for word in words:
+                quoted = f'"{word}" int, PRIMARY KEY ("{word}")'
+                connection.execute(f'CREATE TABLE inv."{word}" ({quoted}); CREATE SCHEMA "{word}"')
+                connection.execute(f'CREATE TABLE "{word}".t (id int)')
+            names = [*(f"inv.{word}" for word in words), *(f"{word}.t" for word in words)]
+            pulled = pull_schema(connection, names)
+            found = {table.full_name: table for table in parse_catalog({"pulled.sql": pulled}).tables}
+            assert set(found) == set(names)
+            assert all(found[f"inv.{word}"].primary_key == (word,) for word in words)
+            for word in words:
+                connection.execute(f'DROP SCHEMA "{word}" CASCADE; DROP TABLE inv."{word}"')
+                connection.execute(f'CREATE SCHEMA "{word}"')
+                tables.execute(f'CREATE SCHEMA IF NOT EXISTS "{word}"')
+            tables.execute("CREATE SCHEMA inv")
+            connection.execute(pulled)
+            tables.execute(pulled)
+            assert pull_schema(connection, names) == pulled
+
+
+@pytest.mark.integration
 def test_generated_columns_are_left_out_with_the_reason(connection: "psycopg.Connection") -> None:
     pulled = pull_schema(connection, ["inv.kinds"])
 

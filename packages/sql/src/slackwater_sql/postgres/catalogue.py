@@ -3,13 +3,33 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol
 
 from slackwater_sql.errors import MissingTablesError
 from slackwater_sql.postgres.ddl import parse_catalog
 from slackwater_sql.postgres.types import GENERATED
+from slackwater_sql.session import scratch_database
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+# What PostgreSQL reserves and DuckDB, whose keywords are PostgreSQL's otherwise, does not.
+_RESERVED_BY_POSTGRES = frozenset(
+    (
+        "current_catalog",
+        "current_date",
+        "current_role",
+        "current_schema",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "grant",
+        "localtime",
+        "localtimestamp",
+        "session_user",
+        "system_user",
+        "user",
+    )
+)
 
 _HEADER = """\
 -- Tables from PostgreSQL's catalogue, written by `slackwater schema pull`.
@@ -264,5 +284,15 @@ def _table_statement(table: _PulledTable, *, keeps_generated: bool) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Returns the name as it must be written in SQL to mean exactly this."""
-    return name if _PLAIN_NAME.match(name) else '"' + name.replace('"', '""') + '"'
+    """Returns the name as PostgreSQL and DuckDB must read it to mean exactly this."""
+    is_plain = _PLAIN_NAME.match(name) and name not in _RESERVED_BY_POSTGRES | _reserved_by_duckdb()
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def _reserved_by_duckdb() -> frozenset[str]:
+    query = (
+        "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category IN ('reserved', 'type_function')"
+    )
+    with scratch_database() as connection:
+        return frozenset(word for (word,) in connection.execute(query).fetchall())
