@@ -17,7 +17,7 @@ class Alert:
     summary: str
     """A sentence, with labels as ``{{ $labels.source }}``."""
     runbook: str
-    """The name of its page in docs/runbooks/."""
+    """The anchor of its section in docs/runbooks.md."""
 
     def to_rule(self) -> dict[str, Any]:
         """Returns the rule as Prometheus reads it."""
@@ -26,7 +26,7 @@ class Alert:
             "expr": self.expression,
             "for": self.wait,
             "labels": {"severity": self.severity},
-            "annotations": {"summary": self.summary, "runbook": f"docs/runbooks/{self.runbook}.md"},
+            "annotations": {"summary": self.summary, "runbook": f"docs/runbooks.md#{self.runbook}"},
         }
 
 
@@ -169,6 +169,6 @@ def alerts_table() -> str:
     lines = ["| alert | when | for | severity | runbook |", "|---|---|---:|---|---|"]
     for alert in ALERTS:
         when = alert.expression.replace("|", "\\|")
-        page = f"[{alert.runbook}](runbooks/{alert.runbook}.md)"
+        page = f"[{alert.runbook}](runbooks.md#{alert.runbook})"
         lines.append(f"| {alert.name} | `{when}` | {alert.wait} | {alert.severity} | {page} |")
     return "\n".join(lines)

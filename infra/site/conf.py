@@ -32,7 +32,7 @@ include_patterns = [
     "benchmarks/README.md",
     "pipelines/**README.md",
 ]
-exclude_patterns = [".*", "site", "packages/cli/src/slackwater/control/runbooks"]  # a link to docs/runbooks
+exclude_patterns = [".*", "site"]
 suppress_warnings = ["toc.not_included", "misc.highlighting_failure"]
 
 html_theme = "furo"

@@ -241,8 +241,8 @@ def errors_page() -> str:
         "the traceback.\n",
         "\n## Findings of `slackwater doctor`\n",
         "`slackwater doctor --json` identifies each finding by one of these causes. The text output "
-        "explains the cause, with the evidence and the commands that help. The [runbooks](../runbooks) give "
-        "further instructions.\n",
+        "explains the cause, with the evidence and the commands that help. The [runbooks](../runbooks.md) "
+        "give further instructions.\n",
         "| cause | meaning |\n|---|---|",
         *(f"| `{name}` | {_cell(text)} |" for name, text in _causes()),
         "\n## Errors in Python\n",

@@ -372,7 +372,7 @@ def test_a_cut_log_that_cannot_be_read_to_its_end_is_found() -> None:
     assert f"pass-record --offset {at}" in (found.cut_log_error or "")
     known = facts(cut_log_error=found.cut_log_error)
     assert only(known).cause is Cause.CUT_LOG
-    assert "docs/runbooks/cut-log.md" in text(only(known))
+    assert "docs/runbooks.md#cut-log" in text(only(known))
 
 
 def test_a_cut_log_that_is_away_is_nothing_that_is_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ class CommitLog:
         for name in names:
             if _exists(self._consumer, name):
                 return name
-        hint = "start the pipeline once with this version, or see docs/runbooks/output-changed.md"
+        hint = "start the pipeline once with this version, or see docs/runbooks.md#output-changed"
         reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
         raise CommandInputError(f"the commits of pipeline {self._pipeline!r} cannot be found: {reason}", hint)
 

@@ -145,7 +145,7 @@ def cli() -> None:
     both. `slackwater config` lists all settings with their values and where each value comes from.
 
     `slackwater COMMAND --help` explains a command and gives examples. In docs/, guarantees.md states what is
-    promised, views.md describes the SQL of views, and runbooks/ explains what to do when something is wrong.
+    promised, views.md describes the SQL of views, and runbooks.md what to do when something is wrong.
     """
 
 

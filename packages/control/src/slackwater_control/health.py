@@ -25,7 +25,7 @@ _HEARTBEAT_MS = 10_000
 _MISSED_HEARTBEATS = 3
 _SHORTEST_SILENCE = timedelta(seconds=9)
 _MUCH_WAL = 1 << 30
-_RUNBOOK = "docs/runbooks/connector-down.md"
+_RUNBOOK = "docs/runbooks.md#connector-down"
 
 
 class HopKind(StrEnum):
@@ -90,7 +90,7 @@ def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[Culprit]:
     nothing is reported that only they could tell, and a connector whose database or worker is away is not.
     """
     if signs.redis_error:
-        advice = "nothing is lost: readers use the cut log; docs/runbooks/redis-lost.md"
+        advice = "nothing is lost: readers use the cut log; docs/runbooks.md#redis-lost"
         yield Culprit(kind=HopKind.REDIS, name=signs.source, evidence=signs.redis_error, advice=advice)
         return
     absent = sidecar_absence(signs, now_ms)
@@ -100,7 +100,7 @@ def faults_of_source(signs: SourceSigns, now_ms: int) -> Iterator[Culprit]:
             name=signs.source,
             since_ms=signs.heard_ms or None,
             evidence=absent,
-            advice=f"start it: slackwater sidecar --source {signs.source}; docs/runbooks/sidecar-restart.md",
+            advice=f"start it: slackwater sidecar --source {signs.source}; docs/runbooks.md#sidecar-restart",
         )
     elif signs.connector is not None:
         yield from faults_of_connector(signs, signs.connector, now_ms)
@@ -141,7 +141,7 @@ def _kafka(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     if not report.kafka_error or not _has_lasted(report):
         return None
     evidence = f"Kafka does not answer the sidecar of source {signs.source}: {report.kafka_error}"
-    return HopKind.KAFKA, evidence, "start the brokers; docs/runbooks/kafka-away.md"
+    return HopKind.KAFKA, evidence, "start the brokers; docs/runbooks.md#kafka-away"
 
 
 def _database(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
@@ -274,14 +274,14 @@ def fault_of_run(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int)
     if pipeline.state is PipelineState.FAILED:
         first, *_ = pipeline.failure.splitlines() or [""]
         evidence = f"{where} ended: {first}"
-        advice = "correct this and start it again: docs/runbooks/ended.md"
+        advice = "correct this and start it again: docs/runbooks.md#ended"
     elif pipeline.state is PipelineState.LEFT or not _is_silent(pipeline, signs, now_ms):
         return None
     else:
         evidence = f"{where} last reported {_seconds(silent_ms)} ago and did not report its end"
         advice = (
             "was it killed or stopped, or is its machine overloaded or gone? start it again with its "
-            "checkpoint: docs/runbooks/ended.md"
+            "checkpoint: docs/runbooks.md#ended"
         )
     return Culprit(
         kind=HopKind.PIPELINE,

@@ -153,7 +153,7 @@ class CutLogReplacedError(CutLogError):
             "deleted and recreated, or is in another cluster",
             hint="a sidecar that starts on an empty one begins with everything in the data topics, and "
             "pipelines start over, with new checkpoints and outputs; if cuts were appended to it already, "
-            "delete it first (docs/runbooks/cut-log.md)",
+            "delete it first (docs/runbooks.md#cut-log)",
         )
         self.topic = topic
         self.evidence = evidence
@@ -170,7 +170,7 @@ class CutLogDamagedError(CutLogError):
             problem=f"cut log: the record at offset {log_offset} of Kafka topic {topic} is damaged: {reason}",
             hint=f"`slackwater source pass-record --offset {log_offset}` skips it for all sidecars "
             "and pipelines; "
-            "docs/runbooks/cut-log.md describes what is lost by this",
+            "docs/runbooks.md#cut-log describes what is lost by this",
         )
         self.topic = topic
         self.log_offset = log_offset

@@ -211,6 +211,6 @@ def _stuck(left: Mapping[Place, int], seconds: float) -> MessagingUnavailableErr
     where = ", ".join(f"{topic}/{partition} below {end}" for (topic, partition), end in sorted(left.items()))
     hint = (
         "a transaction is open there; its time-out should end it, and if it stays open, it is hanging: see "
-        "docs/runbooks/readers-stand-still.md"
+        "docs/runbooks.md#readers-stand-still"
     )
     return MessagingUnavailableError(f"nothing could be read for {seconds:g} s from {where}", hint)

@@ -45,7 +45,7 @@ def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
       slackwater doctor --json | jq .findings                 the rest from slackwater.toml
 
     Each finding refers to a runbook. For a frontier that does not move, see
-    docs/runbooks/open-transaction.md.
+    docs/runbooks.md#open-transaction.
     """
     settings = start_command(ctx, {"sources": source})
     is_named = source is not None

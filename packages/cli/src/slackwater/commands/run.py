@@ -66,7 +66,7 @@ SHOWN_SECONDS = 0.001
     "run.accept_changed_output",
     "--accept-changed-output",
     is_flag=True,
-    help="Continue with outputs that lost documents or were changed; see docs/runbooks/output-changed.md.",
+    help="Continue with outputs that lost documents or were changed; see docs/runbooks.md#output-changed.",
 )
 @setting(
     "run.allow_missing_tables",
@@ -110,7 +110,7 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
     are postgres.output_url for kind postgres, delta.location for kind delta, and iceberg.catalog for kind
     iceberg. For details see docs/views.md (the SQL of a view), docs/outputs.md (the content of outputs),
     docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
-    docs/runbooks/ended.md (what to do when a run ends).
+    docs/runbooks.md#ended (what to do when a run ends).
     """
     from slackwater_spark.pipeline import RunMonitor, batch_spans, labels_of, run_folder
 

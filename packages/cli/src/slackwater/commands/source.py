@@ -36,7 +36,7 @@ def source() -> None:
     Example:
       slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
 
-    For details see open-transaction.md, regressed.md and cut-log.md in docs/runbooks.
+    For details see the sections open-transaction, regressed and cut-log of docs/runbooks.md.
     """
 
 

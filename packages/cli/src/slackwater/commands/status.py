@@ -121,7 +121,7 @@ def source_status(
     signs = signs_of(source, said)
     culprits = [*faults_of_source(signs, now_ms)]
     if kafka_error and not any(each.kind is HopKind.KAFKA for each in culprits):
-        advice = "check the brokers, --bootstrap and the rights; docs/runbooks/kafka-away.md"
+        advice = "check the brokers, --bootstrap and the rights; docs/runbooks.md#kafka-away"
         culprits.append(Culprit(kind=HopKind.KAFKA, name=source, evidence=kafka_error, advice=advice))
     culprits += filter(None, (fault_of_run(each, signs, now_ms) for each in pipelines or ()))
     return SourceStatus(

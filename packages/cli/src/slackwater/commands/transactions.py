@@ -30,7 +30,7 @@ def transactions() -> None:
     Example:
       slackwater transactions list pipelines/orders --bootstrap localhost:9092
 
-    For details see docs/runbooks/readers-stand-still.md.
+    For details see docs/runbooks.md#readers-stand-still.
     """
 
 
@@ -99,7 +99,7 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
     if foreign:
         hint = (
             "Kafka's own kafka-transactions.sh finds their producers (describe-producers) and aborts them "
-            "(abort); see docs/runbooks/readers-stand-still.md"
+            "(abort); see docs/runbooks.md#readers-stand-still"
         )
         raise CommandInputError(
             f"open transactions that were not started by pipeline {name!r}: {', '.join(foreign)}", hint

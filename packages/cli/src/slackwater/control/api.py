@@ -564,12 +564,15 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _read_page() -> Mapping[str, tuple[str, bytes]]:
+    here = files("slackwater.control")
     found = {}
-    for folder, prefix in (("page", ""), ("runbooks", "runbooks/")):
-        for file in (files("slackwater.control") / folder).iterdir():
-            kind = _PAGE_TYPES.get(f".{file.name.rpartition('.')[2]}")
-            if kind is not None:
-                found[prefix + file.name] = kind, file.read_bytes()
+    for file in (here / "page").iterdir():
+        kind = _PAGE_TYPES.get(f".{file.name.rpartition('.')[2]}")
+        if kind is not None:
+            found[file.name] = kind, file.read_bytes()
+    for section in (here / "runbooks").read_text(encoding="utf-8").split("\n## ")[1:]:
+        name = section.partition("\n")[0].lower().replace(" ", "-")
+        found[f"runbooks/{name}.md"] = _PAGE_TYPES[".md"], f"# {section}".encode()
     return found
 
 

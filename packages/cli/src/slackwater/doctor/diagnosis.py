@@ -47,7 +47,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
             what=facts.redis_error,
             advice=(
                 "nothing is lost: readers use the cut log, and the sidecar fills Redis when it is back",
-                "docs/runbooks/redis-lost.md",
+                "docs/runbooks.md#redis-lost",
             ),
         )
     if facts.redis_wrong is not None:
@@ -60,7 +60,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
             ),
         )
     if facts.cut_log_error is not None:
-        yield Finding(cause=Cause.CUT_LOG, what=facts.cut_log_error, advice=("docs/runbooks/cut-log.md",))
+        yield Finding(cause=Cause.CUT_LOG, what=facts.cut_log_error, advice=("docs/runbooks.md#cut-log",))
 
 
 def _pipelines(facts: SourceFacts) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
             what=status.detail,
             advice=(
                 f"slackwater source new-timeline --source {facts.source}",
-                "docs/runbooks/regressed.md",
+                "docs/runbooks.md#regressed",
             ),
         )
     elif status.state is FrontierState.BAD_INPUT:
@@ -118,7 +118,7 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
             cause=Cause.BAD_INPUT,
             what=status.detail,
             advice=(
-                "docs/runbooks/source-refused.md",
+                "docs/runbooks.md#source-refused",
                 "look at the record; is the topic written by the connector only, in a known format?",
                 f"in {facts.topics.transactions}: slackwater source skip --source {facts.source} --to LSN "
                 "skips it, with the LSN of a later commit",
@@ -130,7 +130,7 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
         yield Finding(
             cause=Cause.MISCONFIGURED,
             what=status.detail,
-            advice=("change the connector as described: docs/runbooks/source-refused.md",),
+            advice=("change the connector as described: docs/runbooks.md#source-refused",),
         )
     elif status.state is FrontierState.WAITING and not facts.open:
         yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it continues automatically",))
@@ -228,7 +228,7 @@ def _snapshot(case: _OpenCase) -> Finding | None:
             "snapshot has been published",
             "were all rows deleted before it was taken again? Insert one first: without rows it has no LSN",
             "are rows older than their announcement every time? Their 'ts_ms' must be the connector's time",
-            "docs/runbooks/open-transaction.md",
+            "docs/runbooks.md#open-transaction",
         )
     if "wait" in case.transaction.hint:
         return case.finding(Cause.SNAPSHOT, [case.transaction.hint], _ANY_COMMIT)
@@ -324,7 +324,7 @@ def _behind(case: _OpenCase) -> Finding | None:
         evidence,
         "the sidecar is only slow, or has paused partitions that are far ahead: wait",
         "still growing? use more processes (--workers N), or a separate sidecar for this source",
-        "docs/runbooks/views-late.md",
+        "docs/runbooks.md#views-late",
     )
 
 

@@ -418,7 +418,7 @@ class Feed:
             f"source {source}, timeline {self._options.timeline}: no cut in the cut log "
             f"({cut_log_topic(source)}) lists the transactions after commit LSN {after_lsn}, up to "
             f"{up_to_lsn}: records of it were deleted, or it was recreated while a sidecar was running "
-            "(docs/runbooks/cut-log.md)",
+            "(docs/runbooks.md#cut-log)",
             "the cut log must be kept as long as the data topics; to start with what is left, use a new "
             'checkpoint and option("allow_truncated_start", "true")',
         )

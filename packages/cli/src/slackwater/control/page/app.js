@@ -110,10 +110,10 @@ function culprit(each) {
     of !== undefined && command(`slackwater doctor --source ${of}`));
 }
 
-/** An advice in which the page of a runbook is a link. */
+/** An advice in which a section of the runbooks is a link. */
 function withRunbook(text) {
-  const found = /docs\/(runbooks\/[a-z-]+\.md)/.exec(text);
-  return found === null ? text : [text.slice(0, found.index), h("a", { href: found[1] }, found[0]), text.slice(found.index + found[0].length)];
+  const found = /docs\/runbooks\.md#([a-z-]+)/.exec(text);
+  return found === null ? text : [text.slice(0, found.index), h("a", { href: `runbooks/${found[1]}.md` }, found[0]), text.slice(found.index + found[0].length)];
 }
 
 function command(text) {

@@ -23,7 +23,7 @@ from slackwater_spark.sink.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_
 from slackwater_spark.sink.kafka.transaction import WrittenRanges
 
 _ADVICE = (
-    "docs/runbooks/output-changed.md describes how to rebuild the output; --accept-changed-output continues "
+    "docs/runbooks.md#output-changed describes how to rebuild the output; --accept-changed-output continues "
     "with it as it is, and missing records stay missing"
 )
 _OURS = "only records that the pipeline has written"
