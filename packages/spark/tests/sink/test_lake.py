@@ -26,17 +26,23 @@ from slackwater_spark.errors import (
     PipelineConfigError,
     PipelineStateError,
     PipelineUnavailableError,
+    RunOvertakenError,
 )
+from slackwater_spark.sink.batch import progress_after
+from slackwater_spark.sink.contract import SinkStep
 from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
 from slackwater_spark.sink.lake.delta import DeltaLake
 from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater_spark.sink.lake.ledger import Ledger, LedgerRow
 from slackwater_spark.sink.lake.refusals import refused_or_unavailable
 from slackwater_spark.sink.lake.table import (
     LakeRefusedError,
     LakeUnavailableError,
     Snapshot,
+    SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater_spark.sink.waiting import Waiting
 
 MakeBatch = Callable[..., DocumentBatch]
 Document = tuple[int, bytes, bytes | None]
@@ -712,3 +718,110 @@ def test_a_ledger_that_is_gone_is_no_other_run(lake: Lake, batches: list[Documen
     lake.rename("gone.p", "slackwater.p")
     run(lake.sink(), batches[1])
     assert lake.ids() == [1, 2, 3]
+
+
+def test_an_overtaken_run_says_so_also_when_the_ledger_is_gone(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink()
+    run(sink, batches[0])
+    lake.sink().open()
+    with pytest.raises(RunOvertakenError):
+        sink.write(QUERY, batches[1])
+    lake.rename("slackwater.p", "gone.p")
+    with pytest.raises(RunOvertakenError):
+        sink.write(QUERY, batches[1])
+
+
+def test_a_first_batch_that_was_lost_leaves_nothing_behind(
+    lake: Lake, make_batch: MakeBatch, batches: list[DocumentBatch]
+) -> None:
+    def die(step: SinkStep, batch_id: int) -> None:
+        if step is SinkStep.PROGRESS:
+            raise InterruptedError(batch_id)
+
+    with pytest.raises(InterruptedError):
+        run(lake.sink(probe=die), batches[0])
+    assert lake.ids() == [0, 1]
+    run(lake.sink(), make_batch(0, [order(10, 7)]))
+    assert lake.ids() == [7]
+
+
+def test_the_newest_batch_is_the_last_one_though_the_clock_went_back(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    clock = MovedClock()
+    clock.ahead = timedelta(days=1)
+    sink = lake.sink(clock=clock)
+    run(sink, batches[0])
+    clock.ahead = timedelta(0)
+    sink.write(QUERY, batches[1])
+    progress = lake.sink().open()
+    assert progress is not None
+    assert progress.batch_id == 1
+    assert lake.ids() == [1, 2, 3]
+
+
+@OF_DELTA
+def test_after_a_removal_whose_answer_was_lost_the_next_batch_waits_for_nothing(
+    lake: DeltaTables, batches: list[DocumentBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    sink = lake.sink(without_past(lake), waiting=Waiting(on_step=steps.append))
+    run(sink, *batches[:3])
+
+    def lost(table: DeltaTable, *args: object, **options: object) -> None:
+        lake.table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "cleanup_metadata", lost)
+        sink.write(QUERY, batches[3])
+    sink.write(QUERY, batches[4])
+    assert steps == []
+    assert lake.ids() == [1, 3, 5, 7, 8, 9]
+
+
+def row(batch: DocumentBatch, run: str) -> LedgerRow:
+    written_at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=batch.batch_id)
+    return LedgerRow(progress_after("p", QUERY, batch, run), batch.header.from_lsn, {}, written_at)
+
+
+def test_a_run_that_has_taken_over_the_ledger_ends_the_earlier_one(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    early, late = Ledger(lake.adapter, "p", "early"), Ledger(lake.adapter, "p", "late")
+    early.take_over(LATER)
+    early.add(row(batches[0], "early"))
+    late.take_over(LATER)
+    with pytest.raises(SnapshotConflictError):
+        early.add(row(batches[1], "early"))
+    with pytest.raises(SnapshotConflictError):
+        early.drop_old(LATER, LATER)
+    with pytest.raises(RunOvertakenError, match="is of run late"):
+        early.refresh()
+    late.add(row(batches[1], "late"))
+    assert [each["batch_id"] for each in lake.ledger()] == [0, 1]
+
+
+def test_a_row_whose_commit_was_not_answered_is_found(lake: Lake, batches: list[DocumentBatch]) -> None:
+    ledger, other = (Ledger(lake.adapter, "p", "one run") for _ in range(2))
+    ledger.take_over(LATER)
+    other.refresh()
+    other.add(row(batches[0], "one run"))
+    ledger.refresh()
+    assert ledger.newest == row(batches[0], "one run")
+    assert ledger.drop_old(LATER, LATER) == [ledger.newest]
+
+
+def test_rows_are_dropped_after_each_batch_without_reading_the_ledger_anew(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    """Fails when the commit of a removal counts as that of somebody else."""
+    ledger = Ledger(lake.adapter, "p", "one run")
+    ledger.take_over(LATER)
+    for batch in batches[:3]:
+        ledger.add(row(batch, "one run"))
+        for _ in range(2):
+            now = SystemClock().now()
+            assert ledger.drop_old(now, now) == [row(batch, "one run")]

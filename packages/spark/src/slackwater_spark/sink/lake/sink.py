@@ -389,8 +389,6 @@ class LakeSink:
         Tables judge by time: snapshots of rows that seem to have been replaced before it, because a clock
         went back, are named.
         """
-        if self._held_since == _ALWAYS:
-            return
         try:
             now = self._clock.now()
             before = self._keep_since()
