@@ -315,6 +315,32 @@ def test_clients_that_say_nothing_are_dropped_before_others_have_to_wait(
             silent[2].recv(1)
 
 
+def test_connections_that_were_answered_do_not_count(
+    pages: SidecarPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater_sidecar.http_server._CLIENT_SECONDS", 3600.0)
+    server = HttpServer(HttpSettings(address=ANY), pages)
+    server.start()
+    host, _, port = netloc(server).rpartition(":")
+    with closing(server), socket.create_connection((host, int(port)), timeout=60) as other:
+        other.sendall(b"GET /metrics HTTP/1.1\r\n")
+        for _ in range(MAX_CONNECTIONS + 1):
+            assert asked(server, "HEAD", "/healthz")[0] == 200
+        other.sendall(b"Connection: close\r\n\r\n")
+        assert other.recv(8) == b"HTTP/1.0"
+
+
+def test_a_client_that_says_nothing_for_too_long_is_dropped(
+    pages: SidecarPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater_sidecar.http_server._CLIENT_SECONDS", 0.01)
+    server = HttpServer(HttpSettings(address=ANY), pages)
+    server.start()
+    host, _, port = netloc(server).rpartition(":")
+    with closing(server), socket.create_connection((host, int(port)), timeout=60) as client:
+        assert client.recv(1) == b""
+
+
 def told(
     server: HttpServer, path: str, token: str = "", context: ssl.SSLContext | None = None
 ) -> tuple[int, bytes]:

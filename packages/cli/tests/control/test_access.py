@@ -4,11 +4,15 @@ How the promises were seen to fail. Tokens: ``Gate.admit`` compares names. Rates
 everybody the burst anew.
 """
 
+import asyncio
 import os
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from uvicorn.server import ServerState
 
 from slackwater import main
 from slackwater.control.access import RateLimit
@@ -184,6 +188,17 @@ def test_a_file_that_changes_without_another_size_is_obeyed(path: Path) -> None:
     assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
 
 
+def test_a_file_that_replaces_one_of_the_same_size_and_time_is_obeyed(path: Path) -> None:
+    (_, one_entry), (two, two_entry) = (new_token(name, Role.VIEWER) for name in ("one", "two"))
+    other = path.with_name("other.toml")
+    for file, entry in ((path, one_entry), (other, two_entry)):
+        file.write_text(entry)
+        os.utime(file, ns=(1, 1))
+    gate = Gate(path)
+    other.replace(path)
+    assert gate.admit(f"Bearer {two}", HERE).role is Role.VIEWER
+
+
 def test_spaces_around_a_token_and_capitals_of_its_hash_do_not_matter(path: Path) -> None:
     token, entry = new_token("ada", Role.VIEWER)
     key, _, digest = entry.rpartition("sha256 = ")
@@ -203,3 +218,31 @@ def test_the_web_server_has_its_limits_and_asks_for_certificates(path: Path) -> 
     assert asking.ssl_cert_reqs == ssl.CERT_REQUIRED
     assert (asking.ssl_certfile, asking.ssl_keyfile, asking.ssl_ca_certs) == (path, path, str(path))
     assert web_config(ControlSection(certificate=path, key=path), app).ssl_cert_reqs == ssl.CERT_NONE
+
+
+class Wire(asyncio.Transport):
+    """A connection that leads nowhere."""
+
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def test_of_too_many_connections_those_end_that_have_asked_for_nothing_for_longest() -> None:
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    async def connect() -> list[Wire]:
+        config = web_config(ControlSection(listen="127.0.0.1:0"), app)
+        config.load()
+        protocol: Any = config.http_protocol_class
+        state, wires = ServerState(), [Wire() for _ in range(130)]
+        for number, wire in enumerate(wires):
+            connection = protocol(config, state, {})
+            connection.connection_made(wire)
+            if number == 0:
+                connection.cycle = SimpleNamespace(response_complete=False)  # it is being answered
+        return wires
+
+    ended = [number for number, wire in enumerate(asyncio.run(connect())) if wire.is_aborted]
+    assert ended == [1, 2]
