@@ -53,7 +53,7 @@ integration: archive
 
 ## make system       the whole product, with processes killed while it runs, in two processes
 system: archive
-	$(PYTEST) -n 2 --dist loadfile -m "chaos and $(DEFAULT)"
+	$(PYTEST) -n 2 --dist loadfile -m "chaos and $(DEFAULT)" tests
 
 ## make full         make test, then the tests that it leaves out for being long
 full: test

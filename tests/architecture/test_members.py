@@ -29,6 +29,18 @@ def test_every_member_is_in_the_import_contracts() -> None:
     assert modules() == set(SETTINGS["tool"]["importlinter"]["root_packages"])
 
 
+def test_tests_that_kill_processes_are_where_make_system_looks_for_them() -> None:
+    mark = "mark." + "chaos"
+    folders = SETTINGS["tool"]["pytest"]["ini_options"]["testpaths"]
+    found = {
+        folder
+        for folder in folders
+        for path in (ROOT / folder).rglob("test_*.py")
+        if mark in path.read_text()
+    }
+    assert found == {"tests"}
+
+
 def test_every_member_has_a_place_in_the_layers() -> None:
     layers = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
     assert {name.strip() for layer in layers for name in layer.split("|")} == modules()

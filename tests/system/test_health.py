@@ -28,7 +28,9 @@ from slackwater_testing.workloads.workload import repository_pipeline
 if TYPE_CHECKING:
     from slackwater_devstack.pytest_plugin import DevStackFactory
 
-pytestmark = [pytest.mark.system, pytest.mark.spark]
+# In the default lane: packages/control/tests/test_health.py (who is blamed for what), and the servers in
+# packages/cli/tests/test_operations_integration.py (the control plane says what the doctor says).
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
 SOURCE = "inv"
 SECONDS = 600.0
@@ -236,7 +238,7 @@ INCIDENTS: Mapping[str, Incident] = {
     "sidecar hangs": lambda c: ("sidecar", c.sidecar.pause, c.sidecar.resume),
     "run killed": lambda c: ("pipeline", c.pipeline.kill, lambda: c.start(c.pipeline)),
 }
-"""The most valuable ones, in the default lane."""
+"""The most valuable ones."""
 MORE: Mapping[str, Incident] = {
     "connector stopped": lambda c: ("connector", lambda: c.connect("PUT", "/inv/stop"), c.resume_connector),
     "connector deleted": _deleted,
@@ -257,7 +259,6 @@ def test_whatever_stops_is_named_everywhere_and_nobody_else_is(cluster: Cluster)
         cluster.incident(title, *incident(cluster))
 
 
-@pytest.mark.full
 def test_whatever_else_stops_is_named_everywhere_and_nobody_else_is(cluster: Cluster) -> None:
     cluster.wait_for(NOBODY)
     for title, incident in MORE.items():

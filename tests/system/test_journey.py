@@ -30,7 +30,9 @@ from slackwater_testing.machines import SECONDS, DriverMachine, SparkCluster, sh
 from slackwater_testing.programs import Product
 from slackwater_testing.prometheus import Prometheus, prometheus_program
 
-pytestmark = [pytest.mark.system, pytest.mark.spark]
+# Its parts in the default lane: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
+# packages/spark/tests/pipeline/test_s3a.py (a checkpoint in object storage), tests/infra/test_dashboards.py.
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
 DASHBOARDS = Path(__file__).parents[2] / "infra" / "dashboards"
 CERTIFICATE = """\

@@ -197,9 +197,9 @@ class Search:
         return {where for where, _ in self.found}
 
 
-@pytest.mark.parametrize(
-    "is_protected", [True, pytest.param(False, marks=pytest.mark.full)], ids=["hidden", "not hidden"]
-)
+# In the default lane: packages/protocol/tests/test_secrets.py, packages/command/tests/test_loading.py.
+@pytest.mark.full
+@pytest.mark.parametrize("is_protected", [True, False], ids=["hidden", "not hidden"])
 def test_no_secret_is_found_anywhere(
     servers: SecuredServers, started: Started, tmp_path: Path, is_protected: bool
 ) -> None:

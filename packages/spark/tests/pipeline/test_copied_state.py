@@ -15,7 +15,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+# In the default lane: packages/engine/tests/test_copied_state.py (rows and documents), test_batch_loop.py
+# (a run that begins with a copied state, or is to stop before), test_copied_state_refusals.py.
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full]
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
@@ -161,15 +163,14 @@ def forget_beginning(inventory: Inventory, ends: Mapping[str, Sequence[int]]) ->
     ("emit", "crashes", "following"),
     [
         ("latest", [{"crash": ("progress", 0)}], 0),
-        pytest.param("latest", [{"crash_write": 2}], 0, marks=pytest.mark.full),
-        pytest.param(
+        ("latest", [{"crash_write": 2}], 0),
+        (
             "transactions",
             [*({"crash_write": number} for number in range(1, 9)), {"crash": ("collected", 0)}],
             0,
-            marks=pytest.mark.full,
         ),
-        pytest.param("transactions", [{"crash": ("committed", 0)}], 1, marks=pytest.mark.full),
-        pytest.param("latest", [{"crash_write": 1}, {"crash": ("committed", 0)}], 1, marks=pytest.mark.full),
+        ("transactions", [{"crash": ("committed", 0)}], 1),
+        ("latest", [{"crash_write": 1}, {"crash": ("committed", 0)}], 1),
     ],
 )
 def test_it_begins_with_the_state_of_a_running_one_whatever_is_killed(
@@ -215,7 +216,6 @@ def test_it_begins_with_the_state_of_a_running_one_whatever_is_killed(
     assert all(int(name.partition("-")[0]) <= again.batches[-1]["batch"] for name in segments)
 
 
-@pytest.mark.full
 def test_a_damaged_file_ends_the_run_before_anything_is_visible(
     inventory: Inventory, output: Output, revisions: Revisions, tmp_path: Path
 ) -> None:
@@ -241,7 +241,6 @@ def test_a_damaged_file_ends_the_run_before_anything_is_visible(
     assert_views(inventory, output, revisions)
 
 
-@pytest.mark.full
 def test_a_table_of_a_source_begins_with_a_snapshot(
     inventory: Inventory, output: Output, revisions: Revisions
 ) -> None:
