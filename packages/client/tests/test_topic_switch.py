@@ -100,6 +100,22 @@ def test_a_switch_repeats_nothing_that_was_processed_and_is_not_stored_yet(memor
     assert memory.is_idle(consumer)
 
 
+def test_a_member_that_takes_over_knows_the_switch_that_the_other_one_followed(memory: World) -> None:
+    revisions = Revisions(memory)
+    revisions.publish(1, 100)
+    revisions.switch(1)
+    first, waiting = memory.consumer(revisions.inputs), memory.consumer(revisions.inputs)
+    assert seen(memory.read(first, 1)) == [(100, 1)]
+    assert memory.is_idle(waiting)  # it has no lane, so it follows nothing
+    revisions.publish(2, 100, 200)
+    revisions.switch(2)
+    assert seen(memory.read(first, 1)) == [(200, 2)]
+    first.commit()
+    first.close()
+    revisions.publish(2, 300)
+    assert seen(memory.read(waiting, 1)) == [(300, 2)]
+
+
 def test_a_consumer_that_was_away_finishes_the_old_revision_first(world: World) -> None:
     revisions = Revisions(world)
     revisions.publish(1, 100, 200)

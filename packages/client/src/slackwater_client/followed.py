@@ -101,7 +101,6 @@ class FollowedFeed:
     def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
         """See the protocol."""
         self._catch_up()
-        self._asked = None
         return {lane: self._moved(position) for lane, position in lanes.items()}
 
     def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
@@ -266,9 +265,7 @@ class _FollowedMerge:
         piece = self._merge.next()
         if piece is None:
             return None
-        self._is_open = not piece.is_last
-        if piece.is_last:
-            self._done = piece.commit.position
+        self._is_open, self._done = not piece.is_last, piece.commit.position
         return piece._replace(after=piece.after._replace(revision=self._revision))
 
 

@@ -194,7 +194,9 @@ class MemoryReader:
         self.paused: frozenset[Place] = frozenset()
 
     def begin(self, starts: Mapping[Place, int]) -> None:
-        """See the protocol."""
+        """See the protocol; refuses partitions that are being read, as librdkafka does."""
+        if again := starts.keys() & self._positions.keys():
+            raise ClientStateError(f"{sorted(again)} are read already", "reset the reader first")
         self._positions.update(starts)
 
     def reset(self) -> None:

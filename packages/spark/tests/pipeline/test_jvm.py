@@ -116,7 +116,7 @@ def test_what_fails_beside_a_start_does_not_wait_for_it(java: Path) -> None:
 
 
 def test_a_run_that_is_stopped_does_not_wait_for_java(java: Path) -> None:
-    java.write_text("#!/bin/sh\nexec sleep 1000\n")
+    java.write_text("#!/bin/sh\nexec sleep 60\n")  # then it ends with exit code 0, and the test fails
     java.chmod(0o755)
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
@@ -131,7 +131,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_spark_either(
     java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = threading.Event()
-    jvm = subprocess.Popen(["sleep", "1000"])
+    jvm = subprocess.Popen(["sleep", "60"])
 
     class Connecting:
         _gateway = None
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_spark_either(
         starting_spark("p", settings_of(java), stop=stop) as started,
     ):
         started()
-    assert jvm.returncode == -signal.SIGKILL
+    assert jvm.returncode == -signal.SIGKILL, "the stopped run waited until the JVM ended by itself"
 
 
 def test_a_jvm_that_never_answers_is_ended(
