@@ -161,6 +161,23 @@ def test_a_later_snapshot_of_a_table_counts_when_all_its_rows_are_in_a_cut(sourc
     assert named(source.cuts())[-1] == (756, ())
 
 
+def test_a_table_that_is_shown_stays_shown_while_a_later_snapshot_of_it_is_read(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 0}, ts_ms=SECOND))
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND))
+    assert named(source.cuts()) == [(400, ())]
+
+    source.notify(*snapshot_notifications({"inv.b": 2}, ts_ms=9 * SECOND))
+    commit(source, 7, table="b", ms=60 * SECOND)
+    assert named(source.cuts()) == [(756, ())]
+
+
+def test_a_snapshot_of_no_table_begins_a_source_and_every_table_is_named(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({}, ts_ms=SECOND))
+    commit(source, 7)
+
+    assert named(source.cuts()) == [(756, (A, B))]
+
+
 def test_without_notifications_a_source_has_no_cut_and_says_which_settings_are_missing(
     source: FedSource,
 ) -> None:

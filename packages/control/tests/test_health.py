@@ -75,6 +75,55 @@ def test_a_sidecar_that_is_away_is_blamed_and_what_it_last_said_is_not_believed(
     assert words in found.evidence
 
 
+def test_a_sidecar_is_silent_only_after_more_than_seven_seconds() -> None:
+    assert blamed(replace(SIGNS, heard_ms=NOW_MS - 7_000)) is None
+    assert blamed(replace(SIGNS, heard_ms=NOW_MS - 7_001)) is not None
+
+
+def test_of_several_faults_the_most_fundamental_is_named_and_the_next_one_when_it_is_gone() -> None:
+    report = replace(
+        CONNECTOR,
+        since_ms=NOW_MS - 60_000,
+        kafka_error="refused",
+        database_error="refused",
+        connect_error="refused",
+        state="FAILED",
+        error="broken",
+        tasks=(TaskReport(number=0, state="FAILED", error="broken, too"),),
+        slot=replace(SLOT, wal_status="lost", is_active=False),
+        heartbeat_ms=NOW_MS - 60_000,
+    )
+    signs = replace(SIGNS, redis_error="away", sidecar="", state="misconfigured", connector=report)
+    named: list[tuple[HopKind, str]] = []
+    for healed in (replace(signs, redis_error=""), replace(signs, redis_error="", sidecar="host-7")):
+        found = blamed(signs)
+        assert found is not None
+        named.append((found.kind, found.evidence))
+        signs = healed
+    heals_connector: list[dict[str, object]] = [
+        {"kafka_error": ""},
+        {"database_error": ""},
+        {"connect_error": ""},
+        {"slot": replace(SLOT, is_active=False)},
+        {"state": "RUNNING", "error": ""},
+        {"tasks": CONNECTOR.tasks},
+        {"slot": SLOT},
+        {"heartbeat_ms": NOW_MS},
+        {},
+    ]
+    for changes in heals_connector:
+        found = blamed(signs)
+        assert found is not None
+        named.append((found.kind, found.evidence))
+        report = replace(report, **changes)  # type: ignore[arg-type]
+        signs = replace(signs, connector=report)
+    kinds = [HopKind.REDIS, HopKind.SIDECAR, HopKind.KAFKA, HopKind.DATABASE, HopKind.CONNECT]
+    assert [kind for kind, _ in named] == kinds + 6 * [HopKind.CONNECTOR]
+    words = ["away", "no sidecar", "Kafka does not", "the database of", "Kafka Connect", "is lost"]
+    words += ["connector inv has failed", "task 0 of", "no connector reads", "no heartbeat", "is refused"]
+    assert [word for word, (_, evidence) in zip(words, named, strict=True) if word not in evidence] == []
+
+
 def test_while_redis_is_away_nobody_else_is_blamed() -> None:
     found = blamed(SourceSigns(source="inv", redis_error="Redis does not answer"))
     assert found is not None
@@ -134,6 +183,25 @@ def test_a_slot_that_nobody_reads_is_evidence(slot: SlotReport, words: str) -> N
     found = of(slot=slot, since_ms=NOW_MS - 20_000)
     assert found is not None
     assert words in found.evidence
+
+
+@pytest.mark.parametrize(
+    "slot",
+    [
+        replace(SLOT, retained_bytes=1 << 30),
+        replace(SLOT, exists=False),
+        replace(SLOT, is_active=False),
+    ],
+)
+def test_a_slot_that_a_restart_may_explain_or_that_keeps_little_is_no_evidence(slot: SlotReport) -> None:
+    assert of(slot=slot, since_ms=NOW_MS - 2_000) is None
+
+
+@pytest.mark.parametrize("slot", [None, replace(SLOT, exists=False)])
+def test_no_wal_is_kept_for_a_slot_that_is_not_there_or_not_known(slot: SlotReport | None) -> None:
+    found = of(state="PAUSED", slot=slot)
+    assert found is not None
+    assert found.evidence == "connector inv is paused"
 
 
 def test_a_slot_is_not_missed_before_there_was_a_connector() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from psycopg.pq import TransactionStatus
 
 from slackwater_messaging import MessagingStateError
 from slackwater_messaging.receiving import BloomInbox, FilterPolicy, Place, ReceivedMessage, TakenOverError
+from slackwater_protocol import SystemClock, epoch_ms
 
 PLACE, OTHER = Place("orders", 0), Place("orders", 1)
 AWAY = psycopg.OperationalError("away")
@@ -93,6 +95,49 @@ def test_after_a_failed_commit_only_the_database_knows_what_was_received(
     assert inbox.load(database, [PLACE]) == {PLACE: 1 if is_lost else 2}
     assert receive(inbox, database, 1, b"b") is is_lost
     assert not receive(inbox, database, 2, b"a")
+
+
+class Shifted(SystemClock):
+    """A machine's clock that is some hours ahead, and was started at another time."""
+
+    def __init__(self, hours: int) -> None:
+        self._by = timedelta(hours=hours)
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 5, 12, tzinfo=UTC) + self._by
+
+    def monotonic(self) -> float:
+        return 1e6 * self._by.total_seconds()
+
+
+@pytest.mark.parametrize("hours", [(0, 1), (1, 0), (0, -1), (-1, 0), (-1, 1), (1, -1)])
+def test_who_takes_over_with_another_clock_receives_nothing_twice_and_loses_nothing(
+    hours: tuple[int, int],
+) -> None:
+    """Also not if a producer's clock is days ahead, or a message has no timestamp."""
+    policy = FilterPolicy(capacity=100, error_rate=1e-6, remember=timedelta(hours=4), windows=4)
+    inboxes = [
+        BloomInbox("inbox", key_of=lambda found: found.value or b"", policy=policy, clock=Shifted(each))
+        for each in hours
+    ]
+    database: Any = Database(inboxes[0])
+    now_ms = epoch_ms(Shifted(0).now())
+    offset = 0
+    written: list[bytes] = []
+    for turn in range(4):
+        inbox = database.inbox = inboxes[turn % 2]
+        assert inbox.load(database, [PLACE]) == ({PLACE: offset} if offset else {})
+        for timestamp_ms in (now_ms, None, now_ms + 10 * 86_400_000, now_ms - 3_600_000):
+            written.append(f"{turn} {timestamp_ms}".encode())
+            messages = [
+                ReceivedMessage(
+                    topic="orders", partition=0, offset=offset + at, value=key, timestamp_ms=timestamp_ms
+                )
+                for at, key in enumerate(written)
+            ]
+            with inbox.receive_batch(database, messages) as receipts:
+                assert [each.is_repeat for each in receipts] == [True] * (len(written) - 1) + [False]
+            offset += len(messages)
 
 
 def test_what_a_partition_s_filter_knew_is_forgotten_with_the_partition(

@@ -50,7 +50,8 @@ class FilterPolicy:
     error_rate: float
     """The maximum share of new keys that are wrongly reported as known."""
     remember: timedelta = timedelta(days=7)
-    """The minimum time for which a key is known, by the timestamps of messages."""
+    """The minimum time for which a key is known, by the timestamps of messages; less the time by which the
+    clocks of the processes that receive them differ."""
     windows: int = 7
     """The number of windows that ``remember`` is divided into; one more window is kept."""
 
