@@ -139,6 +139,8 @@ CHANGES = {
     "SET (publish = 'insert, update, delete, truncate')": "the options of the publication were changed",
     "TRUNCATE r1": "its partition captured.r1 was truncated by itself",
     "ALTER TABLE r DETACH PARTITION r1": "its partition captured.r1 was detached",
+    "ALTER TABLE r DETACH PARTITION r1; DELETE FROM r1; ALTER TABLE r ATTACH PARTITION r1 "
+    "FOR VALUES FROM (0) TO (10)": "its partition captured.r1 was detached for some time",
     "ALTER TABLE r DETACH PARTITION r1; DROP TABLE r1": "its partition captured.r1 was dropped",
     "DROP TABLE r1": "its partition captured.r1 was dropped",
     "CREATE TABLE r3 (LIKE r); INSERT INTO r3 VALUES (21); ALTER TABLE r ATTACH PARTITION r3 "

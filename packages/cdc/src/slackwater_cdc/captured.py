@@ -315,6 +315,11 @@ def _partition_changes(before: Table, now: Table, present: Mapping[int, str]) ->
     for each in now.partitions:
         if each.oid not in earlier:
             yield _attached(now, each)
+        elif _link(each) != _link(earlier[each.oid]):
+            text = (
+                f"its partition {each.name} was detached for some time, without events of what changed then"
+            )
+            yield _found(now, text, _NEW_TOPICS)
     emptied = [each for each in known if each.file != earlier[each.oid].file and each.is_uncounted]
     is_whole = len(emptied) == len(before.partitions) > 1 and len({each.changed for each in emptied}) == 1
     for each in () if is_whole else emptied:  # TRUNCATE of the table empties all in one transaction
@@ -322,6 +327,10 @@ def _partition_changes(before: Table, now: Table, present: Mapping[int, str]) ->
         yield _found(now, text, f"TRUNCATE the whole table, or DELETE rows instead; now {_NEW_TOPICS}")
     for oid in earlier.keys() - {each.oid for each in known}:
         yield _removed(now, earlier[oid], present.get(oid))
+
+
+def _link(partition: Partition) -> tuple[str, int]:
+    return partition.attached, partition.attached_command
 
 
 def _attached(table: Table, partition: Partition) -> CapturedFinding:
