@@ -145,7 +145,7 @@ class WrittenTransaction:
 
     def _table(self, table: str) -> tuple[str, TableChangeWriter]:
         schema, dot, name = table.partition(".")
-        if not (schema and dot and name) or "." in name:
+        if not (schema and dot and name):
             raise ClientConfigError(
                 f"{table!r} is not the name of a table", "expected schema.table, for example public.invoice"
             )
