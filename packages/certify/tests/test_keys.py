@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_certify.errors import CertifyInputError
+from slackwater_certify.errors import CertifyConfigError, CertifyInputError
 from slackwater_certify.history import History
 from slackwater_certify.replay import Replay
 from slackwater_certify.view import read_tables
@@ -135,3 +135,19 @@ def test_an_update_of_the_key_may_be_one_record(records: Records) -> None:
     records.commit()
 
     assert records.rows() == [row(2, "b"), row(3, "c"), row(7, "a")]
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        ('s."Orders"', "s.Orders"),
+        ('IF NOT EXISTS "s"."ORDERS"', "s.ORDERS"),
+        ('"S".orders', "S.orders"),
+    ],
+)
+def test_tables_whose_names_differ_only_in_case_are_named(other: str, name: str) -> None:
+    ddl = f"CREATE TABLE S.Orders (id int PRIMARY KEY); CREATE TABLE {other} (id int PRIMARY KEY);"
+    with pytest.raises(CertifyConfigError) as caught:
+        read_tables(ddl, "schema.sql")
+    assert caught.value.problem == f"schema.sql: s.orders and {name} differ only in upper and lower case"
+    assert "a schema of only this view's tables" in caught.value.hint

@@ -24,6 +24,7 @@ _STATEMENTS = re.compile(r"(?:[^;'\"]|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")+")
 _CREATE_TABLE = re.compile(
     r"\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:(\"[^\"]+\"|\w+)\s*\.)?", re.IGNORECASE
 )
+_TABLE = re.compile(r"\"(?:[^\"]|\"\")*\"|\w+")
 _FOREIGN = (
     (
         re.compile(r"\bGENERATED\s+(?:ALWAYS|BY\s+DEFAULT)\s+AS\s+IDENTITY(?:\s*\([^)]*\))?", re.IGNORECASE),
@@ -68,11 +69,19 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
     """Reads the tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
 
     Raises:
-        CertifyConfigError: DuckDB refuses a statement.
+        CertifyConfigError: DuckDB refuses a statement, or takes two tables for one because their names differ
+            only in upper and lower case.
     """
+    written: dict[str, str] = {}
     with connect() as connection:
         try:
-            for schema, statement in _create_statements(ddl):
+            for schema, table, statement in _create_statements(ddl):
+                name = f"{_meant(schema)}.{_meant(table)}"
+                other = written.setdefault(name.lower(), name)
+                if other != name:
+                    problem = f"{file}: {other} and {name} differ only in upper and lower case"
+                    hint = "DuckDB takes them for one: certify with a schema of only this view's tables"
+                    raise CertifyConfigError(problem, hint)
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
                 connection.execute(statement)
             columns = connection.execute(
@@ -129,14 +138,21 @@ def _types(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[tuple[str,
     return tuple(zip(relation.columns, relation.types, strict=True))
 
 
-def _create_statements(ddl: str) -> Iterator[tuple[str, str]]:
+def _meant(name: str) -> str:
+    """Returns the name that PostgreSQL understands."""
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+
+
+def _create_statements(ddl: str) -> Iterator[tuple[str, str, str]]:
+    """Yields schema and table as written, and the statement as DuckDB takes it."""
     bare = _COMMENTS_AND_TEXTS.sub(lambda match: match.group(1) or " ", ddl)
     for statement in _STATEMENTS.findall(bare):
         found = _CREATE_TABLE.match(statement)
         if found:
             for pattern, replacement in _FOREIGN:
                 statement = pattern.sub(replacement, statement)
-            yield found.group(1) or "main", statement
+            table = _TABLE.match(statement, found.end())
+            yield found.group(1) or "main", "" if table is None else table[0], statement
 
 
 @dataclass(frozen=True, slots=True)
