@@ -1,6 +1,6 @@
 """Names that topics, patterns or SQL without quotes do not allow: a real connector, and each command.
 
-Judged by comparing each view with its table.
+Judged by comparing each view with its table, and one of them by the certifier.
 """
 
 import json
@@ -113,6 +113,23 @@ def write_pipeline(folder: Path) -> None:
         table = quoted_table(f"{SCHEMA}.{name}")
         view = f"SELECT TRANSACTIONALLY {columns} FROM {table}"  # noqa: S608 - our own
         (folder / "views" / f"v{number}.sql").write_text(view)
+    (folder / "certified").mkdir()
+    (folder / "certified" / "certify.toml").write_text(
+        f"""
+[output]
+kind = "topic"
+name = "v0"
+commits = "v0.commits"
+[source]
+name = "inv"
+schema = "schema.sql"
+[view]
+sql = "../views/v0.sql"
+key = ["id"]
+[view.rows]
+'{quoted_table(DOTTED)}' = ["id"]
+"""
+    )
 
 
 class Commands:
@@ -153,6 +170,8 @@ def test_tables_of_any_name_are_shown_as_they_are(
         connect = ("--connect-url", stack.connect.address)
         command.run("connector", "apply", *connector, *connect)
         command.run("schema", "pull", "--schema", SCHEMA, "--output", pipeline / "schema.sql")
+        of_one = ("--table", quoted_table(DOTTED), "--output", pipeline / "certified" / "schema.sql")
+        command.run("schema", "pull", *of_one)
         command.run("schema", "check", pipeline)
         with Product(stack, tmp_path / "product") as product:
             options = ("--config", str(settings))
@@ -173,3 +192,7 @@ def test_tables_of_any_name_are_shown_as_they_are(
             assert data_topic("inv", f"{SCHEMA}.😀 party") in granted
             examined = command.run("doctor")
             assert f"{len(NAMES)} of tables" in examined
+            command.run("certify", pipeline / "certified", "--mode", "both")
+            reader = ("--source", "inv", "--table", quoted_table(DOTTED), "--group", "g", "--user", "u")
+            assert data_topic("inv", DOTTED) in command.run("acl", "reader", *reader)
+            assert "a.b after" in command.run("preview", pipeline, "--commits", "3")
