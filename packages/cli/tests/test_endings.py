@@ -87,6 +87,19 @@ def test_a_signal_that_ends_it_is_named(sent: signal.Signals, code: int) -> None
     assert f"the command ended: asked by {sent.name}" in errors
 
 
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_what_hangs_after_a_signal_is_left_as_after_a_kill(sent: signal.Signals, code: int) -> None:
+    """Seen to go on for ever, in a library that waited for a server."""
+    child = start("hang")
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    child.send_signal(sent)
+    found, errors = outcome(child)
+    assert found == code
+    assert "the command ended: it is left as after a kill" in errors
+    assert "ending_child.py" in errors
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(sent: signal.Signals) -> None:
     child = start("hang")

@@ -1,19 +1,25 @@
 """Turns signals into requests to stop, and leaves a line in the log however a program ends."""
 
 import logging
+import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from datetime import timedelta
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 _log = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_MORE = 0
 """No signal has this number."""
+_PATIENCE = timedelta(seconds=8)
+"""How long whatever was asked to stop may take: ten seconds are promised, and those who start programs kill
+them soon after."""
 
 
 @dataclass(slots=True)
@@ -36,25 +42,33 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     However the block ends by itself, a line in the log says so; ``nohup`` stays in force. A second signal is
     left to the kernel, since a handler in Python may have to wait until the main thread gets a lock.
 
+    If the block has not ended eight seconds after the request, because a library waits for a server, the
+    process ends where it is, with the code of the request. So the block has to survive a kill at any time.
+
     Args:
         what: What runs within the block.
     """
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     handled = [n for n in _SIGNALS if n != signal.SIGHUP or before[n] is not signal.SIG_IGN]
-    # A handler may interrupt anything that holds a lock: a write to the log, a wait for the event. So another
-    # thread does what takes locks, and is there beforehand, since starting one takes locks, too.
-    signals: SimpleQueue[int] = SimpleQueue()
-    teller = threading.Thread(target=_tell_requests, args=(what, request, signals), daemon=True)
+    # A handler may interrupt anything that holds a lock, such as a write to the log, and does not run at all
+    # while the main thread waits in a library. So another thread, which Python wakes at once, does the rest.
+    woken, waking = socket.socketpair()
+    waking.setblocking(False)
+    is_handled = SimpleQueue[int]()
+    teller = threading.Thread(
+        target=_tell_requests, args=(what, request, handled, woken, is_handled), daemon=True
+    )
     teller.start()
 
     def handle(number: int, _frame: FrameType | None) -> None:
         request.signal_number = number
         signal.signal(number, signal.SIG_DFL)
-        signals.put(number)
+        is_handled.put(number)
 
     for number in handled:
         signal.signal(number, handle)
+    woken_before = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     try:
         yield request
     except BaseException as error:
@@ -67,15 +81,50 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     finally:
         for number in handled:
             signal.signal(number, before[number])
-        signals.put(_NO_MORE)
+        signal.set_wakeup_fd(woken_before)
+        waking.send(bytes([_NO_MORE]))
         teller.join()
+        woken.close()
+        waking.close()
 
 
-def _tell_requests(what: str, request: StopRequest, signals: "SimpleQueue[int]") -> None:
-    while (number := signals.get()) != _NO_MORE:
-        request.event.set()
-        name = signal.Signals(number).name
-        _log.info("%s was asked to stop by %s; the same signal again ends it immediately", what, name)
+def _tell_requests(
+    what: str,
+    request: StopRequest,
+    handled: Collection[int],
+    woken: socket.socket,
+    is_handled: "SimpleQueue[int]",
+) -> None:
+    told = set[int]()
+    with suppress(TimeoutError):
+        while (number := woken.recv(1)[0]) != _NO_MORE and number not in told:
+            if number not in handled:
+                continue
+            told.add(number)
+            request.signal_number = number
+            request.event.set()
+            with suppress(Empty):  # the same signal again is then left to the kernel
+                is_handled.get(timeout=1)
+            name = signal.Signals(number).name
+            _log.info("%s was asked to stop by %s; the same signal again ends it immediately", what, name)
+            woken.settimeout(_PATIENCE.total_seconds())
+        if number == _NO_MORE:
+            return
+    _leave(what, request)
+
+
+def _leave(what: str, request: StopRequest) -> None:
+    """Ends the process although its main thread hangs; to all others this is a kill."""
+    try:
+        found = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - no other name
+        while found is not None and not found.f_globals["__name__"].startswith(("slackwater", "__main__")):
+            found = found.f_back
+        where = (
+            "" if found is None else f" while it hangs at line {found.f_lineno} of {found.f_code.co_filename}"
+        )
+        _log.warning("%s ended: it is left as after a kill%s; the next start continues", what, where)
+    finally:
+        os._exit(request.exit_code)
 
 
 def _tell_failure(what: str, error: BaseException) -> None:
