@@ -26,7 +26,7 @@ from slackwater_protocol import (
     encode_progress_record,
     epoch_ms,
 )
-from slackwater_spark.errors import PipelineError, RunOvertakenError
+from slackwater_spark.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
 from slackwater_spark.sink.batch import (
     check_owner,
     is_covered,
@@ -256,7 +256,11 @@ class KafkaSink:
 
     def _refuse_overtaken(self) -> ProgressRecord | None:
         """Returns what is visible, if this run is still the one that may write."""
-        newest = newest_progress(self._patient)
+        try:
+            newest = newest_progress(self._patient)
+        except PipelineUnavailableError:
+            self._guard.check_progress_topic()
+            raise
         if newest is not None and newest.run != self._run:
             self._discard()
             detail = f"the newest progress record is of run {newest.run or '(older version)'}"
