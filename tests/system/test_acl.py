@@ -39,7 +39,7 @@ from slackwater_testing.workloads.orders import OrdersWorkload
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 
 PIPELINE = Path(__file__).parents[2] / "pipelines" / "orders"
-REDIS = Path(__file__).parents[2] / "docs" / "redis.md"
+REDIS = Path(__file__).parents[2] / "docs" / "sidecar.md"
 OUTPUT = "orders_with_lines"
 TABLE = "public.invoice"
 SECONDS = 600.0
@@ -103,7 +103,7 @@ def write(kafka: KafkaSettings) -> None:
 
 
 def documented_users() -> dict[str, list[str]]:
-    """What each user may do in Redis, as docs/redis.md says, without the password."""
+    """What each user may do in Redis, as docs/sidecar.md#redis says, without the password."""
     lines = [line.split() for line in REDIS.read_text().splitlines() if line.startswith("user ")]
     return {words[1].removeprefix("slackwater-"): [w for w in words[3:] if w[0] != ">"] for words in lines}
 

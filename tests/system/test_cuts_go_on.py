@@ -49,7 +49,7 @@ pytestmark = pytest.mark.integration
 
 Start = Callable[[], "subprocess.Popen[bytes]"]
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "redis.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "sidecar.md"
 REDIS_TIMEOUT = timedelta(milliseconds=300)
 _WRITTEN_TOGETHER = 5
 _WRITER_PAUSE_SECONDS = 0.01

@@ -205,7 +205,7 @@ def test_all_that_is_missing_in_kafka_and_redis_is_named_together(
             refused = lines_for(*rules)
             [at] = [n for n, line in enumerate(refused) if line.startswith("problem  redis: ")]
             assert lacks in refused[at]
-            assert "docs/redis.md lists under Users" in refused[at + 1]
+            assert "docs/sidecar.md#users lists" in refused[at + 1]
             assert not any(PASSWORD in line for line in refused)
     finally:
         with redis.Redis.from_url(redis_server.url) as client:

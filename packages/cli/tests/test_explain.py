@@ -203,8 +203,7 @@ def test_a_revision_is_explained_under_its_own_names(
     assert "view orders_with_lines: topic orders_with_lines.v2;" in text
 
 
-@pytest.mark.parametrize("pipeline", ["orders", "shop"])
-def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str], pipeline: str) -> None:
+def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = (PIPELINES.parent / "docs" / "views.md").read_text()
-    shown = text.partition(f"$ slackwater explain pipelines/{pipeline}\n")[2].partition("```")[0]
-    assert shown == explained(capsys, PIPELINES / pipeline)
+    shown = text.partition("$ slackwater explain pipelines/orders\n")[2].partition("```")[0]
+    assert shown == explained(capsys, PIPELINES / "orders")

@@ -1,4 +1,4 @@
-"""The users of docs/redis.md: each may do what it has to, and nothing else."""
+"""The users of docs/sidecar.md: each may do what it has to, and nothing else."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from slackwater_protocol.keys import cuts_key, frontier_key, markers_key
 MakeCut = Callable[..., Cut]
 Work = Callable[[RedisMarkerStore, MakeCut], None]
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "redis.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "sidecar.md"
 SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1000, sidecar="a")
 

@@ -162,7 +162,7 @@ def switch_readers(
         raise CommandInputError(
             f"pipeline {name!r} has scope {registration.scope!r}: there is no commit that all of "
             "its documents show",
-            "readers cannot be switched at one commit; see docs/scope.md",
+            "readers cannot be switched at one commit; see docs/views.md#scope",
         )
     if named.kind == "postgres":
         if schema is None:

@@ -175,7 +175,7 @@ def _check(pair: RevisionPair) -> None:
         if each.scope != "strict":
             raise CommandInputError(
                 f"pipeline {each.pipeline!r} has scope {each.scope!r}: no commit shows both revisions",
-                "each of its documents is of a commit of its own; docs/scope.md says more",
+                "each of its documents is of a commit of its own; docs/views.md#scope says more",
             )
 
 

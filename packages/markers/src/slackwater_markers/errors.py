@@ -94,7 +94,7 @@ class MarkerStoreRefusedError(MarkerStoreUnavailableError):
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(operation, address, reason)
         self.hint = (
-            "give the user of Redis the commands and keys that docs/redis.md lists under Users. Nothing is "
+            "give the user of Redis the commands and keys that docs/sidecar.md#users lists. Nothing is "
             "lost: readers use the cut log in the meantime"
         )
 

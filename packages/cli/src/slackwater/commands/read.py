@@ -211,7 +211,7 @@ def _check_scope(pipelines: Sequence[NamedPipeline]) -> None:
         if not each.is_of_one_commit:
             raise CommandInputError(
                 f'pipeline {each.name!r} has scope "aggregate": each document shows a commit of its own',
-                "there is no commit that all of them show; see docs/scope.md",
+                "there is no commit that all of them show; see docs/views.md#scope",
             )
 
 

@@ -56,7 +56,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
             what=facts.redis_wrong,
             advice=(
                 "nothing is lost: readers use the cut log, and a running sidecar corrects Redis",
-                "does it happen again? somebody else writes to keys slackwater:*; see users in docs/redis.md",
+                "does it happen again? somebody else writes to keys slackwater:*; see docs/sidecar.md#users",
             ),
         )
     if facts.cut_log_error is not None:

@@ -66,7 +66,7 @@ class Pipeline(ABC):
     Args:
         world: Where it runs.
         era: What it reads.
-        scope: As in docs/scope.md.
+        scope: As in docs/views.md#scope.
         tables: Those that it reads.
     """
 
