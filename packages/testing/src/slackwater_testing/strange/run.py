@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from slackwater_cdc.connector import reading_properties, topic_properties
+from slackwater_cdc.connector import reading_properties, table_list, topic_properties
 from slackwater_devstack import ConnectMode, DevStack, DevStackSettings
 from slackwater_markers import FrontierState
 from slackwater_protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError, SystemClock
@@ -183,7 +183,7 @@ class _Attempt:
 
     def _start_connector(self) -> None:
         source, postgres = self._case.schema, self._stack.postgres
-        names = ["mark", *(table.name.replace(" ", r"\s") for table in self._case.tables)]
+        tables = [f"{source}.mark", *(table.full_name for table in self._case.tables)]
         properties = {
             **reading_properties(source, 1_000),
             "database.hostname": "127.0.0.1",
@@ -191,7 +191,7 @@ class _Attempt:
             "database.user": "postgres",
             "database.password": "unused",
             "database.dbname": postgres.database,
-            "table.include.list": ",".join(rf"{source}\.{name}" for name in names),
+            "table.include.list": table_list(tables),
             "poll.interval.ms": "20",
             "retriable.restart.connector.wait.ms": "1000",
             **topic_properties(source, 2, 1),

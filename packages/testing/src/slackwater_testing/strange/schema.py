@@ -7,6 +7,7 @@ from random import Random
 from slackwater_testing.strange.values import TYPES, StrangeType
 
 _NAMES = ("a", "b", "Camel", "with space", "über", "select", "a-b", "x_y")
+_TABLE_NAMES = ("t{}", "T{}", "odd name {}", "a.b.{}", "😀 %, {}", "größe-{}")
 _IDENTITIES = ("DEFAULT", "DEFAULT", "FULL", "FULL", "NOTHING")
 
 
@@ -184,7 +185,7 @@ def _table(random: Random, schema: str, number: int) -> StrangeTable:
         default = "" if "SELECT" in default else default
         columns.append(StrangeColumn(name, kind, written, default, random.random() < 0.2))
     is_partitioned = random.random() < 0.2
-    name = random.choice((f"t{number}", f"T{number}", f"odd name {number}"))
+    name = random.choice(_TABLE_NAMES).format(number)
     identity = random.choice(_IDENTITIES)
     return StrangeTable(schema, name, columns, identity, is_partitioned)
 
