@@ -763,6 +763,23 @@ def test_the_newest_batch_is_the_last_one_though_the_clock_went_back(
 
 
 @OF_DELTA
+def test_what_the_newest_row_names_stays_though_somebody_whose_clock_is_behind_has_replaced_its_files(
+    lake: DeltaTables, make_batch: MakeBatch, batches: list[DocumentBatch]
+) -> None:
+    """Fails when only the oldest row's snapshot is named: files count as removed at the other's time."""
+    run(lake.sink(), *(make_batch(n, [order(10 * n + 10, n)]) for n in range(2)))
+    lake.table.optimize.compact()
+    log = lake.folder / "s" / "orders" / "_delta_log"
+    commit = max(log.glob("*.json"))
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("remove", {})["deletionTimestamp"] = 0
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    run(lake.sink(), *(replace(make_batch(n, []), payloads={}) for n in (2, 3)))
+    assert lake.can_read(lake.versions()[-1])
+
+
+@OF_DELTA
 def test_after_a_removal_whose_answer_was_lost_the_next_batch_waits_for_nothing(
     lake: DeltaTables, batches: list[DocumentBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,27 @@ def test_nothing_is_committed_on_top_of_what_was_not_loaded(lake: Lake, name: st
         assert content(lake.table("s.t")) == before
 
 
+@pytest.mark.parametrize("other", WRITES)
+def test_nothing_is_removed_by_a_run_that_has_not_loaded_the_newest_snapshot(
+    lake: Lake, tmp_path: Path, other: str
+) -> None:
+    """Fails when old files that only unknown snapshots have count as lost."""
+    table, late = made(lake), lake.table("s.t")
+    head = late.load()
+    assert head is not None
+    WRITES[other](table)
+    before = content(lake.table("s.t"))
+    aged(tmp_path.rglob("*.parquet"), days=40)
+    now = CLOCK.now()
+    with pytest.raises(SnapshotConflictError):
+        late.expire({head.id}, now - timedelta(days=1), now, MINE)
+    assert content(lake.table("s.t")) == before
+    late.load()
+    for _ in range(2):
+        late.expire({head.id}, now, now, MINE)
+    assert content(lake.table("s.t")) == before
+
+
 def test_a_table_is_made_once(lake: Lake) -> None:
     made(lake)
     with pytest.raises(SnapshotConflictError):

@@ -207,6 +207,9 @@ class DeltaLakeTable:
         about to commit them.
         """
         with self._translated():
+            newest = DeltaTable(self._address, storage_options=self._options)
+            if newest.version() != self._table.version():  # files of what was not read would count as lost
+                raise SnapshotConflictError
             self._vacuum(now - before, kept, properties)
             if self._lost_files(now - before, kept):
                 self._vacuum(max(now - before, _LOST_AGE), kept, properties, is_full=True)
