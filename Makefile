@@ -61,11 +61,11 @@ full: test
 
 ## make containers   our images, and scenarios whose servers are containers; needs a Docker daemon of this machine
 ##                   SCENARIOS=tests/system runs others; DEVSTACK_IMAGES=kafka=NAME,... exchanges images
-SCENARIOS ?= packages/devstack/tests/test_stack_integration.py packages/markers/tests sidecar/tests/test_sidecar_kafka.py \
-    packages/spark/tests/sink/test_exactly_once.py tests/system/test_messaging.py tests/system/test_barriers.py \
-    packages/devstack/tests/test_routes_integration.py
+SCENARIOS ?= packages/slackwater/tests/dev/test_stack_integration.py packages/slackwater/tests/cuts sidecar/tests/test_sidecar_kafka.py \
+    packages/slackwater/tests/outputs/test_exactly_once.py tests/system/test_messaging.py tests/system/test_barriers.py \
+    packages/slackwater/tests/dev/test_routes_integration.py
 containers: archive
-	@why="$$($(BIN)/python -m slackwater_devstack.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
+	@why="$$($(BIN)/python -m slackwater.dev.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
 	$(PYTEST) --stack containers -m "containers or ((integration or spark or system) and not slow)" tests/containers $(SCENARIOS); fi
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
@@ -75,22 +75,22 @@ soak: archive
 ## make fuzz         damaged records against all decoders, others every time; FUZZ=100000 of each
 FUZZ ?= 20000
 fuzz: setup
-	FUZZ=$(FUZZ) $(BIN)/pytest --timeout 0 -k damaged packages/cdc/tests/test_fuzz_decoders.py
+	FUZZ=$(FUZZ) $(BIN)/pytest --timeout 0 -k damaged packages/slackwater/tests/cdc/test_fuzz_decoders.py
 
 ## make simulate     random histories against the sidecar's code, without servers; SEEDS=100000 FROM=0
 ##                   FROM is the first seed: drawn unless it is given, and printed
 SEEDS ?= 10000
 FROM ?= random
 simulate: setup
-	$(BIN)/python -m slackwater_testing simulate --seeds $(SEEDS) --from $(FROM) $(SIMULATE)
+	$(BIN)/python -m slackwater_lab simulate --seeds $(SEEDS) --from $(FROM) $(SIMULATE)
 
 ## make differential random views and histories against DuckDB at every commit; SEEDS=10000 FROM=0
 differential: setup
-	$(BIN)/python -m slackwater_testing differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
+	$(BIN)/python -m slackwater_lab differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
 
 ## make strange      random schemas, DDL and connector settings against real servers; SEEDS=200 FROM=0
 strange: archive
-	$(BIN)/python -m slackwater_testing strange --seeds $(SEEDS) --from $(FROM) $(STRANGE)
+	$(BIN)/python -m slackwater_lab strange --seeds $(SEEDS) --from $(FROM) $(STRANGE)
 strange: SEEDS = 200
 strange: FROM = 0
 
@@ -102,7 +102,7 @@ mutants: setup
 
 ## make chaos        half an hour of random faults; CHAOS="--minutes 5 --seed 7" passes options
 chaos: setup
-	$(BIN)/python -m slackwater_testing chaos $(CHAOS)
+	$(BIN)/python -m slackwater_lab chaos $(CHAOS)
 
 ## make bench        all scenarios; one JSON line per run into benchmarks/results/, docs/performance.md
 ##                   BENCH="throughput --quick" passes options; BENCH=list says what there is
@@ -148,7 +148,7 @@ docs: setup
 
 ## make column-types  the reference page of PostgreSQL's types, from a real database and a real connector
 column-types: setup
-	$(BIN)/python -m slackwater_testing.column_types
+	$(BIN)/python -m slackwater_lab.column_types
 
 ## make screenshots the pictures of the control plane's page in docs/images/, with Debian's chromium and chromium-driver
 screenshots: setup

@@ -31,9 +31,9 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals
-from slackwater_testing.database import execute_transaction
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.workload import Transaction
+from slackwater_lab.database import execute_transaction
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.workload import Transaction
 
 FETCH_SECONDS = 1.0
 FOREVER = 1e6

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.protocol import SystemClock
 from slackwater_bench.comparison import Compared, Verdict, compare_point
 from slackwater_bench.environment import Environment, installed
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.errors import RunFailedError
 
 HIGHER, LOWER = Direction.HIGHER, Direction.LOWER
 BASE, HEAD = Environment(Path("/base/python"), "base"), Environment(Path("/head/python"), "head")
@@ -66,7 +66,7 @@ class Recorder:
     def __call__(self, parameters: Parameters, context: RunContext) -> Measured:
         self.order.append(context.environment.label)
         if context.environment.label == self._failing:
-            raise RunFailedError("probe sink", "No module named 'slackwater_spark.sink'")
+            raise RunFailedError("probe sink", "No module named 'slackwater.outputs'")
         return Measured(100.0 + len(self.order))
 
 

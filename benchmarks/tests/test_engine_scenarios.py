@@ -6,10 +6,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from slackwater.pipeline import load_pipeline
 from slackwater_bench.bed import output_of
 from slackwater_bench.catch_up import SEED
 from slackwater_bench.scenarios.engine import CASES, with_emit
-from slackwater_spark.pipeline import load_pipeline
 
 
 @pytest.mark.parametrize("emit", ["latest", "transactions"])

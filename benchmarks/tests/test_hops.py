@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater.protocol import CommitRecord, CommittedTransaction, Cut
 from slackwater_bench.hops import HOPS, hops_ms
 from slackwater_bench.usage import LoggedBatch
-from slackwater_protocol import CommitRecord, CommittedTransaction, Cut
-from slackwater_testing.watching import SeenCommit, SeenCut
+from slackwater_lab.watching import SeenCommit, SeenCut
 
 SECONDS = {
     "plan": 0.001,

@@ -9,8 +9,8 @@ from slackwater_bench.__main__ import main
 from slackwater_bench.page import DOCS, render
 from slackwater_bench.registry import SCENARIOS
 from slackwater_bench.results import missing_points, scenario_results, summaries
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.results import Result, append
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.results import Result, append
 
 SCENARIO = SCENARIOS["transaction-size"]
 

@@ -14,7 +14,7 @@ from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.scenario import Direction, Measured, Scenario, points_of
 from slackwater_bench.traffic import LINES, ORDERS, SteadyOrders
 from slackwater_bench.usage import LoggedBatch, batch_parts, batch_sizes, cpu_between, logged_batches
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.errors import RunFailedError
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -2,7 +2,7 @@ import runpy
 
 from slackwater_bench.scenarios.probes import FRONTIER_SOAK
 from slackwater_bench.scenarios.sidecar import delays
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater_lab.workloads.workload import REPOSITORY
 
 
 def test_every_end_waits_for_the_first_cut_that_contains_it() -> None:

@@ -1,10 +1,10 @@
 import pytest
 
+from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.scenarios.consumer import CONSUMER
 from slackwater_bench.scenarios.probes import CUT_COST, LAKE, POSTGRES_OUTPUT, SINK_ALONE
-from slackwater_protocol import SystemClock
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.pipeline import load_pipeline
 from slackwater_bench.bed import ORDERS_PIPELINE, output_of
 from slackwater_bench.scenarios.start import LOADING, Started, StepWatch, start_measured, with_own_names
-from slackwater_spark.pipeline import load_pipeline
 
 OUTPUT = (
     "warning: something else\n"

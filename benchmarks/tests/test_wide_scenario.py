@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from slackwater.pipeline import load_pipeline
+from slackwater.sql.catalog import Table
+from slackwater.sql.postgres import parse_catalog
 from slackwater_bench.scenarios.wide import MEASURED, PIPELINES, REFERENCE, period_summary, wide_measured
 from slackwater_bench.shop import LINES, Shop
 from slackwater_bench.traffic import RowChange
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_sql.catalog import Table
-from slackwater_sql.postgres import parse_catalog
 
 ORDERS = 100
 

@@ -1,1 +1,1 @@
-"""The examples of docs/python.md; packages/spark/tests/api runs them."""
+"""The examples of docs/python.md; packages/slackwater/tests/api runs them."""

@@ -11,8 +11,8 @@ import sys
 
 from confluent_kafka import Producer
 
-from slackwater_client import ConsumerSettings, OutputTopics, Transaction, TransactionalConsumer
-from slackwater_protocol import KafkaSettings
+from slackwater.client import ConsumerSettings, OutputTopics, Transaction, TransactionalConsumer
+from slackwater.protocol import KafkaSettings
 
 
 class Handler:

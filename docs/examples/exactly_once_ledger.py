@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater_spark import CommitBatch, changes, for_each_commit_batch
+from slackwater.api import CommitBatch, changes, for_each_commit_batch
 
 
 class Warehouse:

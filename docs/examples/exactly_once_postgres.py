@@ -10,8 +10,8 @@ import sys
 
 import psycopg
 
-from slackwater_client import ConsumerSettings, OutputTopics, Transaction, TransactionalConsumer
-from slackwater_protocol import KafkaSettings
+from slackwater.client import ConsumerSettings, OutputTopics, Transaction, TransactionalConsumer
+from slackwater.protocol import KafkaSettings
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS consumer_positions (

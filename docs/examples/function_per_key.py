@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from slackwater_spark import (
+from slackwater.api import (
     Documents,
     Rows,
     ViewBatch,

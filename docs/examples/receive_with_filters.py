@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.receiving import (
     BloomInbox,
     FilteredInbox,
@@ -21,7 +22,6 @@ from slackwater_messaging.receiving import (
     Receiver,
     TableInbox,
 )
-from slackwater_protocol import KafkaSettings
 
 OPTIONS = "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 

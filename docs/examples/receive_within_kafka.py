@@ -7,9 +7,9 @@ The value of a message is written to the other topic in capitals.
 
 import sys
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import Message
 from slackwater_messaging.receiving import ReceivedMessage, TransactionalProcessor
-from slackwater_protocol import KafkaSettings
 
 
 class Shouter:

@@ -11,15 +11,15 @@ import json
 import sys
 from typing import Any
 
-from slackwater_cdc import decode_change
-from slackwater_client import (
+from slackwater.cdc import decode_change
+from slackwater.client import (
     ChangeTopics,
     ConsumerSettings,
     ProducerTransaction,
     TransactionalConsumer,
     TransactionalProducer,
 )
-from slackwater_protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings
 
 TABLES = ("inventory.orders", "inventory.order_lines")
 MAILS = "service.mail"

@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from slackwater_client import Commit, TransactionalProducer
-from slackwater_protocol import KafkaSettings
+from slackwater.client import Commit, TransactionalProducer
+from slackwater.protocol import KafkaSettings
 
 ACCOUNTS = range(1, 9)
 OPENING_BALANCE = 1000

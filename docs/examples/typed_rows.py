@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from slackwater_spark import changes
+from slackwater.api import changes
 
 
 def revenue_now(session: SparkSession, *, source: str, bootstrap: str, schema: str) -> DataFrame:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from slackwater_spark import Pipeline, ViewBatch, for_each_document_batch
+from slackwater.api import Pipeline, ViewBatch, for_each_document_batch
 
 
 def customers_pipeline(*, source: str, schema: str) -> Pipeline:

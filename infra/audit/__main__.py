@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slackwater_protocol import SystemClock
+from slackwater.protocol import SystemClock
 
 _ROOT = Path(__file__).resolve().parents[2]
 _LOCKS = (_ROOT / "requirements.lock", _ROOT / "infra" / "bootstrap" / "uv.lock")

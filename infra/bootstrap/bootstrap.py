@@ -20,21 +20,10 @@ UV_LOCK = os.path.join(ROOT, "infra", "bootstrap", "uv.lock")
 PYTHON = os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, ".slackwater-stamp")
 MEMBERS = [
-    "packages/protocol",
-    "packages/cdc",
-    "packages/markers",
-    "packages/sql",
-    "packages/engine",
-    "packages/spark",
-    "packages/certify",
-    "packages/devstack",
-    "packages/registry",
-    "packages/command",
-    "packages/control",
-    "packages/client",
+    "packages/slackwater",
     "packages/messaging",
-    "packages/cli",
-    "packages/testing",
+    "packages/certify",
+    "packages/lab",
     "sidecar",
     "benchmarks",
 ]

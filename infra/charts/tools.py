@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from slackwater_devstack.errors import DevStackUnavailableError
-from slackwater_devstack.java import JarSet, ensure_jars, ivy_fetch, parse_manifest
-from slackwater_devstack.programs import find_java
-from slackwater_protocol import user_cache
+from slackwater.dev.errors import DevStackUnavailableError
+from slackwater.dev.java import JarSet, ensure_jars, ivy_fetch, parse_manifest
+from slackwater.dev.programs import find_java
+from slackwater.protocol import user_cache
 
 HELM = "helm.sh/helm/v3/cmd/helm@v3.22.0"
 API_SERVER = "k8s.io/kubernetes/cmd/kube-apiserver"

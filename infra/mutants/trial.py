@@ -133,8 +133,8 @@ def _pytest(tests: list[str], plugins: list[object]) -> int:
 
 
 def _run_seeds(what: str) -> int:
-    seeds = importlib.import_module("slackwater_testing.seeds")
-    subjects = importlib.import_module(f"slackwater_testing.{what}")
+    seeds = importlib.import_module("slackwater_lab.seeds")
+    subjects = importlib.import_module(f"slackwater_lab.{what}")
     subject = subjects.Simulator() if what == "simulator" else subjects.Differential()
     failed = seeds.first_failure(seeds.Plan(subject, 0, _SEEDS[what]))
     if failed is None:

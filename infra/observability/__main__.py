@@ -9,7 +9,7 @@ import yaml
 from infra.observability.alerts import alerts_table, rule_file
 from infra.observability.dashboards import DASHBOARDS
 from infra.site.__main__ import write_changed
-from slackwater_protocol.log_fields import FIELDS
+from slackwater.protocol.log_fields import FIELDS
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "infra" / "dashboards"

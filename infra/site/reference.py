@@ -14,13 +14,13 @@ import click
 from pydantic import SecretStr
 from pydantic_core import PydanticUndefined
 
-from slackwater.doctor.facts import Cause
-from slackwater.main import cli
-from slackwater_command import boundary
-from slackwater_command.loading import SettingField, setting_fields
-from slackwater_protocol import metrics
-from slackwater_sql.frontend.expressions import FunctionFacts, function_facts
-from slackwater_sql.session import open_connection
+from slackwater.cli.doctor.facts import Cause
+from slackwater.cli.main import cli
+from slackwater.command import boundary
+from slackwater.protocol import metrics
+from slackwater.settings.loading import SettingField, setting_fields
+from slackwater.sql.frontend.expressions import FunctionFacts, function_facts
+from slackwater.sql.session import open_connection
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -28,20 +28,20 @@ NOTE = "<!-- `make docs` writes this page from the code; a test compares them. -
 WIDTH = 110
 
 ERROR_MODULES = {
-    "Every package": "packages/protocol/src/slackwater_protocol/errors.py",
-    "Pipelines (`slackwater run`, `slackwater_spark`)": "packages/spark/src/slackwater_spark/errors.py",
-    "Views (`slackwater_sql`)": "packages/sql/src/slackwater_sql/errors.py",
-    "Stages (`slackwater_engine`)": "packages/engine/src/slackwater_engine/errors.py",
-    "Consumers and producers (`slackwater_client`)": "packages/client/src/slackwater_client/errors.py",
+    "Every package": "packages/slackwater/src/slackwater/protocol/errors.py",
+    "Pipelines (`slackwater run`, `slackwater.api`)": "packages/slackwater/src/slackwater/pipeline/errors.py",
+    "Views (`slackwater.sql`)": "packages/slackwater/src/slackwater/sql/errors.py",
+    "Stages (`slackwater.engine`)": "packages/slackwater/src/slackwater/engine/errors.py",
+    "Consumers and producers (`slackwater.client`)": "packages/slackwater/src/slackwater/client/errors.py",
     "Messages of services (`slackwater_messaging`)": (
         "packages/messaging/src/slackwater_messaging/errors.py"
     ),
     "The sidecar": "sidecar/src/slackwater_sidecar/errors.py",
-    "Change events (`slackwater_cdc`)": "packages/cdc/src/slackwater_cdc/errors.py",
-    "The cut log and Redis (`slackwater_markers`)": "packages/markers/src/slackwater_markers/errors.py",
+    "Change events (`slackwater.cdc`)": "packages/slackwater/src/slackwater/cdc/errors.py",
+    "The cut log and Redis (`slackwater.cuts`)": "packages/slackwater/src/slackwater/cuts/errors.py",
     "The certifier (`slackwater_certify`)": "packages/certify/src/slackwater_certify/errors.py",
-    "The command": "packages/command/src/slackwater_command/errors.py",
-    "Servers on this machine (`slackwater dev`)": "packages/devstack/src/slackwater_devstack/errors.py",
+    "The command": "packages/slackwater/src/slackwater/settings/errors.py",
+    "Servers on this machine (`slackwater dev`)": "packages/slackwater/src/slackwater/dev/errors.py",
 }
 """The modules whose docstrings draw the trees of errors, by heading."""
 
@@ -257,7 +257,7 @@ def errors_page() -> str:
 
 def _causes() -> Iterator[tuple[str, str]]:
     """Gives the causes of doctor, each with the docstring below it, or with its name in words."""
-    path = ROOT / "packages/cli/src/slackwater/doctor/facts.py"
+    path = ROOT / "packages/slackwater/src/slackwater/cli/doctor/facts.py"
     body = next(
         node.body
         for node in ast.parse(path.read_text()).body

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "packages/cli/tests/control/test_page.py"
+TESTS = ROOT / "packages/slackwater/tests/cli/control/test_page.py"
 IMAGES = ROOT / "docs/images"
 PICTURES: Mapping[str, tuple[str, int, int, str]] = {
     "control-plane": ("#/", 1280, 760, "light"),

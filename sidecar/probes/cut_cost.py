@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from time import monotonic, process_time
 
-from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
-from slackwater_protocol import CommittedTransaction, Cut, encode_cut
+from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.protocol import CommittedTransaction, Cut, encode_cut
 from slackwater_sidecar.publisher import Publisher
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
 
 TOPIC_PARTITIONS = 100
 STATUS = FrontierStatus(state=FrontierState.RUNNING, detail="", wall_ms=1, sidecar="probe")

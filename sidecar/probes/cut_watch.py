@@ -11,8 +11,8 @@ from typing import Any
 
 import redis
 
-from slackwater_protocol import SystemClock
-from slackwater_protocol.keys import cuts_key
+from slackwater.protocol import SystemClock
+from slackwater.protocol.keys import cuts_key
 
 BLOCK_MS = 100
 

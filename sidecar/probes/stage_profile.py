@@ -13,10 +13,10 @@ from time import thread_time
 
 import msgspec
 
-from slackwater_cdc import Frontier, Partition
-from slackwater_cdc.columns import ParsedRows, parse_rows
-from slackwater_cdc.envelope import Row, decode_transaction
-from slackwater_protocol import KafkaSettings, Servers
+from slackwater.cdc import Frontier, Partition
+from slackwater.cdc.columns import ParsedRows, parse_rows
+from slackwater.cdc.envelope import Row, decode_transaction
+from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId
 from slackwater_sidecar.lookup import Lookup

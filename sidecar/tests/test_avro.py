@@ -13,19 +13,19 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc import Frontier, WireFormatError
-from slackwater_cdc.testing import RUN_HEADER
-from slackwater_devstack import KafkaBroker
-from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
-from slackwater_registry import RegistryUnavailableError
-from slackwater_registry.testing import RegistryServer
+from slackwater.cdc import Frontier, WireFormatError
+from slackwater.cdc.testing import RUN_HEADER
+from slackwater.dev import KafkaBroker
+from slackwater.kafka.registry import RegistryUnavailableError
+from slackwater.kafka.registry.testing import RegistryServer
+from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.consumption import run_of
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.settings import SidecarSettings
 
-RECORDINGS = Path(__file__).parents[2] / "packages/cdc/tests/recordings/avro"
+RECORDINGS = Path(__file__).parents[2] / "packages/slackwater/tests/cdc/recordings/avro"
 PREFIX = "av."
 AVRO = b"\0\0\0\0\x01x"
 

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from slackwater_cdc import Frontier, Partition
+from slackwater.cdc import Frontier, Partition
 from slackwater_sidecar import reader
 from slackwater_sidecar.reader import Balance
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from slackwater.commands.sidecar import sidecar
-from slackwater_markers import FrontierState
+from slackwater.cli.commands.sidecar import sidecar
+from slackwater.cuts import FrontierState
 from slackwater_sidecar import SidecarSettings, SidecarStatus
 from slackwater_sidecar.main import run
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from slackwater_cdc.columns import ParsedRows
-from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
+from slackwater.cdc.columns import ParsedRows
+from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
 from slackwater_sidecar.avro import AvroValues
 from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId, consumer_config

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_markers import InMemoryCutLog
-from slackwater_protocol import SkipDecision, TimelineDecision
+from slackwater.cuts import InMemoryCutLog
+from slackwater.protocol import SkipDecision, TimelineDecision
 from slackwater_sidecar.resume import LoggedDecisions
 
 

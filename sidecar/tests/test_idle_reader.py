@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_cdc import Frontier
-from slackwater_protocol import KafkaSettings, Servers
+from slackwater.cdc import Frontier
+from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.reader import KafkaSourceReader
 

@@ -8,10 +8,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc import Frontier
-from slackwater_cdc.testing import begin_value, change_value, end_value
-from slackwater_devstack import KafkaBroker
-from slackwater_protocol import Evidence, KafkaSettings, Servers
+from slackwater.cdc import Frontier
+from slackwater.cdc.testing import begin_value, change_value, end_value
+from slackwater.dev import KafkaBroker
+from slackwater.protocol import Evidence, KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.reader import KafkaSourceReader
 

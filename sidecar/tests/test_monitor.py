@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_protocol import Clock, CommittedTransaction, Cut
-from slackwater_protocol.metrics import Distribution
+from slackwater.protocol import Clock, CommittedTransaction, Cut
+from slackwater.protocol.metrics import Distribution
 from slackwater_sidecar import SourceMonitor
 from slackwater_sidecar.monitor import CommitDelays
 

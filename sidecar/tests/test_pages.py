@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.tokens import Role, new_token
-from slackwater_markers import FrontierState
-from slackwater_protocol import Clock, Cut, OpenTransaction
-from slackwater_protocol.metrics import SIDECAR_METRICS, series_of
+from slackwater.command.tokens import Role, new_token
+from slackwater.cuts import FrontierState
+from slackwater.protocol import Clock, Cut, OpenTransaction
+from slackwater.protocol.metrics import SIDECAR_METRICS, series_of
+from slackwater.settings.errors import CommandConfigError
+from slackwater_lab.certificates import Certificate, certificate
 from slackwater_sidecar import SidecarConfigError, SidecarStatus
 from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer, SidecarPages, is_local_name
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.settings import HttpSettings
-from slackwater_testing.certificates import Certificate, certificate
 
 CUT = Cut(
     source="inv",

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from slackwater_devstack import RedisServer
-from slackwater_markers import (
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
@@ -20,8 +19,9 @@ from slackwater_markers import (
     StoredPosition,
     markers_of,
 )
-from slackwater_protocol import Clock, OpenTransaction, encode_cut
-from slackwater_protocol.keys import cuts_key, frontier_key, markers_key, open_key
+from slackwater.dev import RedisServer
+from slackwater.protocol import Clock, OpenTransaction, encode_cut
+from slackwater.protocol.keys import cuts_key, frontier_key, markers_key, open_key
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.testing import cut
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_markers import StoredPosition
-from slackwater_protocol import CommitPosition, CommittedTransaction, Cut, KafkaSettings, Servers
+from slackwater.cuts import StoredPosition
+from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.policy import Due, PendingRecords, PublishingSchedule, Spacing
 

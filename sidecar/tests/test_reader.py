@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from slackwater_cdc import Frontier
-from slackwater_cdc.testing import RUN_HEADER, Oracle, transaction_values
-from slackwater_devstack import KafkaBroker
-from slackwater_protocol import KafkaSettings, Servers, SourceTopics
-from slackwater_protocol.keys import data_topic
+from slackwater.cdc import Frontier
+from slackwater.cdc.testing import RUN_HEADER, Oracle, transaction_values
+from slackwater.dev import KafkaBroker
+from slackwater.protocol import KafkaSettings, Servers, SourceTopics
+from slackwater.protocol.keys import data_topic
 from slackwater_sidecar import (
     SidecarConfigError,
     SidecarInputError,

@@ -2,15 +2,15 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_cdc.testing import (
+from slackwater.cdc.testing import (
     begin_value,
     change_value,
     end_value,
     snapshot_notifications,
     snapshot_value,
 )
-from slackwater_markers import CutLogReplacedError, CutLogTruncatedError, InMemoryCutLog
-from slackwater_protocol import (
+from slackwater.cuts import CutLogReplacedError, CutLogTruncatedError, InMemoryCutLog
+from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,

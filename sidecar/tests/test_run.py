@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slackwater_markers import FrontierState
-from slackwater_protocol import KafkaSettings, Servers
+from slackwater.cuts import FrontierState
+from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import (
     SidecarError,
     SidecarInputError,

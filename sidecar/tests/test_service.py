@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater_cdc import EndOffsets, Frontier
-from slackwater_cdc.testing import snapshot_value, transaction_values
-from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore
-from slackwater_protocol import (
+from slackwater.cdc import EndOffsets, Frontier
+from slackwater.cdc.testing import snapshot_value, transaction_values
+from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore
+from slackwater.protocol import (
     AheadMarkers,
     Clock,
     ConnectorReport,

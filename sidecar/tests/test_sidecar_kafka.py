@@ -12,11 +12,11 @@ import pytest
 import redis
 from confluent_kafka import TopicPartition
 
-from slackwater_cdc.testing import snapshot_notifications, snapshot_value
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import FrontierState
-from slackwater_protocol import SNAPSHOT_XID, KafkaSettings, RedisSettings, Servers
-from slackwater_protocol.keys import cuts_key
+from slackwater.cdc.testing import snapshot_notifications, snapshot_value
+from slackwater.cuts import FrontierState
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import SNAPSHOT_XID, KafkaSettings, RedisSettings, Servers
+from slackwater.protocol.keys import cuts_key
 from slackwater_sidecar import SidecarInputError, SidecarSettings, SidecarStatus, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
 
@@ -142,7 +142,7 @@ def test_a_restarted_sidecar_goes_on_where_the_log_ends(source: SyntheticSource,
 
 FOLLOW = """
 import sys, threading
-from slackwater_protocol import KafkaSettings, RedisSettings, Servers
+from slackwater.protocol import KafkaSettings, RedisSettings, Servers
 from slackwater_sidecar import SidecarSettings, run_sidecar
 source, bootstrap, redis_url = sys.argv[1:]
 servers = Servers(KafkaSettings(bootstrap), RedisSettings(redis_url))

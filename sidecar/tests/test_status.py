@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from slackwater_cdc import Frontier, Obstacle
-from slackwater_cdc.regression import Regression
-from slackwater_cdc.report import WAITS_FOR_OTHERS
-from slackwater_markers import FrontierState
-from slackwater_protocol import KafkaSettings, OpenTransaction, Servers
+from slackwater.cdc import Frontier, Obstacle
+from slackwater.cdc.regression import Regression
+from slackwater.cdc.report import WAITS_FOR_OTHERS
+from slackwater.cuts import FrontierState
+from slackwater.protocol import KafkaSettings, OpenTransaction, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.status import OpenTransactions, state_of
 

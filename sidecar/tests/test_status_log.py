@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from slackwater_markers import FrontierState
-from slackwater_protocol import OpenTransaction, SkipDecision, TimelineDecision
+from slackwater.cuts import FrontierState
+from slackwater.protocol import OpenTransaction, SkipDecision, TimelineDecision
 from slackwater_sidecar.status import StateLogger
 
 OPEN = [

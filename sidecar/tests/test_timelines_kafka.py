@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import FrontierState, FrontierStatus
-from slackwater_protocol import Cut, KafkaSettings, RedisSettings, Servers, TimelineDecision
+from slackwater.cuts import FrontierState, FrontierStatus
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import Cut, KafkaSettings, RedisSettings, Servers, TimelineDecision
 from slackwater_sidecar import SidecarSettings, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
-from slackwater_protocol.tracing import TransactionSpan
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
+from slackwater.protocol.tracing import TransactionSpan
 from slackwater_sidecar.tracing import CutTracer
 
 

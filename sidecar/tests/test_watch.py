@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_cdc.connector import reading_properties
-from slackwater_command.connect_rest import ConnectRest
-from slackwater_protocol import Clock, ConnectorReport, Finding, SlotReport, SystemClock, Verdict
+from slackwater.cdc.connector import reading_properties
+from slackwater.command.connect_rest import ConnectRest
+from slackwater.protocol import Clock, ConnectorReport, Finding, SlotReport, SystemClock, Verdict
 from slackwater_sidecar.policy import FaultHold
 from slackwater_sidecar.watch import ConnectorWatch, ConnectWitness, HeartbeatWitness, Watched
 

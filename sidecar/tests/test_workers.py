@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, Servers
+from slackwater.protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.consumption import RecordSink
 from slackwater_sidecar.workers import WorkerPool, WorkerSettings

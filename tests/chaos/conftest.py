@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.chaos.schedule import Round, consumer_schedule, short_schedule
-from slackwater_testing.chaos.system import System, SystemSettings
-from slackwater_testing.workloads import WORKLOADS
+from slackwater_lab.chaos.schedule import Round, consumer_schedule, short_schedule
+from slackwater_lab.chaos.system import System, SystemSettings
+from slackwater_lab.workloads import WORKLOADS
 
 SEED = 1
 ORDERS = 500

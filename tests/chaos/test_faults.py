@@ -2,7 +2,7 @@
 
 It knows every committed state of every document from the change topics and the final state from
 PostgreSQL, so a torn, lost or repeated document is found wherever it is. The schedule is that of seed 1
-and is printed; ``python -m slackwater_testing chaos --short --seed N`` runs that of another seed, and without
+and is printed; ``python -m slackwater_lab chaos --short --seed N`` runs that of another seed, and without
 ``--short`` the faults are random.
 """
 
@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import psycopg
 import pytest
 
-from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.consumer import APPLIED, GROUPS
-from slackwater_testing.chaos.disturber import Disturber
-from slackwater_testing.chaos.run import ChaosRun, judge, judge_consumers, run_session
-from slackwater_testing.chaos.schedule import Round, text
-from slackwater_testing.chaos.system import System
+from slackwater.outputs import SinkStep
+from slackwater_lab.chaos.consumer import APPLIED, GROUPS
+from slackwater_lab.chaos.disturber import Disturber
+from slackwater_lab.chaos.run import ChaosRun, judge, judge_consumers, run_session
+from slackwater_lab.chaos.schedule import Round, text
+from slackwater_lab.chaos.system import System
 
 pytestmark = pytest.mark.chaos
 

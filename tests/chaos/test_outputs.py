@@ -1,6 +1,6 @@
 """Outputs in PostgreSQL and lakes while the pipeline is killed and their server is away or their disk full.
 
-As ``test_faults.py``, and with the schedule of ``python -m slackwater_testing chaos --short --output KIND``.
+As ``test_faults.py``, and with the schedule of ``python -m slackwater_lab chaos --short --output KIND``.
 """
 
 import sys
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.run import run_session
-from slackwater_testing.chaos.schedule import output_schedule, text
-from slackwater_testing.chaos.system import System, SystemSettings
-from slackwater_testing.workloads import WORKLOADS
+from slackwater.outputs import SinkKind
+from slackwater_lab.chaos.run import run_session
+from slackwater_lab.chaos.schedule import output_schedule, text
+from slackwater_lab.chaos.system import System, SystemSettings
+from slackwater_lab.workloads import WORKLOADS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.full]
 

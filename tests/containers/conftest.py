@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import docker
 import pytest
 
-from slackwater_devstack.containers import ContainerImages
-from slackwater_devstack.server import Deadline
+from slackwater.dev.containers import ContainerImages
+from slackwater.dev.server import Deadline
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

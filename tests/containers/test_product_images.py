@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from slackwater_client import ClientError, TopicOutput, read_views
-from slackwater_devstack import DevStack, KafkaBroker, RedisServer
-from slackwater_devstack.containers import ContainerImages
-from slackwater_devstack.loopback import free_port
-from slackwater_devstack.server import Deadline
-from slackwater_protocol import KafkaSettings
+from slackwater.client import ClientError, TopicOutput, read_views
+from slackwater.dev import DevStack, KafkaBroker, RedisServer
+from slackwater.dev.containers import ContainerImages
+from slackwater.dev.loopback import free_port
+from slackwater.dev.server import Deadline
+from slackwater.protocol import KafkaSettings
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

@@ -18,7 +18,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from infra.charts.tools import MissingToolError, find_helm, resource_schema
-from slackwater_command.loading import NOT_SETTINGS, setting_fields
+from slackwater.settings.loading import NOT_SETTINGS, setting_fields
 
 CHART = Path(__file__).parents[2] / "infra" / "charts" / "slackwater"
 EXAMPLE = CHART.parent / "examples" / "values.yaml"

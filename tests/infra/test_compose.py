@@ -10,7 +10,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from infra.charts.tools import MissingToolError, compose_schema
-from slackwater_command.loading import NOT_SETTINGS, setting_fields
+from slackwater.settings.loading import NOT_SETTINGS, setting_fields
 
 FILE = Path(__file__).parents[2] / "infra" / "compose" / "compose.yaml"
 ENDS = {"connector"}

@@ -16,16 +16,16 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector,
 from infra.observability.__main__ import generated
 from infra.observability.alerts import ALERTS
 from infra.observability.dashboards import DASHBOARDS
-from slackwater.control.metrics import write_metrics
-from slackwater.run_pages import RunPages
-from slackwater_control import make_topology, measure_delays
-from slackwater_markers import FrontierState
-from slackwater_markers.testing import REGISTRATION, make_cut
-from slackwater_protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
+from slackwater.cli.control.metrics import write_metrics
+from slackwater.cli.run_pages import RunPages
+from slackwater.control import make_topology, measure_delays
+from slackwater.cuts import FrontierState
+from slackwater.cuts.testing import REGISTRATION, make_cut
+from slackwater.pipeline import BatchProgress, RunMonitor
+from slackwater.protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
 from slackwater_sidecar import SidecarStatus
 from slackwater_sidecar.http_server import SidecarPages
 from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_spark.pipeline import BatchProgress, RunMonitor
 
 CUT = replace(make_cut("inv", 0x600, 1_000), ended_ms=1_200)
 BATCH = BatchProgress(

@@ -10,9 +10,9 @@ import pytest
 
 from infra.site.__main__ import generated
 from infra.site.reference import commands_page, functions_page, metrics_page, settings_page
-from slackwater.main import cli
-from slackwater_command.loading import setting_fields
-from slackwater_protocol import metrics
+from slackwater.cli.main import cli
+from slackwater.protocol import metrics
+from slackwater.settings.loading import setting_fields
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from slackwater_testing.messaging.receiving.ways import Twin, make_inbox
-from slackwater_testing.probes import SignalAt
+from slackwater_lab.messaging.receiving.ways import Twin, make_inbox
+from slackwater_lab.probes import SignalAt
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "payments"
 

@@ -11,30 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
-from slackwater_client import (
+from slackwater.cli import main
+from slackwater.client import (
     ClientUnavailableError,
     OutputTopics,
     TransactionalConsumer,
     TransactionalProducer,
 )
-from slackwater_protocol import (
+from slackwater.protocol import (
     KafkaSettings,
     SystemClock,
 )
-from slackwater_protocol.keys import (
+from slackwater.protocol.keys import (
     cut_log_topic,
 )
-from slackwater_protocol.rights import (
+from slackwater.protocol.rights import (
     Operation,
     Resource,
     Right,
 )
-from slackwater_testing.generator import TopicFiller
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.secured_servers import SecuredServers
-from slackwater_testing.trials import check_output
-from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_lab.generator import TopicFiller
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.secured_servers import SecuredServers
+from slackwater_lab.trials import check_output
+from slackwater_lab.workloads.orders import OrdersWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

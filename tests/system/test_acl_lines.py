@@ -23,9 +23,9 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater import main
-from slackwater_cdc.testing import snapshot_notifications, snapshot_value
-from slackwater_client import (
+from slackwater.cdc.testing import snapshot_notifications, snapshot_value
+from slackwater.cli import main
+from slackwater.client import (
     ByUnit,
     ChangeTopics,
     ClientConfigError,
@@ -40,13 +40,16 @@ from slackwater_client import (
     read_views,
     take_lease,
 )
-from slackwater_client.inputs import Inputs
-from slackwater_client.shares import Share
-from slackwater_client.testing import ChangeWriter, KafkaTopics
-from slackwater_client.topic_switch import switch_topics, topics_of_readers
-from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, LeaseLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.client.inputs import Inputs
+from slackwater.client.shares import Share
+from slackwater.client.testing import ChangeWriter, KafkaTopics
+from slackwater.client.topic_switch import switch_topics, topics_of_readers
+from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, LeaseLog
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.pipeline import load_pipeline
+from slackwater.pipeline.leases import LeaseHolder
+from slackwater.pipeline.rights import rights_of as rights_of_pipeline
+from slackwater.protocol import (
     CommitPosition,
     KafkaSettings,
     Lease,
@@ -56,13 +59,13 @@ from slackwater_protocol import (
     SourceTopics,
     SystemClock,
 )
-from slackwater_protocol.keys import (
+from slackwater.protocol.keys import (
     LEASES_TOPIC,
     PIPELINES_TOPIC,
     commit_topic,
     cut_log_topic,
 )
-from slackwater_protocol.rights import (
+from slackwater.protocol.rights import (
     Operation,
     Resource,
     Right,
@@ -76,17 +79,14 @@ from slackwater_protocol.rights import (
     switching_rights,
     viewer_rights,
 )
+from slackwater_lab.errors import WorkRefusedError
+from slackwater_lab.generator import TopicFiller
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.publishing import SOURCE, published_revisions, publishing_pipeline
+from slackwater_lab.secured_servers import SecuredServers
+from slackwater_lab.trials import Trial, World, check_output, superfluous
+from slackwater_lab.workloads.orders import OrdersWorkload
 from slackwater_sidecar.testing import SyntheticSource
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_spark.pipeline.leases import LeaseHolder
-from slackwater_spark.pipeline.rights import rights_of as rights_of_pipeline
-from slackwater_testing.errors import WorkRefusedError
-from slackwater_testing.generator import TopicFiller
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.publishing import SOURCE, published_revisions, publishing_pipeline
-from slackwater_testing.secured_servers import SecuredServers
-from slackwater_testing.trials import Trial, World, check_output, superfluous
-from slackwater_testing.workloads.orders import OrdersWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from slackwater_cdc.testing import begin_value, change_value, end_value
-from slackwater_devstack import KafkaBroker, Lifetime, RedisServer
-from slackwater_devstack.processes import Launch, launch
-from slackwater_devstack.server import log_tail
-from slackwater_protocol import decode_commit_record
-from slackwater_protocol.keys import commit_topic
+from slackwater.cdc.testing import begin_value, change_value, end_value
+from slackwater.dev import KafkaBroker, Lifetime, RedisServer
+from slackwater.dev.processes import Launch, launch
+from slackwater.dev.server import log_tail
+from slackwater.protocol import decode_commit_record
+from slackwater.protocol.keys import commit_topic
 from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

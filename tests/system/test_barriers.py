@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_client import (
+from slackwater.client import (
     ClientError,
     ReadLevel,
     StateNotKeptError,
@@ -34,11 +34,11 @@ from slackwater_client import (
     take_lease,
     wait_visible,
 )
-from slackwater_devstack import DevStack
-from slackwater_protocol import CommitPosition, KafkaSettings
-from slackwater_testing.database import current_lsn
-from slackwater_testing.programs import Product, slackwater_command, write_run_settings
-from slackwater_testing.watching import read_cuts
+from slackwater.dev import DevStack
+from slackwater.protocol import CommitPosition, KafkaSettings
+from slackwater_lab.database import current_lsn
+from slackwater_lab.programs import Product, slackwater_command, write_run_settings
+from slackwater_lab.watching import read_cuts
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 
@@ -176,7 +176,7 @@ def rows_of_right(snapshot: ViewSnapshot) -> set[int]:
     return {json.loads(document)["rows"] for document in snapshot.documents["right"]}
 
 
-@pytest.mark.full  # leases in the default lane: packages/cli/tests/test_read_integration.py
+@pytest.mark.full  # leases in the default lane: packages/slackwater/tests/cli/test_read_integration.py
 def test_a_lease_shows_one_state_again_and_again_while_weaker_levels_go_on(pair: Pair) -> None:
     """What each level allows and the next one forbids, over the join of two views of two pipelines.
 

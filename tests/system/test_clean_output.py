@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater_devstack import DevStack
-from slackwater_protocol.metrics import HOPS
-from slackwater_testing.programs import Product
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater.dev import DevStack
+from slackwater.protocol.metrics import HOPS
+from slackwater_lab.programs import Product
+from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = pytest.mark.system
 
@@ -110,7 +110,7 @@ def test_a_healthy_run_prints_nothing_but_its_own_lines(
         "Traceback (most recent call last):",
         "26/11/26 15:20:38 WARN Utils: Your hostname resolves to a loopback address",
         'Setting default log level to "WARN".',
-        "2026-11-26 15:20:46,630 ERROR   slackwater_spark.pipeline: the run ended",
+        "2026-11-26 15:20:46,630 ERROR   slackwater.pipeline: the run ended",
     ],
 )
 def test_lines_of_others_are_noticed(line: str) -> None:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_testing.column_types.page import PAGE, page
-from slackwater_testing.column_types.trial import WRONG, run_trial
+from slackwater_lab.column_types.page import PAGE, page
+from slackwater_lab.column_types.trial import WRONG, run_trial
 
 if TYPE_CHECKING:
-    from slackwater_devstack.pytest_plugin import DevStackFactory
+    from slackwater.dev.pytest_plugin import DevStackFactory
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

@@ -17,16 +17,20 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 
-from slackwater.commands.status import status_lines
-from slackwater_devstack import KafkaBroker, RedisServer, TcpProxy
-from slackwater_markers import (
+from slackwater.cli.commands.status import status_lines
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     KafkaCutLog,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_protocol import (
+from slackwater.dev import KafkaBroker, RedisServer, TcpProxy
+from slackwater.pipeline.source.feed import Feed
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position
+from slackwater.protocol import (
     CommittedTransaction,
     Cut,
     KafkaSettings,
@@ -37,13 +41,9 @@ from slackwater_protocol import (
     encode_cut,
     format_position,
 )
-from slackwater_protocol.keys import cuts_key, frontier_key, markers_key
+from slackwater.protocol.keys import cuts_key, frontier_key, markers_key
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
-from slackwater_spark.source.feed import Feed
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position
 
 pytestmark = pytest.mark.integration
 

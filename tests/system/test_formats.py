@@ -14,12 +14,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from slackwater.dev import DevStack
+from slackwater.protocol import parse_position
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_devstack import DevStack
-from slackwater_protocol import parse_position
-from slackwater_testing.programs import Product
-from slackwater_testing.watching import Visibility
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater_lab.programs import Product
+from slackwater_lab.watching import Visibility
+from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = pytest.mark.system
 

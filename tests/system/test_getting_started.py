@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater_devstack import DevStack, down
+from slackwater.dev import DevStack, down
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

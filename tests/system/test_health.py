@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from slackwater.main import run
-from slackwater_devstack import DevStack
-from slackwater_protocol import SystemClock
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater.cli.main import run
+from slackwater.dev import DevStack
+from slackwater.protocol import SystemClock
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.workloads.workload import repository_pipeline
 
 if TYPE_CHECKING:
-    from slackwater_devstack.pytest_plugin import DevStackFactory
+    from slackwater.dev.pytest_plugin import DevStackFactory
 
-# In the default lane: packages/control/tests/test_health.py (who is blamed for what), and the servers in
-# packages/cli/tests/test_operations_integration.py (the control plane says what the doctor says).
+# In the default lane: packages/slackwater/tests/control/test_health.py (who is blamed for what), and the
+# servers in packages/slackwater/tests/cli/test_operations_integration.py (the control plane says what the
+# doctor says).
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
 SOURCE = "inv"

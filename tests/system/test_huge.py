@@ -21,9 +21,9 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_protocol import decode_commit_record
-from slackwater_protocol.keys import commit_topic
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import decode_commit_record
+from slackwater.protocol.keys import commit_topic
 from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]

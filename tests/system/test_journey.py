@@ -22,16 +22,17 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater.dev import DevStack, ObjectStore
+from slackwater.dev.loopback import LOOPBACK, free_port
 from slackwater_certify import Connections, Mode, certify, load_specification
-from slackwater_devstack import DevStack, ObjectStore
-from slackwater_devstack.loopback import LOOPBACK, free_port
-from slackwater_testing.database import current_lsn
-from slackwater_testing.machines import SECONDS, DriverMachine, SparkCluster, shipped_pythons
-from slackwater_testing.programs import Product
-from slackwater_testing.prometheus import Prometheus, prometheus_program
+from slackwater_lab.database import current_lsn
+from slackwater_lab.machines import SECONDS, DriverMachine, SparkCluster, shipped_pythons
+from slackwater_lab.programs import Product
+from slackwater_lab.prometheus import Prometheus, prometheus_program
 
 # Its parts in the default lane: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
-# packages/spark/tests/pipeline/test_s3a.py (a checkpoint in object storage), tests/infra/test_dashboards.py.
+# packages/slackwater/tests/pipeline/test_s3a.py (a checkpoint in object storage),
+# tests/infra/test_dashboards.py.
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
 DASHBOARDS = Path(__file__).parents[2] / "infra" / "dashboards"

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import DevStack
-from slackwater_testing.messaging.sending.crash import (
+from slackwater.dev import DevStack
+from slackwater_lab.messaging.sending.crash import (
     CrashPoint,
     CrashReport,
     crash_and_recover,
     crash_points,
     new_order,
 )
-from slackwater_testing.messaging.sending.ways import SOURCE
-from slackwater_testing.programs import Product
+from slackwater_lab.messaging.sending.ways import SOURCE
+from slackwater_lab.programs import Product
 
 pytestmark = [pytest.mark.system, pytest.mark.full]  # in one process: packages/messaging/tests
 

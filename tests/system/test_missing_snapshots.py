@@ -19,11 +19,11 @@ from urllib.request import Request, urlopen
 import psycopg
 import pytest
 
-from slackwater_cdc.connector import publication_name, reading_properties, replication_name, topic_properties
-from slackwater_devstack import DevStack, Lifetime
-from slackwater_devstack.processes import Launch, launch
-from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
-from slackwater_protocol import Cut
+from slackwater.cdc.connector import publication_name, reading_properties, replication_name, topic_properties
+from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.dev import DevStack, Lifetime
+from slackwater.dev.processes import Launch, launch
+from slackwater.protocol import Cut
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater import main
-from slackwater_devstack import ConnectMode
-from slackwater_protocol import parse_position
-from slackwater_protocol.keys import data_topic, quoted_table
-from slackwater_testing.programs import Product, slackwater_command
+from slackwater.cli import main
+from slackwater.dev import ConnectMode
+from slackwater.protocol import parse_position
+from slackwater.protocol.keys import data_topic, quoted_table
+from slackwater_lab.programs import Product, slackwater_command
 
 if TYPE_CHECKING:
-    from slackwater_devstack.pytest_plugin import DevStackFactory
+    from slackwater.dev.pytest_plugin import DevStackFactory
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

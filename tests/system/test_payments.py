@@ -20,11 +20,11 @@ from types import ModuleType
 import psycopg
 import pytest
 
+from slackwater.dev import DevStack
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_devstack import DevStack
+from slackwater_lab.topics import read_to_end
 from slackwater_messaging.receiving import ReceiverStep
 from slackwater_messaging.sending import SendStep
-from slackwater_testing.topics import read_to_end
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

@@ -19,6 +19,9 @@ from typing import ClassVar
 import psycopg
 import pytest
 
+from slackwater.dev import DevStack, PostgresServer
+from slackwater.outputs import SinkStep
+from slackwater.protocol import SystemClock
 from slackwater_certify import (
     Certificate,
     Connections,
@@ -29,13 +32,10 @@ from slackwater_certify import (
     watch_output,
 )
 from slackwater_certify.specification import ViewSpecification
-from slackwater_devstack import DevStack, PostgresServer
-from slackwater_protocol import SystemClock
-from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.control import ControlFolder
-from slackwater_testing.database import Writers, create_tables, write_first, write_last
-from slackwater_testing.programs import Product, Program, slackwater_command
-from slackwater_testing.workloads.workload import (
+from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.database import Writers, create_tables, write_first, write_last
+from slackwater_lab.programs import Product, Program, slackwater_command
+from slackwater_lab.workloads.workload import (
     Change,
     Delete,
     Insert,
@@ -164,7 +164,7 @@ class Shop:
         if name != "--config":
             return slackwater_command(name, *arguments)
         without = [word for mechanism in self.without for word in ("--without", mechanism)]
-        module = "slackwater_testing.chaos.process"
+        module = "slackwater_lab.chaos.process"
         return (sys.executable, "-m", module, str(self._control.path), *without, name, *arguments)
 
     def start(self) -> None:

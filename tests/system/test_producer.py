@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from slackwater_client import OutputTopics, TransactionalConsumer
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_protocol import KafkaSettings, SystemClock, decode_commit_record
-from slackwater_protocol.keys import commit_topic
-from slackwater_testing.programs import Program, slackwater_command, write_run_settings
-from slackwater_testing.topics import read_to_end
+from slackwater.client import OutputTopics, TransactionalConsumer
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import KafkaSettings, SystemClock, decode_commit_record
+from slackwater.protocol.keys import commit_topic
+from slackwater_lab.programs import Program, slackwater_command, write_run_settings
+from slackwater_lab.topics import read_to_end
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 

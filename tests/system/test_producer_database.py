@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from slackwater.dev import DevStack
+from slackwater.protocol import SystemClock, decode_commit_record
+from slackwater.protocol.keys import commit_topic, cut_log_topic
 from slackwater_certify import Connections, Mode, certify, load_specification
-from slackwater_devstack import DevStack
-from slackwater_protocol import SystemClock, decode_commit_record
-from slackwater_protocol.keys import commit_topic, cut_log_topic
-from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
-from slackwater_testing.programs import Product, Program, slackwater_command, write_run_settings
-from slackwater_testing.topics import read_to_end
-from slackwater_testing.watching import Visibility
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.programs import Product, Program, slackwater_command, write_run_settings
+from slackwater_lab.topics import read_to_end
+from slackwater_lab.watching import Visibility
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 

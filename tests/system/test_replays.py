@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc import completeness
-from slackwater_cdc.testing.recording import follow
-from slackwater_cdc.transaction import Transaction
-from slackwater_devstack import ConnectMode, DevStack
-from slackwater_testing.replays import JOURNAL, STACK, Killed, ReplayResult, ReplayRun
+from slackwater.cdc import completeness
+from slackwater.cdc.testing.recording import follow
+from slackwater.cdc.transaction import Transaction
+from slackwater.dev import ConnectMode, DevStack
+from slackwater_lab.replays import JOURNAL, STACK, Killed, ReplayResult, ReplayRun
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

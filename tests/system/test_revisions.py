@@ -22,14 +22,14 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from slackwater_client import PipelineViews, TransactionalConsumer
-from slackwater_client.topic_switch import newest_switch
-from slackwater_devstack import DevStack
-from slackwater_protocol import KafkaSettings, decode_commit_record
-from slackwater_protocol.keys import commit_topic
-from slackwater_testing.database import current_lsn
-from slackwater_testing.programs import Product, slackwater_command, write_run_settings
-from slackwater_testing.topics import read_to_end
+from slackwater.client import PipelineViews, TransactionalConsumer
+from slackwater.client.topic_switch import newest_switch
+from slackwater.dev import DevStack
+from slackwater.protocol import KafkaSettings, decode_commit_record
+from slackwater.protocol.keys import commit_topic
+from slackwater_lab.database import current_lsn
+from slackwater_lab.programs import Product, slackwater_command, write_run_settings
+from slackwater_lab.topics import read_to_end
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 

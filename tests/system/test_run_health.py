@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_protocol import SystemClock
-from slackwater_testing.generator import TopicFiller
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import SystemClock
+from slackwater_lab.generator import TopicFiller
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

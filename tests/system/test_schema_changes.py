@@ -1,7 +1,7 @@
 """A table is altered while a pipeline runs: what no view uses may change, else the run stops with a reason.
 
 What each kind of change does to records and views is told case by case, without servers, in
-packages/spark/tests/pipeline/test_schema_changes.py.
+packages/slackwater/tests/pipeline/test_schema_changes.py.
 """
 
 import shutil
@@ -11,13 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater import main
-from slackwater_devstack import DevStack
-from slackwater_protocol import parse_position
-from slackwater_testing.errors import ProgramEndedError
-from slackwater_testing.programs import Product
-from slackwater_testing.watching import Visibility
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater.cli import main
+from slackwater.dev import DevStack
+from slackwater.protocol import parse_position
+from slackwater_lab.errors import ProgramEndedError
+from slackwater_lab.programs import Product
+from slackwater_lab.watching import Visibility
+from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

@@ -21,14 +21,14 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient
 
-from slackwater_client import ChangeTopics, OutputTopics, TransactionalConsumer
-from slackwater_protocol import KafkaSettings, SystemClock
-from slackwater_protocol.keys import cut_log_topic
-from slackwater_testing.generator import TopicFiller
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.secured_servers import WAYS, SecuredServers
-from slackwater_testing.topics import read_to_end
-from slackwater_testing.workloads.orders import LINES, ORDERS, OrdersWorkload
+from slackwater.client import ChangeTopics, OutputTopics, TransactionalConsumer
+from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater.protocol.keys import cut_log_topic
+from slackwater_lab.generator import TopicFiller
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.secured_servers import WAYS, SecuredServers
+from slackwater_lab.topics import read_to_end
+from slackwater_lab.workloads.orders import LINES, ORDERS, OrdersWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 
@@ -163,16 +163,16 @@ schema_registry_password = "{PLANTED["registry"]}"
 """
 UNPROTECTED = """
 import sys
-from slackwater_command import loading
-from slackwater_protocol import hide
-from slackwater_spark.pipeline import session
+from slackwater.settings import loading
+from slackwater.protocol import hide
+from slackwater.pipeline import session
 hide.__code__ = (lambda text, secrets: text).__code__
 loading._masked = str
 loading.take_secrets.__code__ = (lambda environment: dict(environment)).__code__
 plain = lambda value: value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
 loading._shown.__code__ = plain.__code__
 session._DEFAULTS["spark.redaction.regex"] = "nothing at all"
-from slackwater.main import main
+from slackwater.cli.main import main
 main(sys.argv[1:])
 """
 """The command with all that hides secrets taken out."""
@@ -197,7 +197,8 @@ class Search:
         return {where for where, _ in self.found}
 
 
-# In the default lane: packages/protocol/tests/test_secrets.py, packages/command/tests/test_loading.py.
+# In the default lane: packages/slackwater/tests/protocol/test_secrets.py,
+# packages/slackwater/tests/command/test_loading.py.
 @pytest.mark.full
 @pytest.mark.parametrize("is_protected", [True, False], ids=["hidden", "not hidden"])
 def test_no_secret_is_found_anywhere(

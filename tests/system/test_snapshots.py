@@ -19,15 +19,15 @@ import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from slackwater.cuts import KafkaCutLog
+from slackwater.dev import DevStack, Lifetime
+from slackwater.dev.processes import Launch, launch
+from slackwater.protocol import SystemClock, parse_position
+from slackwater.protocol.keys import data_topic, notification_topic
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_devstack import DevStack, Lifetime
-from slackwater_devstack.processes import Launch, launch
-from slackwater_markers import KafkaCutLog
-from slackwater_protocol import SystemClock, parse_position
-from slackwater_protocol.keys import data_topic, notification_topic
-from slackwater_testing.database import Writers, create_tables, write_first
-from slackwater_testing.watching import Visibility
-from slackwater_testing.workloads import WORKLOADS
+from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.watching import Visibility
+from slackwater_lab.workloads import WORKLOADS
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 

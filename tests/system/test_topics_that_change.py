@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from slackwater_cdc.testing.recording import Recording, RowIdentity
-from slackwater_devstack import ConnectMode, DatabaseLog, DevStack
-from slackwater_markers import FrontierState, RedisMarkerStore
-from slackwater_protocol import Cut, OpenTransaction, SystemClock
-from slackwater_testing.programs import Product
-from slackwater_testing.topics import TopicRecorder
-from slackwater_testing.watching import read_cuts
+from slackwater.cdc.testing.recording import Recording, RowIdentity
+from slackwater.cuts import FrontierState, RedisMarkerStore
+from slackwater.dev import ConnectMode, DatabaseLog, DevStack
+from slackwater.protocol import Cut, OpenTransaction, SystemClock
+from slackwater_lab.programs import Product
+from slackwater_lab.topics import TopicRecorder
+from slackwater_lab.watching import read_cuts
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

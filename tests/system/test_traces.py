@@ -13,13 +13,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater_devstack import DevStack
-from slackwater_markers import KafkaCutLog
-from slackwater_protocol import CommittedTransaction, parse_position
-from slackwater_protocol.tracing import PIPELINE_STEPS, SIDECAR_STEPS, TracedTransaction
-from slackwater_testing.otlp import Collector, ReceivedSpan
-from slackwater_testing.programs import Product
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater.cuts import KafkaCutLog
+from slackwater.dev import DevStack
+from slackwater.protocol import CommittedTransaction, parse_position
+from slackwater.protocol.tracing import PIPELINE_STEPS, SIDECAR_STEPS, TracedTransaction
+from slackwater_lab.otlp import Collector, ReceivedSpan
+from slackwater_lab.programs import Product
+from slackwater_lab.workloads.workload import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

@@ -5,6 +5,7 @@ has to have its history.
 """
 
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -14,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.demo.naive import ORDER_LINES, ORDERS
-from slackwater.demo.verdict import demo_specification, judge
-from slackwater_devstack import DevStack
-from slackwater_protocol import SystemClock
-from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
-from slackwater_testing.programs import Product, slackwater_command, write_run_settings
-from slackwater_testing.watching import Visibility
-from slackwater_testing.workloads.mixed import MixedWorkload
+from slackwater.cli.demo.naive import ORDER_LINES, ORDERS
+from slackwater.cli.demo.verdict import demo_specification, judge
+from slackwater.dev import DevStack
+from slackwater.protocol import SystemClock
+from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.programs import Product, slackwater_command, write_run_settings
+from slackwater_lab.watching import Visibility
+from slackwater_lab.workloads.mixed import MixedWorkload
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
@@ -47,6 +48,11 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Command:
     assert archive.returncode == 0, f"this clone does not have commit {EARLIER}: {archive.stderr.decode()}"
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
+    for project in folder.glob("packages/*/pyproject.toml"):  # whose versions it asks for
+        name, version = re.findall(r'^(?:name|version) = "(.+)"$', project.read_text(), re.MULTILINE)
+        info = project.parent / "src" / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     sources = ":".join(map(str, [*folder.glob("packages/*/src"), folder / "sidecar" / "src"]))
 
     def command(*arguments: str) -> Sequence[str]:

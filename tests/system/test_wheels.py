@@ -15,28 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_devstack.loopback import free_port
-from slackwater_protocol import KafkaSettings, Servers
-from slackwater_testing.publishing import publishing_pipeline
+from slackwater.cli.main import EXTRAS
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.dev.loopback import free_port
+from slackwater.protocol import KafkaSettings, Servers
+from slackwater_lab.publishing import publishing_pipeline
 
 pytestmark = pytest.mark.integration
 
 SECONDS = 300.0
 Ran = Callable[..., str]
 Install = Callable[[str], Path]
-OTHERS = (
-    "slackwater",
-    "slackwater-cdc",
-    "slackwater-command",
-    "slackwater-control",
-    "slackwater-engine",
-    "slackwater-markers",
-    "slackwater-messaging",
-    "slackwater-protocol",
-    "slackwater-registry",
-    "slackwater-sql",
-)
+OTHERS = ("slackwater", "slackwater-messaging")
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 package = importlib.import_module(sys.argv[1])
@@ -53,8 +43,8 @@ print(json.dumps(missing))
 READ = """
 
 import sys
-from slackwater_client import TopicOutput, read_views
-from slackwater_protocol import KafkaSettings
+from slackwater.client import TopicOutput, read_views
+from slackwater.protocol import KafkaSettings
 output = TopicOutput(KafkaSettings(sys.argv[1]), sys.argv[2])
 for documents in read_views([output]).documents.values():
     for document in documents:
@@ -62,32 +52,29 @@ for documents in read_views([output]).documents.values():
 output.close()
 """
 DISTRIBUTIONS = "from importlib.metadata import distributions as d; print(*(each.name for each in d()))"
-EXTRA_MODULES = {
-    "psycopg",
-    "deltalake",
-    "pyiceberg",
-    "pyarrow",
-    "starlette",
-    "uvicorn",
-    "slackwater_spark",
-    "slackwater_sql",
-    "slackwater_engine",
-    "slackwater_certify",
-    "slackwater_messaging",
-    "slackwater_devstack",
-    "slackwater_testing",
-    "sqlalchemy",
-    "pytest",
-    "fastavro",
-    "hypothesis",
-}
+EXTRA_MODULES = {*EXTRAS, "sqlalchemy", "fastavro", "hypothesis"}
 """What extras bring; whatever else is missing is a dependency that a member forgot."""
+
+
+def missing_modules(ran: Ran, commands: Path, member: str) -> dict[str, str]:
+    """The modules of a member that cannot be imported, each with the module that is missing."""
+    found: dict[str, str] = json.loads(ran(commands / "python", "-c", IMPORT_ALL, member.replace("-", "_")))
+    return {name: what.partition(".")[0] for name, what in found.items()}
 
 
 def check_imports(ran: Ran, commands: Path, member: str) -> None:
     """Imports every module of a member, and looks whether any is missing that no extra brings."""
-    missing = json.loads(ran(commands / "python", "-c", IMPORT_ALL, member.replace("-", "_")))
-    assert {name: what for name, what in missing.items() if what.partition(".")[0] not in EXTRA_MODULES} == {}
+    missing = missing_modules(ran, commands, member)
+    assert {name: what for name, what in missing.items() if what not in EXTRA_MODULES} == {}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("extra", ["control", "dev", "hdfs", "lake", "postgres", "spark", "telemetry"])
+def test_an_extra_brings_all_that_is_said_to_come_with_it(extra: str, install: Install, ran: Ran) -> None:
+    commands = install(f"slackwater[{extra}]")
+    brought = {module for module, words in EXTRAS.items() if words == f"slackwater[{extra}]"}
+    missing = missing_modules(ran, commands, "slackwater")
+    assert {name: what for name, what in missing.items() if what not in EXTRA_MODULES - brought} == {}
 
 
 @pytest.mark.full
@@ -113,8 +100,8 @@ def test_the_wheel_of_the_command_has_what_spark_submit_starts(wheels: Path) -> 
 def test_a_service_reads_views_with_the_client_alone(
     kafka_broker: KafkaBroker, install: Install, ran: Ran, tmp_path: Path
 ) -> None:
-    commands = install("slackwater-client")
-    check_imports(ran, commands, "slackwater-client")
+    commands = install("slackwater")
+    check_imports(ran, commands, "slackwater")
     servers = Servers(kafka=KafkaSettings(kafka_broker.bootstrap))
     output = 'topic = "wheels"\npartitions = 2'
     with publishing_pipeline(tmp_path / "wheels", view="one", output=output, servers=servers) as pipeline:

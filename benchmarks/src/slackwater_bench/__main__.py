@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.results import make_result
 from slackwater_bench.scenario import RunContext, Scenario, points_of, run_points
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import TestingError
-from slackwater_testing.results import RESULTS, append
+from slackwater_lab.errors import TestingError
+from slackwater_lab.results import RESULTS, append
 
 LATER = {
     "compare": "slackwater_bench.comparison:compare",

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from slackwater.cuts import KafkaCutLog
+from slackwater.dev import DevStack, DevStackSettings
+from slackwater.protocol import PublishedCut
 from slackwater_bench.scenario import RunContext
-from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_markers import KafkaCutLog
-from slackwater_protocol import PublishedCut
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.programs import Product
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.programs import Product
+from slackwater_lab.workloads.workload import repository_pipeline
 
 SOURCE = "inv"
 ORDERS_PIPELINE = repository_pipeline("orders")

@@ -14,14 +14,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
+from slackwater.protocol import Clock
 from slackwater_bench.bed import SOURCE, Bed, output_of
 from slackwater_bench.scenario import Measured, RunContext
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 from slackwater_bench.usage import MemoryWatch, batch_parts, batch_sizes, cpu_between, cpu_use
-from slackwater_protocol import Clock
-from slackwater_testing.generator.fill import TopicFiller
-from slackwater_testing.watching import CommitWatcher
-from slackwater_testing.workloads.workload import Workload
+from slackwater_lab.generator.fill import TopicFiller
+from slackwater_lab.watching import CommitWatcher
+from slackwater_lab.workloads.workload import Workload
 
 INSERTED_TOGETHER = 100
 """Orders of one transaction of the initial state."""

@@ -8,6 +8,7 @@ from statistics import median
 
 import click
 
+from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment, installed
 from slackwater_bench.latencies import relative_spread
 from slackwater_bench.registry import scenario_named
@@ -20,8 +21,7 @@ from slackwater_bench.scenario import (
     run_points,
     shown,
 )
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import TestingError
+from slackwater_lab.errors import TestingError
 
 
 class Verdict(StrEnum):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.workloads.workload import REPOSITORY
 
 SETUP_SECONDS = 900.0
 SHOWN_CHARACTERS = 2_000

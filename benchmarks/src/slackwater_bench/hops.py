@@ -7,7 +7,7 @@ from typing import Final
 
 from slackwater_bench.latencies import summary
 from slackwater_bench.usage import LoggedBatch
-from slackwater_testing.watching import SeenCommit, SeenCut
+from slackwater_lab.watching import SeenCommit, SeenCut
 
 PARTS: Final = ("plan", "read", "evaluate", "schedule", "state", "produce", "commit")
 """The parts of a batch, one after the other, as the line of the command names them."""

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import click
 
+from slackwater.pipeline import load_pipeline
+from slackwater.protocol import SystemClock
 from slackwater_bench.arrivals import ARRIVALS
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
-from slackwater_protocol import SystemClock
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_testing.database import create_tables, write_first
-from slackwater_testing.errors import ProgramEndedError, RunFailedError, TestingError
-from slackwater_testing.watching import CommitWatcher
-from slackwater_testing.workloads import WORKLOADS
+from slackwater_lab.database import create_tables, write_first
+from slackwater_lab.errors import ProgramEndedError, RunFailedError, TestingError
+from slackwater_lab.watching import CommitWatcher
+from slackwater_lab.workloads import WORKLOADS
 
 LOCUSTFILE = Path(__file__).parents[2] / "locustfiles" / "business.py"
 START_SECONDS = 180.0

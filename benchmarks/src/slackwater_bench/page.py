@@ -15,9 +15,9 @@ from slackwater_bench.registry import SCENARIOS
 from slackwater_bench.results import PointSummary, missing_points, scenario_results, summaries
 from slackwater_bench.scenario import Scenario, shown
 from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
-from slackwater_testing.errors import TestingError
-from slackwater_testing.results import RESULTS, Result
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater_lab.errors import TestingError
+from slackwater_lab.results import RESULTS, Result
+from slackwater_lab.workloads.workload import REPOSITORY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

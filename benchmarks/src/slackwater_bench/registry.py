@@ -32,7 +32,7 @@ from slackwater_bench.scenarios.throughput import (
     TRANSACTION_SIZE,
 )
 from slackwater_bench.scenarios.wide import WIDE
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.errors import RunFailedError
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario

@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from slackwater.protocol import Clock
 from slackwater_bench.latencies import relative_spread
 from slackwater_bench.scenario import Measured, Parameters, Scenario
-from slackwater_protocol import Clock
-from slackwater_testing.results import RESULTS, Result, new_result, read_results
+from slackwater_lab.results import RESULTS, Result, new_result, read_results
 
 PACKAGES = ("slackwater", "pyspark", "confluent-kafka", "duckdb", "lmdb", "msgspec", "pyarrow", "redis")
 NEWEST_RUNS = 5

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from slackwater.protocol import Clock
 from slackwater_bench.environment import Environment
-from slackwater_protocol import Clock
 
 Parameters = Mapping[str, int | float | str]
 

@@ -15,11 +15,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_protocol import Clock, epoch_ms
-from slackwater_protocol.keys import data_topic, transaction_topic
-from slackwater_testing.database.writers import Pace
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator.debezium_records import (
+from slackwater.protocol import Clock, epoch_ms
+from slackwater.protocol.keys import data_topic, transaction_topic
+from slackwater_lab.database.writers import Pace
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator.debezium_records import (
     ConnectorIdentity,
     Headers,
     begin_record,

@@ -10,7 +10,7 @@ from types import TracebackType
 import psutil
 import redis
 
-from slackwater_protocol import parse_position
+from slackwater.protocol import parse_position
 
 SAMPLE_SECONDS = 1.0
 

@@ -20,10 +20,10 @@ import click
 from confluent_kafka import Message
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
-from slackwater_cdc.envelope import End, decode_transaction
-from slackwater_protocol import Clock, SystemClock, decode_commit_record, epoch_ms
-from slackwater_protocol.keys import commit_topic, transaction_topic
-from slackwater_testing.topics import follow
+from slackwater.cdc.envelope import End, decode_transaction
+from slackwater.protocol import Clock, SystemClock, decode_commit_record, epoch_ms
+from slackwater.protocol.keys import commit_topic, transaction_topic
+from slackwater_lab.topics import follow
 
 
 @dataclass(frozen=True, slots=True)

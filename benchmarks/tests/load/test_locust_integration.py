@@ -7,12 +7,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from slackwater.dev import DevStack
 from slackwater_bench.load import LoadOptions, locust_command, read_statistics
 from slackwater_bench.visibility import Board, Sample, serving
-from slackwater_devstack import DevStack
-from slackwater_testing.database import create_tables, write_first
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.workloads import WORKLOADS
+from slackwater_lab.database import create_tables, write_first
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.workloads import WORKLOADS
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ from slackwater_bench.messaging.facts import RECEIVED, RECEIVING, SENDING
 from slackwater_bench.messaging.page import BEGIN, END, with_comparison
 from slackwater_bench.page import DOCS, render_comparison
 from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.sending.ways import WAYS
-from slackwater_testing.results import Result, append
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.sending.ways import WAYS
+from slackwater_lab.results import Result, append
 
 PAGE = f"# Messages\n\n{BEGIN}\nold\n{END}\n\nThe rest.\n"
 

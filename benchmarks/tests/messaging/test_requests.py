@@ -6,8 +6,8 @@ from struct import pack
 import psycopg
 import pytest
 
+from slackwater.dev import PostgresServer, TcpProxy
 from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
-from slackwater_devstack import PostgresServer, TcpProxy
 
 
 def startup() -> bytes:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.dev.java import parse_manifest
 from slackwater_bench.peers import registry
 from slackwater_bench.peers.registry import (
     COMPLETE,
@@ -13,8 +14,7 @@ from slackwater_bench.peers.registry import (
     install,
     peers_named,
 )
-from slackwater_devstack.java import parse_manifest
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.errors import RunFailedError
 
 EXTERNAL = [peer for peer in PEERS if peer.name != SLACKWATER]
 

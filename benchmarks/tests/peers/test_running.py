@@ -5,7 +5,7 @@ import pytest
 
 from slackwater_bench.peers.registry import Peer
 from slackwater_bench.peers.running import LOOK_SECONDS, Patience, Running, total_mib
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.errors import RunFailedError
 
 PEER = Peer(name="tiny", title="tiny", settings="none")
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from slackwater.protocol import SystemClock
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import Environment
 from slackwater_bench.peers.registry import install, peers_named
 from slackwater_bench.peers.running import Patience, WatchedTopic, started
 from slackwater_bench.peers.runs import judge, specification_of
 from slackwater_bench.scenario import RunContext
-from slackwater_protocol import SystemClock
-from slackwater_testing.generator import HoldBack, TopicFiller
-from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_lab.generator import HoldBack, TopicFiller
+from slackwater_lab.workloads.orders import OrdersWorkload
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import CapturedOutbox, Message
 from slackwater_messaging.receiving import Receipt, ReceivedMessage, Receiver, TableInbox
-from slackwater_protocol import KafkaSettings
 
 Connection = psycopg.Connection[Any]
 

@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import CapturedOutbox, CaptureRelay
-from slackwater_protocol import KafkaSettings
 
 SOURCE = "shop"
 """The connector's ``topic.prefix``."""

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import psycopg
 
+from slackwater.dev import DevStack, DevStackSettings
 from slackwater_certify import Connections, Mode, certify, load_specification, report
-from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_testing.database import write_last
-from slackwater_testing.programs import Product
-from slackwater_testing.topics import read_to_end
-from slackwater_testing.watching import Visibility
+from slackwater_lab.database import write_last
+from slackwater_lab.programs import Product
+from slackwater_lab.topics import read_to_end
+from slackwater_lab.watching import Visibility
 
 HERE = Path(__file__).resolve().parent
 PIPELINE = HERE / "pipeline"

@@ -18,9 +18,9 @@ from typing import Any
 
 import psycopg
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import CapturedOutbox, Message
 from slackwater_messaging.receiving import ReceivedMessage, Receiver, TableInbox
-from slackwater_protocol import KafkaSettings
 
 Connection = psycopg.Connection[Any]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from slackwater_devstack.java import JarSet, resolve_jars
+from slackwater.dev.java import JarSet, resolve_jars
 
 FOLDER = Path(__file__).parent
 PREFIX = "slackwater-local"

@@ -11,7 +11,7 @@ from slackwater_certify.errors import CertifyInputError
 from slackwater_certify.history import CommittedTransaction, History
 from slackwater_certify.view import read_tables
 
-RECORDINGS = Path(__file__).parents[2] / "cdc" / "tests" / "recordings"
+RECORDINGS = Path(__file__).parents[2] / "slackwater" / "tests" / "cdc" / "recordings"
 TABLES = read_tables(
     """
     CREATE TABLE inv.a (id int PRIMARY KEY, v text, n numeric(10, 2), ts timestamptz, d date, b bytea);

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from slackwater_cdc import Frontier
+from slackwater.cdc import Frontier
+from slackwater.dev import KafkaBroker
+from slackwater.engine.local import LocalEngine
+from slackwater.protocol import CommitRecord, Cut, OffsetRange, encode_commit_record
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 from slackwater_certify import Certificate, Connections, Mode, certify
 from slackwater_certify.testing import PARTITIONS, SCHEMA, VIEW, SourceLog, Topics, line, order
-from slackwater_devstack import KafkaBroker
-from slackwater_engine.local import LocalEngine
-from slackwater_protocol import CommitRecord, Cut, OffsetRange, encode_commit_record
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
 
 pytestmark = pytest.mark.integration
 
@@ -164,7 +164,7 @@ def test_aligned_output_is_clean(topics: Topics, engine: LocalEngine) -> None:
 def test_without_alignment_torn_documents_are_found(
     topics: Topics, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_cdc.completeness.counts_are_complete", lambda _: True)
+    monkeypatch.setattr("slackwater.cdc.completeness.counts_are_complete", lambda _: True)
     for certificate in run(topics, engine):
         assert certificate.torn > 0
         assert certificate.invariant_violations > 0

@@ -7,14 +7,14 @@ import duckdb
 import pytest
 from duckdb import sqltype
 
+from slackwater.kafka.registry import wire_header
+from slackwater.kafka.registry.testing import RegistryServer
+from slackwater.outputs.contract import Column as FormatColumn
+from slackwater.outputs.formats.avro import AvroEncoder
+from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
 from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableError
 from slackwater_certify.schemas import RecordDecoder
-from slackwater_registry import wire_header
-from slackwater_registry.testing import RegistryServer
-from slackwater_spark.sink.contract import Column as FormatColumn
-from slackwater_spark.sink.formats.avro import AvroEncoder
-from slackwater_sql.duckdb_sql import Field, document_expression
 
 VALUES = {
     "HUGEINT": "170",

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from psycopg import sql
 
+from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_certify import Certificate, Connections, Mode, certify, watch_output
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.specification import OutputKind
@@ -23,7 +24,6 @@ from slackwater_certify.testing import (
     line,
     order,
 )
-from slackwater_devstack import KafkaBroker, PostgresServer
 
 pytestmark = pytest.mark.integration
 

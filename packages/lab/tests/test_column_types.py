@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_sql.postgres import parse_catalog
-from slackwater_testing.column_types.page import PAGE, page
-from slackwater_testing.column_types.samples import SAMPLES, Sample
-from slackwater_testing.column_types.trial import EXACT, IDENTITIES, STEPS, Outcome
+from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.column_types.page import PAGE, page
+from slackwater_lab.column_types.samples import SAMPLES, Sample
+from slackwater_lab.column_types.trial import EXACT, IDENTITIES, STEPS, Outcome
 
 WRITTEN = (Path(__file__).parents[3] / PAGE).read_text(encoding="utf-8")
 MOOD = "CREATE TYPE ty.mood AS ENUM ('sad', 'ok');"

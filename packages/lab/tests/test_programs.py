@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import ProgramEndedError, RunFailedError
-from slackwater_testing.programs import Program, last_words
+from slackwater.protocol import SystemClock
+from slackwater_lab.errors import ProgramEndedError, RunFailedError
+from slackwater_lab.programs import Program, last_words
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from slackwater_markers.testing import FlakyConsumer
-from slackwater_testing.topics import follow, read_to_end
+from slackwater.cuts.testing import FlakyConsumer
+from slackwater_lab.topics import follow, read_to_end
 
 VALUES = [b"a", b"b"]
 AT_END = KafkaError(KafkaError._PARTITION_EOF)  # noqa: SLF001 - has no other name
@@ -17,7 +17,7 @@ AT_END = KafkaError(KafkaError._PARTITION_EOF)  # noqa: SLF001 - has no other na
 @pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"])
 def test_following_survives_transient_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = FlakyConsumer({("t", 0): VALUES}, [0, *[getattr(KafkaError, name)] * 3])
-    monkeypatch.setattr("slackwater_testing.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater_lab.topics.Consumer", lambda *_, **__: consumer)
     stop, found = threading.Event(), list[bytes | None]()
     for messages in follow("nowhere:1", ["t"], stop, batch=1, wait_seconds=0):
         found += [message.value() for message in messages]
@@ -45,7 +45,7 @@ def test_a_topic_that_grows_while_it_is_read_is_read_to_where_it_ended_before(
             return super().consume(count, timeout)
 
     consumer = Growing(values)
-    monkeypatch.setattr("slackwater_testing.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater_lab.topics.Consumer", lambda *_, **__: consumer)
     found = [(message.partition(), message.value()) for message in read_to_end("nowhere:1", "t")]
     assert sorted(found) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
     assert consumer.is_closed
@@ -64,5 +64,5 @@ def test_a_topic_whose_end_came_twice_in_one_partition_is_read_in_the_others(
         ends: ClassVar[list[Message]] = []
 
     consumer = Hasty({("t", 0): VALUES, ("t", 1): []})
-    monkeypatch.setattr("slackwater_testing.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater_lab.topics.Consumer", lambda *_, **__: consumer)
     assert [message.value() for message in read_to_end("nowhere:1", "t")] == VALUES

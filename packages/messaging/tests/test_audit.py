@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import SystemClock, epoch_ms
+from slackwater_lab.messaging.sending.world import World
 from slackwater_messaging import (
     AuditReport,
     AuditWindow,
@@ -15,8 +17,6 @@ from slackwater_messaging import (
     audit_messages,
     id_finder,
 )
-from slackwater_protocol import SystemClock, epoch_ms
-from slackwater_testing.messaging.sending.world import World
 
 NOW = SystemClock().now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
 """Brokers refuse records from the future."""

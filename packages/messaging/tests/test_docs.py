@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from slackwater_client.testing import ChangeWriter, KafkaTopics
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater.client.testing import ChangeWriter, KafkaTopics
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.sending.world import World
 from slackwater_messaging import AuditReport
-from slackwater_testing.messaging.sending.world import World
 
 pytestmark = pytest.mark.integration
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
@@ -32,7 +33,6 @@ from slackwater_messaging.receiving import (
     TransactionalProcessor,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_protocol import KafkaSettings
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 OUTBOX = Outbox("outbox")

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError
 
+from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater_messaging import DeliveryListener, MessagingUnavailableError, Outbox, PollingRelay
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember
 from slackwater_messaging.retrying import Patience, RepeatedWarning, quiet
-from slackwater_protocol import KafkaSettings, SystemClock
 
 KAFKA = KafkaSettings("127.0.0.1:1")
 

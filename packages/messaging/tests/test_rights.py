@@ -13,8 +13,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater_client.testing import ChangeWriter, KafkaTopics
-from slackwater_devstack import PostgresServer
+from slackwater.client.testing import ChangeWriter, KafkaTopics
+from slackwater.dev import PostgresServer
+from slackwater.protocol import SystemClock
+from slackwater.protocol.keys import cut_log_topic, data_topic
+from slackwater.protocol.rights import (
+    SendingWay,
+    audit_rights,
+    consumer_rights,
+    processor_rights,
+    sender_rights,
+)
+from slackwater_lab.errors import WorkRefusedError
+from slackwater_lab.messaging.sending.world import World as Shop
+from slackwater_lab.probes import At, Death
+from slackwater_lab.secured_servers import SecuredServers
+from slackwater_lab.trials import Trial, World, superfluous
 from slackwater_messaging import (
     AuditWindow,
     CapturedOutbox,
@@ -35,20 +49,6 @@ from slackwater_messaging import (
 from slackwater_messaging.receiving import Receiver, TableInbox, TransactionalProcessor
 from slackwater_messaging.sending import SendProbe, SendStep
 from slackwater_messaging.sending.step import no_probe
-from slackwater_protocol import SystemClock
-from slackwater_protocol.keys import cut_log_topic, data_topic
-from slackwater_protocol.rights import (
-    SendingWay,
-    audit_rights,
-    consumer_rights,
-    processor_rights,
-    sender_rights,
-)
-from slackwater_testing.errors import WorkRefusedError
-from slackwater_testing.messaging.sending.world import World as Shop
-from slackwater_testing.probes import At, Death
-from slackwater_testing.secured_servers import SecuredServers
-from slackwater_testing.trials import Trial, World, superfluous
 
 pytestmark = pytest.mark.integration
 

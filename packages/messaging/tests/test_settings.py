@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import CapturedOutbox, CaptureRelay, DeliveryListener, Outbox, SenderSettings
 from slackwater_messaging.receiving import TransactionalProcessor
 from slackwater_messaging.receiving.group import GroupMember
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions
 from slackwater_messaging.topics import TopicReader
-from slackwater_protocol import KafkaSettings
 
 HOSTILE = KafkaSettings(
     "127.0.0.1:1",
@@ -53,7 +53,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slackwater_messaging.topics.AdminClient", lambda config: None)
     monkeypatch.setattr("slackwater_messaging.receiving.group.Consumer", Client)
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Client)
-    monkeypatch.setattr("slackwater_markers.kafka_transactions.Producer", Client)
+    monkeypatch.setattr("slackwater.kafka.transactions.Producer", Client)
 
 
 def listener() -> None:

@@ -3,7 +3,7 @@
 
 import sys
 
-from slackwater.main import main
+from slackwater.cli.main import main
 
 if __name__ == "__main__":
     main(["run", *sys.argv[1:]])

@@ -1,18 +1,23 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from slackwater_spark import session_builder
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """One small Spark for all tests of a session; ``newSession()`` has settings of its own.
 
     Tasks are repeated, so a test may kill a worker.
     """
+    from pyspark.sql import SparkSession
+
+    from slackwater.api import session_builder
+
     folder: Path = tmp_path_factory.mktemp("spark")
     session = (
         session_builder(SparkSession.builder.master("local[2,4]"))

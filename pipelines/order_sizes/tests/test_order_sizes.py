@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document, unpack_change
+from slackwater.outputs.kafka.debezium import row_encoder
+from slackwater.pipeline import PipelineDefinition, load_pipeline
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document, unpack_change
-from slackwater_spark.pipeline import PipelineDefinition, load_pipeline
-from slackwater_spark.sink.kafka.debezium import row_encoder
 
 FOLDER = Path(__file__).parents[1]
 ORDERS, LINES, TOTALS = "inventory.orders", "inventory.order_lines", "public.order_totals"

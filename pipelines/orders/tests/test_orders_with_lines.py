@@ -10,10 +10,10 @@ import fastavro
 import jsonschema
 import pytest
 
-from slackwater_engine.local import LocalEngine
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_spark.pipeline.sinks import output_forms
-from slackwater_sql.plan import EnginePlan
+from slackwater.engine.local import LocalEngine
+from slackwater.pipeline import load_pipeline
+from slackwater.pipeline.sinks import output_forms
+from slackwater.sql.plan import EnginePlan
 
 FOLDER = Path(__file__).parents[1]
 

@@ -10,11 +10,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document
+from slackwater.pipeline import PipelineDefinition, load_pipeline
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document
-from slackwater_spark.pipeline import PipelineDefinition, load_pipeline
 
 FOLDER = Path(__file__).parents[1]
 CUSTOMERS, PRODUCTS, ORDERS, LINES = "shop.customers", "shop.products", "shop.orders", "shop.lines"

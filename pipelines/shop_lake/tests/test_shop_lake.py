@@ -16,18 +16,18 @@ import pytest
 import zstandard
 from pyiceberg.catalog import load_catalog
 
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.outputs import SinkProbe, SinkStep
+from slackwater.pipeline import PipelineDefinition, RunSettings, load_pipeline
+from slackwater.pipeline.sinks import make_sink
+from slackwater.protocol import BatchHeader, KafkaSettings, LakeSettings, Servers
 from slackwater_certify import Certificate, Connections, load_specification
 from slackwater_certify.certifier import judge, read_output, wall_clock_ms
 from slackwater_certify.committed_states import evaluate_committed_states
 from slackwater_certify.history import History
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.view import load_view
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_protocol import BatchHeader, KafkaSettings, LakeSettings, Servers
-from slackwater_spark.pipeline import PipelineDefinition, RunSettings, load_pipeline
-from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.sink import SinkProbe, SinkStep
 
 FOLDER = Path(__file__).parents[1]
 PRODUCTS, ORDERS, LINES = "shop.products", "shop.orders", "shop.lines"

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.outputs import SinkKind
+from slackwater.outputs.postgres import table_columns
+from slackwater.outputs.postgres.columns import RowReader
+from slackwater.pipeline import PipelineDefinition, load_pipeline
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_spark.pipeline import PipelineDefinition, load_pipeline
-from slackwater_spark.sink import SinkKind
-from slackwater_spark.sink.postgres import table_columns
-from slackwater_spark.sink.postgres.columns import RowReader
 
 FOLDER = Path(__file__).parents[1]
 SHOP = FOLDER.parent / "shop"

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from confluent_kafka import Message
 
-from slackwater_cdc import WireFormatError
-from slackwater_cdc.avro import MAGIC, ToJson
-from slackwater_protocol import Clock
-from slackwater_registry import RegistryError, avro_to_json
-from slackwater_registry.client import Get, over_http
+from slackwater.cdc import WireFormatError
+from slackwater.cdc.avro import MAGIC, ToJson
+from slackwater.kafka.registry import RegistryError, avro_to_json
+from slackwater.kafka.registry.client import Get, over_http
+from slackwater.protocol import Clock
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
 

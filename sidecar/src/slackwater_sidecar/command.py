@@ -8,13 +8,13 @@ from typing import Protocol
 
 import click
 
-from slackwater_command.conversion import redis_settings, servers, sources_of
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_command.settings import Settings, SourceSection
-from slackwater_command.stopping import stop_on_signals
-from slackwater_command.telemetry import sending_telemetry
-from slackwater_protocol import SourceTopics
+from slackwater.command.conversion import redis_settings, servers, sources_of
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.observe.stopping import stop_on_signals
+from slackwater.observe.telemetry import sending_telemetry
+from slackwater.protocol import SourceTopics
+from slackwater.settings.model import Settings, SourceSection
 from slackwater_sidecar.http_server import http_settings
 from slackwater_sidecar.run import run_sidecars
 from slackwater_sidecar.settings import SidecarSettings

@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_cdc.columns import ParsedRows
-from slackwater_markers.kafka_retry import GROUP_REFUSED, reason_of
-from slackwater_protocol import SystemClock
+from slackwater.cdc.columns import ParsedRows
+from slackwater.kafka.retry import GROUP_REFUSED, reason_of
+from slackwater.protocol import SystemClock
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
 from slackwater_sidecar.settings import SidecarSettings

@@ -11,7 +11,7 @@
 All can be pickled: workers send theirs to the process they read for.
 """
 
-from slackwater_protocol import ExplainedError
+from slackwater.protocol import ExplainedError
 
 
 class SidecarError(ExplainedError):

@@ -19,9 +19,9 @@ import orjson
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from slackwater_command.settings import HttpSection
-from slackwater_command.tokens import Gate
-from slackwater_protocol import OpenTransaction, format_position
+from slackwater.command.tokens import Gate
+from slackwater.protocol import OpenTransaction, format_position
+from slackwater.settings.model import HttpSection
 from slackwater_sidecar.errors import SidecarConfigError
 from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor

@@ -8,9 +8,9 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
-from slackwater_cdc import EndOffsets
-from slackwater_markers.kafka_retry import reason_of
-from slackwater_protocol.keys import cut_log_topic, progress_topic
+from slackwater.cdc import EndOffsets
+from slackwater.kafka.retry import reason_of
+from slackwater.protocol.keys import cut_log_topic, progress_topic
 from slackwater_sidecar.consumption import Failure, PartitionId
 from slackwater_sidecar.errors import (
     SchemasUnavailableError,

@@ -7,10 +7,10 @@ from importlib.metadata import version
 
 import click
 
-from slackwater_command.boundary import run_command, watch_process
-from slackwater_command.errors import CommandConfigError, installing
-from slackwater_command.options import general_options
-from slackwater_command.settings import Settings
+from slackwater.command.boundary import run_command, watch_process
+from slackwater.command.options import general_options
+from slackwater.settings.errors import CommandConfigError, installing
+from slackwater.settings.model import Settings
 from slackwater_sidecar.command import ControlPlane, sidecar_command
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from slackwater_command.exposition import make_registry
-from slackwater_markers import FrontierState
-from slackwater_protocol import OpenTransaction, metrics
-from slackwater_protocol.metrics import Distribution, Metric
+from slackwater.cuts import FrontierState
+from slackwater.observe.exposition import make_registry
+from slackwater.protocol import OpenTransaction, metrics
+from slackwater.protocol.metrics import Distribution, Metric
 from slackwater_sidecar.monitor import SourceMonitor
 
 Samples = Iterable[tuple[tuple[str, ...], float]]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from slackwater_markers import (
+from slackwater.cuts import (
     CutLog,
     FrontierStatus,
     MarkerStore,
@@ -16,7 +16,7 @@ from slackwater_markers import (
     markers_of,
     merged_markers,
 )
-from slackwater_protocol import Clock, CommitPosition, OpenTransaction, PublishedCut
+from slackwater.protocol import Clock, CommitPosition, OpenTransaction, PublishedCut
 from slackwater_sidecar.policy import MarkersAhead
 
 logger = logging.getLogger(__name__)

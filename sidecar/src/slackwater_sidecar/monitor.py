@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater_markers import FrontierState
-from slackwater_protocol import Clock, Cut, PublishedCut, encode_cut
-from slackwater_protocol.metrics import (
+from slackwater.cuts import FrontierState
+from slackwater.protocol import Clock, Cut, PublishedCut, encode_cut
+from slackwater.protocol.metrics import (
     CUT_BYTES,
     DECISION_KINDS,
     PUBLICATION_DELAY_SECONDS,

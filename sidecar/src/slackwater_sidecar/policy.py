@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum, auto
 
-from slackwater_markers import StoredPosition, merged_markers
-from slackwater_protocol import AheadMarkers, CommitPosition, ConnectorReport, Cut, Marker, PublishedCut
+from slackwater.cuts import StoredPosition, merged_markers
+from slackwater.protocol import AheadMarkers, CommitPosition, ConnectorReport, Cut, Marker, PublishedCut
 from slackwater_sidecar.settings import SidecarSettings
 
 PATIENCE = timedelta(milliseconds=500)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from slackwater_markers import (
+from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
     CutLogUnavailableError,
@@ -12,8 +12,8 @@ from slackwater_markers import (
     MarkerStore,
     StoredPosition,
 )
-from slackwater_protocol import AheadMarkers, Clock, Cut, OpenTransaction, PublishedCut, SystemClock
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol import AheadMarkers, Clock, Cut, OpenTransaction, PublishedCut, SystemClock
+from slackwater.protocol.keys import cut_log_topic
 from slackwater_sidecar.mirror import RedisMirror, is_behind
 from slackwater_sidecar.policy import MarkersAhead, PendingRecords
 
@@ -89,7 +89,7 @@ class Publisher:
         """Publishes cuts, ascending; those that could not be written are tried again by the next call.
 
         Raises:
-            slackwater_markers.CutLogReplacedError: the log has lost what was written to it.
+            slackwater.cuts.CutLogReplacedError: the log has lost what was written to it.
         """
         self._pending.add_cuts(cuts)
         if self._pending.has_cuts:
@@ -114,7 +114,7 @@ class Publisher:
         Fills a store that is behind the log, e.g. because it was away or emptied.
 
         Raises:
-            slackwater_markers.CutLogReplacedError: cuts would go on in the middle of another log. Raised
+            slackwater.cuts.CutLogReplacedError: cuts would go on in the middle of another log. Raised
                 once: from then on only the state is told.
         """
         if not self._is_replaced:
@@ -189,7 +189,7 @@ class _CutWriter:
         """Compares the id of the log with the one that it had before.
 
         Raises:
-            slackwater_markers.CutLogReplacedError: it is another log.
+            slackwater.cuts.CutLogReplacedError: it is another log.
         """
         log_id = self._log.identity()
         if None not in (log_id, self._log_id) and log_id != self._log_id:
@@ -211,7 +211,7 @@ class _CutWriter:
             after: The offset of a record that the log has.
 
         Raises:
-            slackwater_markers.CutLogReplacedError: they got offsets below that one: it is another log.
+            slackwater.cuts.CutLogReplacedError: they got offsets below that one: it is another log.
         """
         published = self._log.append(cuts)
         if after >= 0 and published[0].log_offset <= after:

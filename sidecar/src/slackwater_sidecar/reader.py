@@ -8,8 +8,8 @@ from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 
-from slackwater_cdc import EndOffsets, Frontier, Partition
-from slackwater_cdc.columns import ParsedRows
+from slackwater.cdc import EndOffsets, Frontier, Partition
+from slackwater.cdc.columns import ParsedRows
 from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId, RecordSink
 from slackwater_sidecar.lookup import Lookup, Starts
 from slackwater_sidecar.settings import SidecarSettings

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slackwater_cdc import Frontier
-from slackwater_markers import CutLog, CutLogReplacedError, cuts_of
-from slackwater_protocol import (
+from slackwater.cdc import Frontier
+from slackwater.cuts import CutLog, CutLogReplacedError, cuts_of
+from slackwater.protocol import (
     CommittedTransaction,
     Cut,
     PublishedCut,
@@ -14,7 +14,7 @@ from slackwater_protocol import (
     TimelineDecision,
     format_position,
 )
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol.keys import cut_log_topic
 from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -50,7 +50,7 @@ class LoggedDecisions:
         The first call also returns what was decided shortly before the newest cut.
 
         Raises:
-            slackwater_markers.CutLogError: the log cannot be read.
+            slackwater.cuts.CutLogError: the log cannot be read.
         """
         end = self._log.end()
         if end <= self._read_to:

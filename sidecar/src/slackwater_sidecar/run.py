@@ -8,8 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from slackwater_command.telemetry import Telemetry
-from slackwater_markers import (
+from slackwater.cuts import (
     CutLogError,
     CutLogUnavailableError,
     FrontierState,
@@ -18,8 +17,9 @@ from slackwater_markers import (
     MarkersError,
     RedisMarkerStore,
 )
-from slackwater_protocol import SystemClock, epoch_ms, hide
-from slackwater_protocol.log_fields import log_fields
+from slackwater.observe.telemetry import Telemetry
+from slackwater.protocol import SystemClock, epoch_ms, hide
+from slackwater.protocol.log_fields import log_fields
 from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.http_server import HttpServer, SidecarPages
 from slackwater_sidecar.metrics import sidecar_registry
@@ -74,7 +74,7 @@ def run_sidecars(
     Raises:
         SidecarConfigError: nobody can listen there, or a certificate cannot be used.
         SidecarError: the only source cannot be followed; the message says what to do.
-        slackwater_markers.CutLogError: its cut log is broken.
+        slackwater.cuts.CutLogError: its cut log is broken.
         SidecarError: all have ended, and some of several could not be followed.
     """
     threads = [_SourceThread(each, stop, on_status, telemetry) for each in settings]
@@ -137,7 +137,7 @@ def follow_source(
 
     Raises:
         SidecarError: the source cannot be followed; the message says what to do.
-        slackwater_markers.CutLogError: the cut log is broken.
+        slackwater.cuts.CutLogError: the cut log is broken.
     """
     follower = _Follower(settings, stop, monitor, on_status)
     try:

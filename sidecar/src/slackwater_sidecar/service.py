@@ -4,9 +4,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from slackwater_cdc import Frontier
-from slackwater_markers import CutLogUnavailableError, FrontierState, FrontierStatus
-from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms, hide
+from slackwater.cdc import Frontier
+from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus
+from slackwater.protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms, hide
 from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
 from slackwater_sidecar.policy import Due, FaultHold, PublishingSchedule, Spacing

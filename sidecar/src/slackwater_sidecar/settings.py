@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from slackwater_protocol import Evidence, Servers, SourceTopics
+from slackwater.protocol import Evidence, Servers, SourceTopics
 
 
 def default_sidecar_id() -> str:

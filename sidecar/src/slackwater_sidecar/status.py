@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 
-from slackwater_cdc import Frontier
-from slackwater_cdc.regression import Regression
-from slackwater_cdc.report import WAITS_FOR_OTHERS
-from slackwater_cdc.table_snapshots import FIRST_SNAPSHOT_HINT, SNAPSHOT_HINT
-from slackwater_markers import FrontierState, RegressionNotice
-from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_position
+from slackwater.cdc import Frontier
+from slackwater.cdc.regression import Regression
+from slackwater.cdc.report import WAITS_FOR_OTHERS
+from slackwater.cdc.table_snapshots import FIRST_SNAPSHOT_HINT, SNAPSHOT_HINT
+from slackwater.cuts import FrontierState, RegressionNotice
+from slackwater.protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_position
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)

@@ -7,14 +7,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.testing import (
+from slackwater.cdc.testing import (
     RUN_HEADER,
     Oracle,
     partition_of,
     snapshot_notifications,
     transaction_values,
 )
-from slackwater_markers import (
+from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
@@ -26,7 +26,7 @@ from slackwater_markers import (
     RedisMarkerStore,
     StoredPosition,
 )
-from slackwater_protocol import (
+from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,

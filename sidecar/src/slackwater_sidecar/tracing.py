@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from slackwater_protocol import Clock, CommittedTransaction, Cut, PublishedCut, epoch_ms
-from slackwater_protocol.tracing import TracedTransaction, TransactionSpan, sidecar_spans
+from slackwater.protocol import Clock, CommittedTransaction, Cut, PublishedCut, epoch_ms
+from slackwater.protocol.tracing import TracedTransaction, TransactionSpan, sidecar_spans
 
 SendSpan = Callable[[TransactionSpan], None]
 """Sends a span on; must not block."""

@@ -12,12 +12,11 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from slackwater_cdc.catalogue import source_findings
-from slackwater_cdc.connector import property_findings, replication_name
-from slackwater_command.connect_rest import ConnectRest
-from slackwater_command.errors import CommandError
-from slackwater_markers.kafka_retry import ABSENT_CODES, check_visible, is_transient
-from slackwater_protocol import (
+from slackwater.cdc.catalogue import source_findings
+from slackwater.cdc.connector import property_findings, replication_name
+from slackwater.command.connect_rest import ConnectRest
+from slackwater.kafka.retry import ABSENT_CODES, check_visible, is_transient
+from slackwater.protocol import (
     HIDDEN,
     Clock,
     ConnectorReport,
@@ -29,6 +28,7 @@ from slackwater_protocol import (
     hide,
     secret_options,
 )
+from slackwater.settings.errors import CommandError
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ _ENOUGH = 3
 """Fewer distances say nothing: a connector that starts writes one heartbeat sooner."""
 
 Watched = Mapping[str, Any]
-"""Some fields of a :class:`~slackwater_protocol.ConnectorReport`."""
+"""Some fields of a :class:`~slackwater.protocol.ConnectorReport`."""
 
 
 class Witness(Protocol):

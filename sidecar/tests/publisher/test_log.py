@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_markers import CutLogReplacedError, FrontierState
-from slackwater_protocol import PublishedCut
+from slackwater.cuts import CutLogReplacedError, FrontierState
+from slackwater.protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.testing import (
     OTHER,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_markers import InMemoryCutLog, LoggedRecord, markers_of
-from slackwater_protocol import AheadMarkers, Marker
+from slackwater.cuts import InMemoryCutLog, LoggedRecord, markers_of
+from slackwater.protocol import AheadMarkers, Marker
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.testing import (
     OTHER,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_markers import InMemoryMarkerStore, StoredPosition
-from slackwater_protocol import CommitPosition, CommittedTransaction, Cut, Marker, PublishedCut
+from slackwater.cuts import InMemoryMarkerStore, StoredPosition
+from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, Marker, PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.testing import (
     OTHER,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_protocol import PublishedCut
+from slackwater.protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.policy import PATIENCE
 from slackwater_sidecar.testing import (

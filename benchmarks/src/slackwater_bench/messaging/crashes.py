@@ -5,21 +5,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_bench.messaging.facts import RECEIVED, costs_of
 from slackwater_bench.messaging.servers import Servers, running_servers
 from slackwater_bench.scenario import Parameters, RunContext
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.receiving import crash as receiving
+from slackwater_lab.messaging.receiving.losses import receive_through_deaths
+from slackwater_lab.messaging.receiving.world import Verdict as ReceiveVerdict
+from slackwater_lab.messaging.sending import faults as sending
+from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover, new_order
+from slackwater_lab.messaging.sending.judge import MESSAGES
+from slackwater_lab.messaging.sending.judge import Verdict as SendVerdict
+from slackwater_lab.messaging.sending.losses import measure_losses
+from slackwater_lab.messaging.sending.ways import WAYS
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
 from slackwater_messaging.sending import SendStep
-from slackwater_testing.messaging.receiving import crash as receiving
-from slackwater_testing.messaging.receiving.losses import receive_through_deaths
-from slackwater_testing.messaging.receiving.world import Verdict as ReceiveVerdict
-from slackwater_testing.messaging.sending import faults as sending
-from slackwater_testing.messaging.sending.crash import CrashPoint, crash_and_recover, new_order
-from slackwater_testing.messaging.sending.judge import MESSAGES
-from slackwater_testing.messaging.sending.judge import Verdict as SendVerdict
-from slackwater_testing.messaging.sending.losses import measure_losses
-from slackwater_testing.messaging.sending.ways import WAYS
 
 _Trial = tuple[str, Callable[[], "Cell"]]
 """Place, and what finds out."""

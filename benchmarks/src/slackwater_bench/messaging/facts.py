@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.messaging.sending.ways import WAYS
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.sending.ways import WAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ SENDING: Final[Mapping[str, Facts]] = MappingProxyType(
         ),
     }
 )
-"""The ways of sending: those of :data:`slackwater_testing.messaging.sending.ways.WAYS`."""
+"""The ways of sending: those of :data:`slackwater_lab.messaging.sending.ways.WAYS`."""
 
 RECEIVING: Final[Mapping[str, Facts]] = MappingProxyType(
     {

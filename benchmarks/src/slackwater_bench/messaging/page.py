@@ -7,12 +7,12 @@ from typing import Final
 from slackwater_bench.messaging.crashes import AT_RANDOM, Cell
 from slackwater_bench.messaging.facts import RECEIVING, SENDING, Facts
 from slackwater_bench.results import PointSummary
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.receiving.crash import Fault as ReceiveFault
+from slackwater_lab.messaging.sending.faults import Fault as SendFault
+from slackwater_lab.messaging.sending.service import BUSINESS
 from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
 from slackwater_messaging.sending import SendStep
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.receiving.crash import Fault as ReceiveFault
-from slackwater_testing.messaging.sending.faults import Fault as SendFault
-from slackwater_testing.messaging.sending.service import BUSINESS
 
 BEGIN: Final = "<!-- The comparison: written by `python -m slackwater_bench page`; do not edit. -->"
 END: Final = "<!-- End of the comparison. -->"

@@ -13,9 +13,9 @@ from slackwater_bench.messaging.sending import COUNTED, COUNTS, IDLE_SECONDS, WA
 from slackwater_bench.messaging.servers import Servers, running_servers
 from slackwater_bench.messaging.watch import TopicWatch
 from slackwater_bench.scenario import Parameters, RunContext
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.messaging.receiving.world import PARTITIONS, World, stop
-from slackwater_testing.topics import read_to_end
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.world import PARTITIONS, World, stop
+from slackwater_lab.topics import read_to_end
 
 MAX_BATCH = 500
 _EFFECTS = "SELECT item, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8 FROM {}.effect"

@@ -13,10 +13,10 @@ from slackwater_bench.latencies import summary
 from slackwater_bench.messaging.servers import Servers, running_servers
 from slackwater_bench.messaging.watch import TopicWatch
 from slackwater_bench.scenario import Parameters, RunContext
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.sending.crash import PARTITIONS, new_order
-from slackwater_testing.messaging.sending.service import Order, run_at_rate, run_delivery, start
-from slackwater_testing.messaging.sending.ways import WAYS
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.sending.crash import PARTITIONS, new_order
+from slackwater_lab.messaging.sending.service import Order, run_at_rate, run_delivery, start
+from slackwater_lab.messaging.sending.ways import WAYS
 
 VALUE_BYTES = 200
 """Of each message; there is one in each business transaction."""

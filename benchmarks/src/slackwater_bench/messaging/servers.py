@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from slackwater.dev import DevStack, DevStackSettings, TcpProxy
 from slackwater_bench.bed import SOURCE
 from slackwater_bench.messaging.requests import KafkaRequests, PostgresRequests, watching
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.usage import cpu_of
-from slackwater_devstack import DevStack, DevStackSettings, TcpProxy
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.programs import Product
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.programs import Product
 
 _ROUTE = "counted"
 _START_SECONDS = 180.0

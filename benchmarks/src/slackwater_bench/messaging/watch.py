@@ -4,8 +4,8 @@ import threading
 
 from confluent_kafka import TopicPartition
 
-from slackwater_protocol import Clock
-from slackwater_testing.topics import open_consumer
+from slackwater.protocol import Clock
+from slackwater_lab.topics import open_consumer
 
 
 class TopicWatch:

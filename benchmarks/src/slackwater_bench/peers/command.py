@@ -8,15 +8,15 @@ from dataclasses import asdict
 
 import click
 
+from slackwater.dev import DevStackError
+from slackwater.protocol import SystemClock
 from slackwater_bench.environment import Environment
 from slackwater_bench.peers.registry import PEERS, SLACKWATER, Installed, Peer, install, peers_named
 from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
 from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_backlog, run_live
 from slackwater_bench.scenario import RunContext
 from slackwater_certify import CertifyError
-from slackwater_devstack import DevStackError
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import TestingError
+from slackwater_lab.errors import TestingError
 
 
 @click.command()

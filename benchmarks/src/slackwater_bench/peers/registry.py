@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater_devstack import DevStackError, JarSet, cache_folder
-from slackwater_devstack.java import ensure_jars, ivy_fetch, parse_manifest
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater.dev import DevStackError, JarSet, cache_folder
+from slackwater.dev.java import ensure_jars, ivy_fetch, parse_manifest
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.workloads.workload import REPOSITORY
 
 PROGRAMS = Path(__file__).parents[3] / "peers"
 SLACKWATER = "slackwater"

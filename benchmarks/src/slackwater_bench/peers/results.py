@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from slackwater.protocol import Clock
 from slackwater_bench.peers.registry import Peer
 from slackwater_bench.results import make_result, scenario_results
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_certify import Certificate
-from slackwater_protocol import Clock
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.results import RESULTS, append
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.results import RESULTS, append
 
 
 class Setting(StrEnum):

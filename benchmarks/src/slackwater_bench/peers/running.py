@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater.cuts import KafkaRetry
+from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed
 from slackwater_bench.peers.registry import Installed, Peer
-from slackwater_markers import KafkaRetry
-from slackwater_protocol import Clock
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.programs import Program
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.programs import Program
 
 READING = "reading"
 """The line that a program prints when it begins to read."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slackwater.protocol import epoch_ms
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed
 from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Installed, Peer
 from slackwater_bench.peers.results import CertificateSummary, PeerRun, Setting
@@ -23,11 +24,10 @@ from slackwater_certify import (
     load_specification,
     watch_output,
 )
-from slackwater_protocol import epoch_ms
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator import TopicFiller
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.workload import Workload
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator import TopicFiller
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.workload import Workload
 
 SEED = 7
 BACKLOG_START_SECONDS = 120.0

@@ -2,17 +2,17 @@
 
 from itertools import islice
 
+from slackwater.protocol import Clock
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import run_probe
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
-from slackwater_protocol import Clock
 
 ORDERS = 5_000
 CUTS_SECONDS = 300.0
 SECONDS = 600.0
 PARTITIONS = 4
-_PROBE = "packages/client/probes/consumer_speed.py"
+_PROBE = "packages/slackwater/probes/client/consumer_speed.py"
 
 
 def run_consumer(parameters: Parameters, context: RunContext) -> Measured:

@@ -7,12 +7,8 @@ from http.client import HTTPConnection
 from itertools import cycle
 from typing import Final
 
-from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.latencies import summary
-from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.usage import MemoryWatch, cpu_seconds
-from slackwater_markers import KafkaCutLog, KafkaPipelineLog
-from slackwater_protocol import (
+from slackwater.cuts import KafkaCutLog, KafkaPipelineLog
+from slackwater.protocol import (
     Clock,
     Cut,
     PipelineRegistration,
@@ -21,7 +17,11 @@ from slackwater_protocol import (
     RegisteredView,
     epoch_ms,
 )
-from slackwater_testing.errors import RunFailedError
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.latencies import summary
+from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.usage import MemoryWatch, cpu_seconds
+from slackwater_lab.errors import RunFailedError
 
 VIEWS: Final = 5
 """Of each pipeline."""

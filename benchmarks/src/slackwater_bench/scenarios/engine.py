@@ -11,17 +11,17 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from slackwater.sql.catalog import Table
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import SEED, CatchUp, WorkloadBacklog, measure_catch_up
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_sql.catalog import Table
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.topics import read_to_end
-from slackwater_testing.workloads.chain import ChainWorkload
-from slackwater_testing.workloads.hot_key import HotKeyWorkload
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.transfers import TransfersWorkload
-from slackwater_testing.workloads.workload import Workload, workload_pipeline
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.topics import read_to_end
+from slackwater_lab.workloads.chain import ChainWorkload
+from slackwater_lab.workloads.hot_key import HotKeyWorkload
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.transfers import TransfersWorkload
+from slackwater_lab.workloads.workload import Workload, workload_pipeline
 
 SIZE = 20_000
 EVENTS = 1_000_000

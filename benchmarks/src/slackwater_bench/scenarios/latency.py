@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 
+from slackwater.protocol import Clock
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.hops import hops_ms
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
@@ -12,11 +13,10 @@ from slackwater_bench.scenario import Direction, Measured, Parameters, RunContex
 from slackwater_bench.scenarios.throughput import barrier_options
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use, logged_batches
-from slackwater_protocol import Clock
-from slackwater_testing.database import Writers, create_tables, write_first
-from slackwater_testing.watching import CommitWatcher, SeenCommit, SeenCut, read_cuts, read_ends
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.workload import Workload
+from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.watching import CommitWatcher, SeenCommit, SeenCut, read_cuts, read_ends
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.workload import Workload
 
 ORDERS = 2_000
 OPEN_LOOP_START_SECONDS = 120.0

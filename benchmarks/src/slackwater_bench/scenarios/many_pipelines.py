@@ -13,9 +13,9 @@ from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.traffic import LINES, ORDERS, OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import RedisCounters, cpu_seconds, redis_counters
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.errors import RunFailedError
 
-CUT_READERS = "packages/spark/probes/cut_readers.py"
+CUT_READERS = "packages/slackwater/probes/pipeline/cut_readers.py"
 BATCH_SECONDS = 0.3
 """How long a reader is busy after each batch it planned: what a small batch of a pipeline takes."""
 WARM_UP_SECONDS = 5.0

@@ -7,8 +7,8 @@ from slackwater_bench.messaging.facts import RECEIVED
 from slackwater_bench.messaging.receiving import measure_receiving
 from slackwater_bench.messaging.sending import measure_sending
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.sending.ways import WAYS
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.sending.ways import WAYS
 
 RATE = 100
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from slackwater.dev import PostgresServer
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import SEED
 from slackwater_bench.environment import run_probe
@@ -12,10 +13,9 @@ from slackwater_bench.scenario import Direction, Measured, Parameters, RunContex
 from slackwater_bench.scenarios import sidecar
 from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
 from slackwater_bench.usage import redis_counters
-from slackwater_devstack import PostgresServer
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator.fill import TopicFiller
-from slackwater_testing.workloads.workload import REPOSITORY, Workload
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator.fill import TopicFiller
+from slackwater_lab.workloads.workload import REPOSITORY, Workload
 
 PIPELINES = REPOSITORY / "pipelines"
 CUTS_SECONDS = 300.0
@@ -42,7 +42,7 @@ def run_engine_profile(parameters: Parameters, context: RunContext) -> Measured:
         bed.wait_for_cut(last_lsn, CUTS_SECONDS)
         bed.stop("sidecar")
         folder = with_emit(workload.pipeline, bed.folder / "pipelines", emit=str(parameters["emit"]))
-        probe = "packages/spark/probes/pipeline_profile.py"
+        probe = "packages/slackwater/probes/pipeline/pipeline_profile.py"
         found = run_probe(context.environment, probe, bed.bootstrap, folder, seconds=ENGINE_PROFILE_SECONDS)
     return Measured(round(sum(found["us_per_event"].values()), 2), {**found})
 
@@ -91,7 +91,7 @@ def run_shared_rows(parameters: Parameters, context: RunContext) -> Measured:
         context.say(f"rows are kept {way}")
         once = run_probe(
             context.environment,
-            "packages/engine/probes/shared_rows.py",
+            "packages/slackwater/probes/engine/shared_rows.py",
             PIPELINES / "shop",
             way,
             parameters["orders"],
@@ -152,7 +152,7 @@ def run_engine_cost(parameters: Parameters, context: RunContext) -> Measured:
     """One group."""
     case, rows = str(parameters["case"]), int(parameters["rows"])
     context.say(f"{case}: {rows:,} rows")
-    probe = "packages/engine/probes/change_cost.py"
+    probe = "packages/slackwater/probes/engine/change_cost.py"
     found = run_probe(context.environment, probe, case, rows, CHANGES, seconds=ENGINE_COST_SECONDS)
     return Measured(found["ms_per_change"], {**found})
 
@@ -212,7 +212,7 @@ SIDECAR_PROFILE = Scenario(
 )
 
 
-FRONTIER_SOAK = "packages/cdc/probes/frontier_soak.py"
+FRONTIER_SOAK = "packages/slackwater/probes/cdc/frontier_soak.py"
 SIMULATED_PARTITIONS = 8
 MEMORY_SECONDS = 1_800.0
 
@@ -308,7 +308,7 @@ def run_sink(parameters: Parameters, context: RunContext) -> Measured:
     outputs = int(parameters["outputs"])
     with Bed(context) as bed:
         context.say(f"{transactions:,} transactions of {documents:,} documents in {outputs} outputs")
-        probe = "packages/spark/probes/sink_speed.py"
+        probe = "packages/slackwater/probes/pipeline/sink_speed.py"
         found = run_probe(context.environment, probe, bed.bootstrap, documents, transactions, outputs)
     total = documents * transactions
     return Measured(
@@ -352,7 +352,7 @@ def run_lake(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     rows, changed, batches = (int(parameters[name]) for name in ("rows", "changed", "batches"))
     context.say(f"{batches:,} batches of {changed:,} changed rows of {rows:,}")
-    probe = "packages/spark/probes/lake_speed.py"
+    probe = "packages/slackwater/probes/pipeline/lake_speed.py"
     found = run_probe(context.environment, probe, parameters["format"], rows, changed, batches)
     total = changed * batches
     return Measured(
@@ -397,7 +397,7 @@ def run_postgres_output(parameters: Parameters, context: RunContext) -> Measured
         server.start()
         try:
             context.say(f"{transactions:,} transactions that change {documents:,} rows")
-            probe, keys = "packages/spark/probes/sink_speed.py", int(parameters["rows"])
+            probe, keys = "packages/slackwater/probes/pipeline/sink_speed.py", int(parameters["rows"])
             found = run_probe(context.environment, probe, server.dsn(), documents, transactions, 1, keys)
         finally:
             server.stop()

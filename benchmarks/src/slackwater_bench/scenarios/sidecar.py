@@ -8,20 +8,20 @@ from pathlib import Path
 
 import psutil
 
+from slackwater.cdc.envelope import End, decode_transaction
+from slackwater.protocol import Cut, encode_cut
+from slackwater.protocol.keys import transaction_topic
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_of, cpu_use
-from slackwater_cdc.envelope import End, decode_transaction
-from slackwater_protocol import Cut, encode_cut
-from slackwater_protocol.keys import transaction_topic
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator.fill import TopicFiller
-from slackwater_testing.topics import read_to_end
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.transfers import TransfersWorkload
-from slackwater_testing.workloads.workload import Workload
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator.fill import TopicFiller
+from slackwater_lab.topics import read_to_end
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.transfers import TransfersWorkload
+from slackwater_lab.workloads.workload import Workload
 
 DEADLINE_SECONDS = 300.0
 SEED = 5

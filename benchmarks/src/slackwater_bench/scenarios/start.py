@@ -10,13 +10,13 @@ from statistics import median
 
 from confluent_kafka.admin import AdminClient
 
+from slackwater.protocol.keys import commit_topic
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.traffic import SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_use
-from slackwater_protocol.keys import commit_topic
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.watching import CommitWatcher
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.watching import CommitWatcher
 
 ORDERS = 100
 ARCHIVE_SECONDS = 180.0

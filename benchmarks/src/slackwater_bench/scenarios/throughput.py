@@ -7,7 +7,7 @@ from slackwater_bench.bed import ORDERS_PIPELINE
 from slackwater_bench.catch_up import SEED, CatchUp, SteadyBacklog, WorkloadBacklog, measure_catch_up
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.traffic import SteadyOrders
-from slackwater_testing.workloads import WORKLOADS
+from slackwater_lab.workloads import WORKLOADS
 
 SIZE = 20_000
 EVENTS = 1_000_000

@@ -11,8 +11,8 @@ from slackwater_bench.scenario import Direction, Measured, Parameters, RunContex
 from slackwater_bench.shop import Shop
 from slackwater_bench.traffic import TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use
-from slackwater_testing.watching import CommitWatcher
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater_lab.watching import CommitWatcher
+from slackwater_lab.workloads.workload import REPOSITORY
 
 PIPELINES = REPOSITORY / "benchmarks" / "pipelines"
 MEASURED, REFERENCE = "wide", "narrow"

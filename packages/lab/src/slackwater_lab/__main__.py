@@ -1,4 +1,4 @@
-"""The command ``python -m slackwater_testing``: its arguments, its progress and what it prints at the end."""
+"""The command ``python -m slackwater_lab``: its arguments, its progress and what it prints at the end."""
 
 import argparse
 import logging
@@ -14,13 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from slackwater.dev import DevStackError
+from slackwater.outputs import SinkKind
+from slackwater.protocol import SystemClock
 from slackwater_certify import CertifyError
-from slackwater_devstack import DevStackError
-from slackwater_protocol import SystemClock
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.result import ChaosResult, keep, newest_tables
-from slackwater_testing.chaos.run import run_session
-from slackwater_testing.chaos.schedule import (
+from slackwater_lab.chaos.result import ChaosResult, keep, newest_tables
+from slackwater_lab.chaos.run import run_session
+from slackwater_lab.chaos.schedule import (
     Round,
     consumer_schedule,
     output_schedule,
@@ -28,15 +28,15 @@ from slackwater_testing.chaos.schedule import (
     short_schedule,
     text,
 )
-from slackwater_testing.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
-from slackwater_testing.differential import Differential
-from slackwater_testing.differential.engines import ENGINES
-from slackwater_testing.errors import RunFailedError, TestingError
-from slackwater_testing.seeds import CheckResult, Plan, Subject, Tally, explain, run
-from slackwater_testing.seeds.subject import CaseT, ResultT
-from slackwater_testing.simulator import Reduction, Simulator
-from slackwater_testing.strange import StrangeRun, Verdict
-from slackwater_testing.workloads import WORKLOADS
+from slackwater_lab.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
+from slackwater_lab.differential import Differential
+from slackwater_lab.differential.engines import ENGINES
+from slackwater_lab.errors import RunFailedError, TestingError
+from slackwater_lab.seeds import CheckResult, Plan, Subject, Tally, explain, run
+from slackwater_lab.seeds.subject import CaseT, ResultT
+from slackwater_lab.simulator import Reduction, Simulator
+from slackwater_lab.strange import StrangeRun, Verdict
+from slackwater_lab.workloads import WORKLOADS
 
 _SIMULATE = """\
 Simulates database, connector, broker, Redis, sidecars and a reader in one process and checks the promises of
@@ -45,9 +45,9 @@ with a trace and the command that repeats it; the exit code is then 1.
 """
 _SIMULATE_EXAMPLES = """\
 examples:
-  python -m slackwater_testing simulate --seeds 100000 --jobs 2
-  python -m slackwater_testing simulate --seeds 1000 --only snapshot,crashes
-  python -m slackwater_testing simulate --seeds 300 --fault ends-not-awaited
+  python -m slackwater_lab simulate --seeds 100000 --jobs 2
+  python -m slackwater_lab simulate --seeds 1000 --only snapshot,crashes
+  python -m slackwater_lab simulate --seeds 300 --fault ends-not-awaited
 """
 _DIFFERENTIAL = """\
 Makes random schemas, views and histories of transactions, runs them through the engine (planner, stages,
@@ -58,10 +58,10 @@ transactions, both results and the command that repeats it; the exit code is the
 """
 _DIFFERENTIAL_EXAMPLES = """\
 examples:
-  python -m slackwater_testing differential --seeds 10000 --jobs 2
-  python -m slackwater_testing differential --seeds 500 --only group,left-join,every-commit
-  python -m slackwater_testing differential --seeds 1 --from 4711
-  python -m slackwater_testing differential --seeds 300 --fault moved-rows-stay
+  python -m slackwater_lab differential --seeds 10000 --jobs 2
+  python -m slackwater_lab differential --seeds 500 --only group,left-join,every-commit
+  python -m slackwater_lab differential --seeds 1 --from 4711
+  python -m slackwater_lab differential --seeds 300 --fault moved-rows-stay
 
 reading a failure:
   "missing" are rows that the reference has and the engine has not; "too many" is the opposite.
@@ -81,11 +81,11 @@ code is 0 only if nothing was torn, lost, repeated or late by minutes. Logs are 
 """
 _CHAOS_EXAMPLES = """\
 examples:
-  python -m slackwater_testing chaos --minutes 30 --seed 7
-  python -m slackwater_testing chaos --short
-  python -m slackwater_testing chaos --short --output delta
-  python -m slackwater_testing chaos --short --consumers
-  python -m slackwater_testing chaos --seed 7 --show schedule
+  python -m slackwater_lab chaos --minutes 30 --seed 7
+  python -m slackwater_lab chaos --short
+  python -m slackwater_lab chaos --short --output delta
+  python -m slackwater_lab chaos --short --consumers
+  python -m slackwater_lab chaos --seed 7 --show schedule
 """
 _STRANGE = """\
 Makes random tables of all types, partitions, publications, connector settings, changes and DDL, each against
@@ -96,8 +96,8 @@ is then 1.
 """
 _STRANGE_EXAMPLES = """\
 examples:
-  python -m slackwater_testing strange --seeds 200 --from 0
-  python -m slackwater_testing strange --seeds 1 --from 4711 --verbose
+  python -m slackwater_lab strange --seeds 200 --from 0
+  python -m slackwater_lab strange --seeds 1 --from 4711 --verbose
 """
 _SHOWN = 100
 """Rounds of an endless schedule that are printed."""
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m slackwater_testing", description="Tests that find what nobody thought of."
+        prog="python -m slackwater_lab", description="Tests that find what nobody thought of."
     )
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     simulate = _add(subcommands, "simulate", "random histories of the sidecar", _SIMULATE, _SIMULATE_EXAMPLES)

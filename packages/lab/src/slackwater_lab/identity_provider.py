@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from slackwater_protocol import SystemClock
+from slackwater.protocol import SystemClock
 
 LIFETIME_SECONDS = 3600
 _KEY_ID = "key-of-the-test"

@@ -17,10 +17,10 @@ from typing import Self
 import psutil
 import pyspark
 
-from slackwater_devstack import SparkMaster, SparkWorker
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import ProgramEndedError, RunFailedError
-from slackwater_testing.programs import last_words
+from slackwater.dev import SparkMaster, SparkWorker
+from slackwater.protocol import SystemClock
+from slackwater_lab.errors import ProgramEndedError, RunFailedError
+from slackwater_lab.programs import last_words
 
 SECONDS = 900.0
 """How long any step may take, on a machine with much else to do."""

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from slackwater_cdc.records.batch import BatchTask
-from slackwater_engine.settings import Scope
-from slackwater_markers import (
+from slackwater.cdc.records.batch import BatchTask
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
@@ -14,11 +13,12 @@ from slackwater_markers import (
     MarkerStoreUnavailableError,
     StoredPosition,
 )
-from slackwater_protocol import AheadMarkers, CommittedTransaction, Marker, PublishedCut
-from slackwater_spark.source.feed import Feed
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.source.feed import Feed
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position
+from slackwater.protocol import AheadMarkers, CommittedTransaction, Marker, PublishedCut
 
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="a")
 

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from slackwater_spark.sink import SinkStep
+from slackwater.outputs import SinkStep
 
 _dead: list[BaseException] = []
 """What has crashed stays as it was, held by its traceback, until this process ends: librdkafka ends a process

@@ -19,13 +19,13 @@ from typing import Self
 import psutil
 from confluent_kafka.admin import AdminClient
 
-from slackwater_devstack import DevStack, Lifetime
-from slackwater_devstack.processes import Launch, ManagedProcess, identify, launch
-from slackwater_protocol import Clock, SystemClock
-from slackwater_protocol.keys import cut_log_topic
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_testing.errors import ProgramEndedError, RunFailedError
-from slackwater_testing.watching import Visibility
+from slackwater.dev import DevStack, Lifetime
+from slackwater.dev.processes import Launch, ManagedProcess, identify, launch
+from slackwater.pipeline import load_pipeline
+from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol.keys import cut_log_topic
+from slackwater_lab.errors import ProgramEndedError, RunFailedError
+from slackwater_lab.watching import Visibility
 
 _PATIENCE = timedelta(seconds=30)
 """So long a program may take to end in order."""

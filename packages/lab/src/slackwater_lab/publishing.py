@@ -7,14 +7,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import document_payloads, pack_change
-from slackwater_markers import KafkaPipelineLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import SNAPSHOT_XID, BatchHeader, Servers
-from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.sink import Sink
+from slackwater.cuts import KafkaPipelineLog
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import document_payloads, pack_change
+from slackwater.outputs import Sink
+from slackwater.pipeline import RunSettings, load_pipeline
+from slackwater.pipeline.sinks import make_sink
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader, Servers
 
 SOURCE = "inv"
 _SCHEMA = "CREATE TABLE s.t (id bigint PRIMARY KEY, value bigint);"

@@ -18,19 +18,19 @@ import msgspec
 import psycopg
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from slackwater_cdc.testing.recording import Recording, RowIdentity
+from slackwater.cdc.testing.recording import Recording, RowIdentity
+from slackwater.dev import DatabaseLog, DevStack
+from slackwater.pipeline.source.data_source import SlackwaterBatchReader
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.rows import ROW_SCHEMA
+from slackwater.protocol import Cut, SystemClock, format_position
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-from slackwater_devstack import DatabaseLog, DevStack
-from slackwater_protocol import Cut, SystemClock, format_position
-from slackwater_spark.source.data_source import SlackwaterBatchReader
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.rows import ROW_SCHEMA
-from slackwater_testing.database import current_lsn
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.programs import Product
-from slackwater_testing.topics import TopicRecorder
-from slackwater_testing.watching import Visibility, read_cuts
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater_lab.database import current_lsn
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.programs import Product
+from slackwater_lab.topics import TopicRecorder
+from slackwater_lab.watching import Visibility, read_cuts
+from slackwater_lab.workloads.workload import repository_pipeline
 
 _LONG = 8
 """Long transactions of one backlog; all are open at once."""

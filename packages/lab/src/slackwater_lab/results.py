@@ -10,9 +10,9 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-from slackwater_protocol import Clock
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater.protocol import Clock
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.workloads.workload import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 _MEASURED_PATHS = ("packages", "sidecar", "pipelines", "benchmarks/src", "requirements.lock")

@@ -19,17 +19,17 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
-from slackwater_devstack import (
+from slackwater.dev import (
     NOBODY_SAYS,
     KafkaBroker,
     RedisServer,
     scram_users,
     token_users,
 )
-from slackwater_protocol.rights import Right
-from slackwater_testing.certificates import Certificate, certificate
-from slackwater_testing.identity_provider import IdentityProvider
-from slackwater_testing.tls_end import TlsEnd
+from slackwater.protocol.rights import Right
+from slackwater_lab.certificates import Certificate, certificate
+from slackwater_lab.identity_provider import IdentityProvider
+from slackwater_lab.tls_end import TlsEnd
 
 AUDIENCE = "kafka"
 WAYS = ("scram", "tokens", "certificates")

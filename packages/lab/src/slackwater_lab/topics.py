@@ -9,12 +9,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.testing import RUN_HEADER
-from slackwater_cdc.testing.recording import RecordedRecord, Recording, Spot
-from slackwater_markers.kafka_retry import KafkaRetry, create_topics
-from slackwater_protocol import Clock, SystemClock
-from slackwater_protocol.keys import cut_log_topic
-from slackwater_testing.errors import RunFailedError
+from slackwater.cdc.testing import RUN_HEADER
+from slackwater.cdc.testing.recording import RecordedRecord, Recording, Spot
+from slackwater.kafka.retry import KafkaRetry, create_topics
+from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol.keys import cut_log_topic
+from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - has no other name

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
-from slackwater_client import ClientError
-from slackwater_markers import MarkersError
+from slackwater.client import ClientError
+from slackwater.cuts import MarkersError
+from slackwater.pipeline.errors import PipelineError
+from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater.protocol.rights import Right
+from slackwater_lab.errors import ProgramEndedError, WorkRefusedError
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.secured_servers import SecuredServers
 from slackwater_messaging import MessagingError
-from slackwater_protocol import KafkaSettings, SystemClock
-from slackwater_protocol.rights import Right
-from slackwater_spark.errors import PipelineError
-from slackwater_testing.errors import ProgramEndedError, WorkRefusedError
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.secured_servers import SecuredServers
 
 _log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from slackwater_cdc.envelope import End, decode_transaction
-from slackwater_protocol import Clock, CommitRecord, Cut, decode_commit_record, decode_log_record
-from slackwater_protocol.keys import commit_topic, cut_log_topic, transaction_topic
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.topics import open_consumer, read_to_end
+from slackwater.cdc.envelope import End, decode_transaction
+from slackwater.protocol import Clock, CommitRecord, Cut, decode_commit_record, decode_log_record
+from slackwater.protocol.keys import commit_topic, cut_log_topic, transaction_topic
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.topics import open_consumer, read_to_end
 
 LOOK_SECONDS = 0.05
 

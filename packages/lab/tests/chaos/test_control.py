@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_protocol import SystemClock
-from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.control import ControlFolder
-from slackwater_testing.chaos.process import KillProbe, moved_clock
+from slackwater.outputs import SinkStep
+from slackwater.protocol import SystemClock
+from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.chaos.process import KillProbe, moved_clock
 
 
 @pytest.fixture

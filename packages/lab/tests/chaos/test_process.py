@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.chaos.control import ControlFolder
+from slackwater_lab.chaos.control import ControlFolder
 
 LOOK = """
 import sys
 from pathlib import Path
-from slackwater_testing.chaos.process import ControlFolder, prepare
+from slackwater_lab.chaos.process import ControlFolder, prepare
 prepare(ControlFolder(Path(sys.argv[1])), sys.argv[2:])
-from slackwater_protocol import SystemClock
-from slackwater_spark.pipeline.runner import run_pipeline
-from slackwater_spark.sink.kafka import sink as kafka
+from slackwater.protocol import SystemClock
+from slackwater.pipeline.runner import run_pipeline
+from slackwater.outputs.kafka import sink as kafka
 print(SystemClock().now().timestamp())
 print(type(run_pipeline.keywords["probe"]).__name__)
 print(kafka.is_covered("p", 1, None, None) if sys.argv[2:] else "checked")
@@ -34,7 +34,7 @@ def output(*arguments: str) -> list[str]:
 
 
 def test_the_command_is_the_product_s(control: ControlFolder) -> None:
-    module = ["-m", "slackwater_testing.chaos.process", str(control.path)]
+    module = ["-m", "slackwater_lab.chaos.process", str(control.path)]
     assert output(*module, "--without", "progress-check", "--version") == output(
         "-m", "slackwater", "--version"
     )

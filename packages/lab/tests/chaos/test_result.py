@@ -5,10 +5,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from slackwater.outputs import SinkKind
+from slackwater.protocol import SystemClock
 from slackwater_certify import Certificate, Mode, TimeBucket
-from slackwater_protocol import SystemClock
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.result import (
+from slackwater_lab.chaos.result import (
     ChaosResult,
     Occurrence,
     from_details,
@@ -19,7 +19,7 @@ from slackwater_testing.chaos.result import (
     to_details,
     totals,
 )
-from slackwater_testing.chaos.schedule import ScheduledFault
+from slackwater_lab.chaos.schedule import ScheduledFault
 
 
 def occurrence(fault: str, began_ms: int, recovered_ms: int, recovery: float = 1.0) -> Occurrence:

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from slackwater_protocol import CommitRecord, SystemClock
-from slackwater_testing.chaos.disturber import Disturber
-from slackwater_testing.chaos.run import ChaosRun
-from slackwater_testing.chaos.schedule import Round, ScheduledFault
-from slackwater_testing.chaos.system import EXECUTORS, System
-from slackwater_testing.database import WriterCounts
-from slackwater_testing.errors import NothingToDisturbError, RunFailedError
-from slackwater_testing.watching import SeenCommit
+from slackwater.protocol import CommitRecord, SystemClock
+from slackwater_lab.chaos.disturber import Disturber
+from slackwater_lab.chaos.run import ChaosRun
+from slackwater_lab.chaos.schedule import Round, ScheduledFault
+from slackwater_lab.chaos.system import EXECUTORS, System
+from slackwater_lab.database import WriterCounts
+from slackwater_lab.errors import NothingToDisturbError, RunFailedError
+from slackwater_lab.watching import SeenCommit
 
 
 class NumberSystem:

@@ -5,16 +5,16 @@ from itertools import islice
 
 import pytest
 
-from slackwater_spark.sink import SinkKind, SinkStep
-from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, faults_of
-from slackwater_testing.chaos.schedule import (
+from slackwater.outputs import SinkKind, SinkStep
+from slackwater_lab.chaos.faults import FAULTS, SINK_FAULTS, faults_of
+from slackwater_lab.chaos.schedule import (
     consumer_schedule,
     output_schedule,
     random_schedule,
     short_schedule,
     text,
 )
-from slackwater_testing.chaos.system import EXECUTORS
+from slackwater_lab.chaos.system import EXECUTORS
 
 
 def in_short(seed: int) -> Counter[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.chaos.disk import ForbiddenGrowth, make_disk
-from slackwater_testing.chaos.system import Part, Supervised
+from slackwater_lab.chaos.disk import ForbiddenGrowth, make_disk
+from slackwater_lab.chaos.system import Part, Supervised
 
 SECONDS = 300.0
 

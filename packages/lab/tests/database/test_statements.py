@@ -1,7 +1,7 @@
 """Operations become few statements."""
 
-from slackwater_testing.database.statements import MAX_ROWS, grouped, merge_inserts, statement, tables_of
-from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Undone, Update
+from slackwater_lab.database.statements import MAX_ROWS, grouped, merge_inserts, statement, tables_of
+from slackwater_lab.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Undone, Update
 
 
 def test_neighbours_of_one_shape_become_one_statement() -> None:

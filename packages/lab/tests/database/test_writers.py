@@ -10,20 +10,20 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_devstack import DevStack
-from slackwater_protocol import SystemClock
-from slackwater_testing.database import WriterCounts, Writers, create_tables, write_first
-from slackwater_testing.database.statements import send
-from slackwater_testing.database.writers import is_committed
-from slackwater_testing.generator.debezium_records import ConnectorIdentity
-from slackwater_testing.generator.share import Share
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.interleaved import InterleavedWorkload
-from slackwater_testing.workloads.mixed import MixedWorkload
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.tpcc import TpccWorkload
-from slackwater_testing.workloads.transfers import TransfersWorkload
-from slackwater_testing.workloads.workload import Insert, Plus, Transaction, Update, Workload
+from slackwater.dev import DevStack
+from slackwater.protocol import SystemClock
+from slackwater_lab.database import WriterCounts, Writers, create_tables, write_first
+from slackwater_lab.database.statements import send
+from slackwater_lab.database.writers import is_committed
+from slackwater_lab.generator.debezium_records import ConnectorIdentity
+from slackwater_lab.generator.share import Share
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.interleaved import InterleavedWorkload
+from slackwater_lab.workloads.mixed import MixedWorkload
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.tpcc import TpccWorkload
+from slackwater_lab.workloads.transfers import TransfersWorkload
+from slackwater_lab.workloads.workload import Insert, Plus, Transaction, Update, Workload
 
 pytestmark = pytest.mark.integration
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from slackwater_testing.differential import FAULTS, Differential, Feature, Verdict
-from slackwater_testing.differential.case import NOT_QUERIES
-from slackwater_testing.seeds import Plan, first_failure, run
+from slackwater_lab.differential import FAULTS, Differential, Feature, Verdict
+from slackwater_lab.differential.case import NOT_QUERIES
+from slackwater_lab.seeds import Plan, first_failure, run
 
 SEEDS = 300
 DEFAULT_SEEDS = 60

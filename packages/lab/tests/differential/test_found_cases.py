@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from slackwater_testing.differential import Batch, Case, check
-from slackwater_testing.differential.engines import ENGINES, make_plan
-from slackwater_testing.differential.history import (
+from slackwater_lab.differential import Batch, Case, check
+from slackwater_lab.differential.engines import ENGINES, make_plan
+from slackwater_lab.differential.history import (
     Column,
     Delete,
     PlannedChange,
@@ -16,8 +16,8 @@ from slackwater_testing.differential.history import (
     Transaction,
     schema_ddl,
 )
-from slackwater_testing.differential.query import Text, View
-from slackwater_testing.differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
+from slackwater_lab.differential.query import Text, View
+from slackwater_lab.differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
 
 
 def table(name: str, *columns: tuple[str, SqlType]) -> Table:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 
-from slackwater_testing.differential import (
+from slackwater_lab.differential import (
     Batch,
     Case,
     ChangedDocument,
@@ -16,8 +16,8 @@ from slackwater_testing.differential import (
     Feature,
     check,
 )
-from slackwater_testing.differential.engines import Distort, Event, MakeEngine, NaiveEngine
-from slackwater_testing.seeds import shrink
+from slackwater_lab.differential.engines import Distort, Event, MakeEngine, NaiveEngine
+from slackwater_lab.seeds import shrink
 
 SEEDS = 40
 SOON = 40
@@ -162,4 +162,4 @@ def test_a_failure_becomes_small_and_says_everything() -> None:
     assert "SELECT TRANSACTIONALLY" in text
     assert "DELETE FROM" in text
     assert "too many (got, not expected)" in text
-    assert f"python -m slackwater_testing differential --seeds 1 --from {case.seed}" in text
+    assert f"python -m slackwater_lab differential --seeds 1 --from {case.seed}" in text

@@ -8,13 +8,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_spark import Pipeline, ViewTest
-from slackwater_sql.errors import SqlTextError
-from slackwater_testing.differential import Differential, Feature
-from slackwater_testing.differential.case import NOT_QUERIES, Case
-from slackwater_testing.differential.history import Row, RowChange, Table, play, schema_ddl
-from slackwater_testing.differential.reference import Reference, of_document
-from slackwater_testing.differential.sql_types import Value
+from slackwater.api import Pipeline, ViewTest
+from slackwater.sql.errors import SqlTextError
+from slackwater_lab.differential import Differential, Feature
+from slackwater_lab.differential.case import NOT_QUERIES, Case
+from slackwater_lab.differential.history import Row, RowChange, Table, play, schema_ddl
+from slackwater_lab.differential.reference import Reference, of_document
+from slackwater_lab.differential.sql_types import Value
 
 SEEDS = 120
 DEFAULT_SEEDS = 10

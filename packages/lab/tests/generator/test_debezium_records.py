@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slackwater_sql.postgres import parse_catalog
-from slackwater_testing.generator.debezium_records import (
+from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.generator.debezium_records import (
     ConnectorIdentity,
     Headers,
     Stamp,
@@ -19,10 +19,10 @@ from slackwater_testing.generator.debezium_records import (
     row_renderer,
     stamp,
 )
-from slackwater_testing.generator.rows import TableRows, json_text
-from slackwater_testing.workloads.workload import Change, Delete, Insert, Update
+from slackwater_lab.generator.rows import TableRows, json_text
+from slackwater_lab.workloads.workload import Change, Delete, Insert, Update
 
-RECORDINGS = Path(__file__).parents[3] / "cdc/tests/recordings"
+RECORDINGS = Path(__file__).parents[3] / "slackwater/tests/cdc/recordings"
 NAMES = ["insert_update_delete_key_update", "streaming_mix", "commit_order_differs_from_lsn_order"]
 
 

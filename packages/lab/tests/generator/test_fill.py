@@ -9,17 +9,17 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
-from slackwater_devstack import KafkaBroker
-from slackwater_markers import KafkaCutLog
-from slackwater_protocol import Cut, KafkaSettings, Servers, SystemClock
+from slackwater.cuts import KafkaCutLog
+from slackwater.dev import KafkaBroker
+from slackwater.protocol import Cut, KafkaSettings, Servers, SystemClock
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator import Filled, HoldBack, TopicFiller
+from slackwater_lab.generator.fill import TopicOutput, kafka_partition
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.workload import Workload
 from slackwater_sidecar import SidecarSettings, run_sidecar
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator import Filled, HoldBack, TopicFiller
-from slackwater_testing.generator.fill import TopicOutput, kafka_partition
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.workload import Workload
 
 pytestmark = pytest.mark.integration
 

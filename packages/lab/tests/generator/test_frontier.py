@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater_cdc import Frontier, Partition
-from slackwater_testing.generator.debezium_records import ConnectorIdentity, Headers
-from slackwater_testing.generator.fill import kafka_partition
-from slackwater_testing.generator.share import TRANSACTIONS, Share
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.workload import Transaction, Workload
+from slackwater.cdc import Frontier, Partition
+from slackwater_lab.generator.debezium_records import ConnectorIdentity, Headers
+from slackwater_lab.generator.fill import kafka_partition
+from slackwater_lab.generator.share import TRANSACTIONS, Share
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.workload import Transaction, Workload
 
 PARTITIONS = 3
 EVENTS = 2_000

@@ -2,8 +2,8 @@
 
 from itertools import islice
 
-from slackwater_testing.generator.share import ROW_BYTES, Committed, SimulatedLog
-from slackwater_testing.workloads.workload import Delete, Read, Transaction
+from slackwater_lab.generator.share import ROW_BYTES, Committed, SimulatedLog
+from slackwater_lab.workloads.workload import Delete, Read, Transaction
 
 
 def transaction(number: int, **options: int) -> Transaction:

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from slackwater_testing.__main__ import main
+from slackwater_lab.__main__ import main
 
 SIMULATE = ["simulate"]
 DIFFERENTIAL = ["differential", "--engine", "naive"]
@@ -30,13 +30,13 @@ def test_a_failure_is_shown_with_its_trace_and_the_command_that_repeats_it(
     assert main(FAILING) == 1
 
     out = capsys.readouterr().out
-    assert "repeat: python -m slackwater_testing simulate --seeds 1 --from" in out
+    assert "repeat: python -m slackwater_lab simulate --seeds 1 --from" in out
     assert "database   commits" in out
 
 
 def test_the_command_that_is_shown_repeats_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
     main([*FAILING, "--stop"])
-    repeat = re.search(r"^repeat: python -m slackwater_testing (.*)$", capsys.readouterr().out, re.MULTILINE)
+    repeat = re.search(r"^repeat: python -m slackwater_lab (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert repeat is not None
 
     assert main([*repeat.group(1).split(), "--fault", "later-rows-passed"]) == 1

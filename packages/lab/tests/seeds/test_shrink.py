@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_testing.seeds import CRASHED, RIGHT, LeaveOut, PlantedFault, Simplify, Step, shrink
+from slackwater_lab.seeds import CRASHED, RIGHT, LeaveOut, PlantedFault, Simplify, Step, shrink
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 import pytest
 
-from slackwater_testing.seeds import CRASHED, Plan, first_failure, run, smallest
-from slackwater_testing.simulator import (
+from slackwater_lab.seeds import CRASHED, Plan, first_failure, run, smallest
+from slackwater_lab.simulator import (
     FAULTS,
     Feature,
     Reduction,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.strange import StrangeRun, Verdict
-from slackwater_testing.strange.schema import make_case
+from slackwater_lab.strange import StrangeRun, Verdict
+from slackwater_lab.strange.schema import make_case
 
 UNSEEN = (15, 59)
 """Seeds with a partition that is truncated by itself, and with a column that is rewritten."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from slackwater_testing.workloads.chain import CUSTOMERS, LINES, ORDERS, ChainWorkload
-from slackwater_testing.workloads.workload import Delete, Insert, Transaction, Update
+from slackwater_lab.workloads.chain import CUSTOMERS, LINES, ORDERS, ChainWorkload
+from slackwater_lab.workloads.workload import Delete, Insert, Transaction, Update
 
 SIZE = 40
 Tables = dict[str, dict[int, dict[str, Any]]]

@@ -9,14 +9,14 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_engine.local import LocalEngine
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_testing.generator.debezium_records import ConnectorIdentity
-from slackwater_testing.generator.share import Share
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.workload import Workload
+from slackwater.engine.local import LocalEngine
+from slackwater.pipeline import load_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater_lab.generator.debezium_records import ConnectorIdentity
+from slackwater_lab.generator.share import Share
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.workload import Workload
 
 SIZE = 30
 

@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from slackwater.pipeline import load_pipeline
+from slackwater.sql.catalog import Table
 from slackwater_certify import load_specification
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_sql.catalog import Table
-from slackwater_testing.workloads import WORKLOADS
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.workload import (
+from slackwater_lab.workloads import WORKLOADS
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.workload import (
     Delete,
     Insert,
     Operation,

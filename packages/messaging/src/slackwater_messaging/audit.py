@@ -10,10 +10,10 @@ from typing import Any, Final
 from confluent_kafka import Message as Record
 from psycopg import Connection
 
+from slackwater.protocol import KafkaSettings, from_epoch_ms
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.sending.headers import header_of
 from slackwater_messaging.topics import TopicReader
-from slackwater_protocol import KafkaSettings, from_epoch_ms
 
 FindId = Callable[[Record], str | None]
 """Returns the message id of a record; None if the record is not part of the comparison."""

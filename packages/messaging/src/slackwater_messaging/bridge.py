@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from slackwater_client.finishing import finished
+from slackwater.client.finishing import finished
 from slackwater_messaging.errors import MessagingConfigError
 
 T = TypeVar("T")

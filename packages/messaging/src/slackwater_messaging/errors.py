@@ -12,8 +12,8 @@ from typing import Final
 
 import psycopg
 
-from slackwater_markers.kafka_advice import NeededRights
-from slackwater_protocol import ExplainedError
+from slackwater.kafka.advice import NeededRights
+from slackwater.protocol import ExplainedError
 
 LOST_CONNECTION: Final = (
     psycopg.OperationalError,

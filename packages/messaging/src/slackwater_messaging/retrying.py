@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 from slackwater_messaging.errors import MessagingUnavailableError
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
 _FIRST_SECONDS: Final = 0.05

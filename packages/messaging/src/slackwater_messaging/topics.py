@@ -20,11 +20,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, create_topics, is_transient, kafka_error
+from slackwater.kafka.retry import GROUP_REFUSED, KafkaRetry, create_topics, is_transient, kafka_error
+from slackwater.protocol import Clock, KafkaSettings, SystemClock, epoch_ms
 from slackwater_messaging.errors import READING, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
 from slackwater_messaging.retrying import quiet
-from slackwater_protocol import Clock, KafkaSettings, SystemClock, epoch_ms
 
 _SECONDS: Final = 30.0
 _AT_ONCE: Final = 1_000

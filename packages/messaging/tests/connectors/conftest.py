@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_devstack.server import Deadline
-from slackwater_testing.messaging.connectors import Ends, StatementLog
-from slackwater_testing.messaging.sending.world import World
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.dev.server import Deadline
+from slackwater_lab.messaging.connectors import Ends, StatementLog
+from slackwater_lab.messaging.sending.world import World
 
 WaitUntil = Callable[[Callable[[], bool]], None]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater_devstack import ConnectMode, KafkaBroker, PostgresServer
-from slackwater_messaging import CapturedOutbox
-from slackwater_testing.messaging.connectors import (
+from slackwater.dev import ConnectMode, KafkaBroker, PostgresServer
+from slackwater_lab.messaging.connectors import (
     Ends,
     StatementLog,
     drop_slot,
@@ -19,8 +18,9 @@ from slackwater_testing.messaging.connectors import (
     make_slot,
     open_worker,
 )
-from slackwater_testing.messaging.sending.crash import CrashPoint, crash_and_recover, crash_points, new_order
-from slackwater_testing.messaging.sending.world import World
+from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover, crash_points, new_order
+from slackwater_lab.messaging.sending.world import World
+from slackwater_messaging import CapturedOutbox
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

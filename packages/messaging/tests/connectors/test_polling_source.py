@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_devstack import ConnectMode, DevStackUnavailableError, KafkaBroker
-from slackwater_testing.messaging.connectors import Ends, StatementLog, open_worker, polling_source
-from slackwater_testing.messaging.sending.world import World
+from slackwater.dev import ConnectMode, DevStackUnavailableError, KafkaBroker
+from slackwater_lab.messaging.connectors import Ends, StatementLog, open_worker, polling_source
+from slackwater_lab.messaging.sending.world import World
 
 Database = psycopg.Connection[Any]
 

@@ -11,15 +11,15 @@ import pytest
 from confluent_kafka import Producer
 from psycopg import sql
 
-from slackwater_testing.messaging.connectors import (
+from slackwater_lab.messaging.connectors import (
     Ends,
     StatementLog,
     open_worker,
     table_record,
     table_sink,
 )
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.topics import make_topics
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.topics import make_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 

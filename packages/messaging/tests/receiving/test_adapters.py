@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from slackwater_devstack import PostgresServer
+from slackwater.dev import PostgresServer
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.receiving import AsyncTableInbox, TableInbox
 from slackwater_messaging.receiving.sqlalchemy import receive

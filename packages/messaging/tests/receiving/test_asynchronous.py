@@ -11,7 +11,10 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.topics import make_topics
 from slackwater_messaging import (
     DeliveryListener,
     Message,
@@ -33,9 +36,6 @@ from slackwater_messaging.receiving import (
     TableInbox,
     TransactionalProcessor,
 )
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.topics import make_topics
 
 pytestmark = pytest.mark.integration
 MANY = 20

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
+from slackwater.protocol import SystemClock, epoch_ms
 from slackwater_messaging import MessagingStateError
 from slackwater_messaging.receiving import BloomInbox, FilterPolicy, Place, ReceivedMessage, TakenOverError
-from slackwater_protocol import SystemClock, epoch_ms
 
 PLACE, OTHER = Place("orders", 0), Place("orders", 1)
 AWAY = psycopg.OperationalError("away")

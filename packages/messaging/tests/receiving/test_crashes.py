@@ -2,17 +2,17 @@
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_messaging.receiving import ReceiverStep
-from slackwater_testing.messaging.receiving.crash import (
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.receiving.crash import (
     ITEMS,
     ReceivePoint,
     Servers,
     steps_of,
     suffer_and_finish,
 )
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.messaging.receiving.world import RIGHT, World
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.world import RIGHT, World
+from slackwater_messaging.receiving import ReceiverStep
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.topics import read_to_end
 from slackwater_messaging.receiving import ReceivedMessage
-from slackwater_testing.topics import read_to_end
 
 pytestmark = pytest.mark.integration
 DOCS = Path(__file__).parents[4] / "docs"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import ReceivedMessage
 from slackwater_messaging.receiving.group import GroupMember
-from slackwater_protocol import KafkaSettings
 
 
 class Commits:

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater_devstack import PostgresServer
+from slackwater.dev import PostgresServer
+from slackwater_lab.messaging.receiving.ways import POLICY, Twin, Way, business_key, make_inbox
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
 from slackwater_messaging.receiving import (
     BloomInbox,
@@ -24,7 +25,6 @@ from slackwater_messaging.receiving import (
     TakenOverError,
     header_key,
 )
-from slackwater_testing.messaging.receiving.ways import POLICY, Twin, Way, business_key, make_inbox
 
 pytestmark = pytest.mark.integration
 Connection = psycopg.Connection[Any]

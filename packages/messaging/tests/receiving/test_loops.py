@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater_messaging import (
     Message,
     MessagingConfigError,
@@ -26,7 +27,6 @@ from slackwater_messaging.receiving import (
     TransactionalProcessor,
 )
 from slackwater_messaging.receiving.processor import _PassingError, _Transactions
-from slackwater_protocol import KafkaSettings, SystemClock
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 ZERO, ONE = Place("said", 0), Place("said", 1)
@@ -260,7 +260,7 @@ class Broken:
 
 @pytest.fixture
 def writer(monkeypatch: pytest.MonkeyPatch) -> _Transactions:
-    monkeypatch.setattr("slackwater_markers.kafka_transactions.Producer", Broken)
+    monkeypatch.setattr("slackwater.kafka.transactions.Producer", Broken)
     Broken.undelivered.clear()
     Broken.refusals.clear()
     minute = timedelta(minutes=1)

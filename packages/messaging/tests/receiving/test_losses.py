@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_testing.messaging.receiving.crash import SOON, Servers
-from slackwater_testing.messaging.receiving.losses import receive_through_deaths
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.messaging.receiving.world import RIGHT
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.receiving.crash import SOON, Servers
+from slackwater_lab.messaging.receiving.losses import receive_through_deaths
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.world import RIGHT
 
 pytestmark = pytest.mark.integration
 KILLS = 40

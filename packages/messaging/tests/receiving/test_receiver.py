@@ -12,17 +12,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import KafkaBroker, PostgresServer, Server
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
-from slackwater_messaging.receiving import (
-    ProcessorStep,
-    ReceivedMessage,
-    Receiver,
-    ReceiverSettings,
-    ReceiverStep,
-)
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.receiving.crash import (
+from slackwater.dev import KafkaBroker, PostgresServer, Server
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.messaging.receiving.crash import (
     IMPATIENT,
     SOON,
     Fault,
@@ -31,9 +23,17 @@ from slackwater_testing.messaging.receiving.crash import (
     receive_here,
     suffer_and_finish,
 )
-from slackwater_testing.messaging.receiving.member import Effects, processor, receiver
-from slackwater_testing.messaging.receiving.ways import Twin, Way, make_inbox
-from slackwater_testing.messaging.receiving.world import RIGHT, World, stop
+from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
+from slackwater_lab.messaging.receiving.ways import Twin, Way, make_inbox
+from slackwater_lab.messaging.receiving.world import RIGHT, World, stop
+from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.receiving import (
+    ProcessorStep,
+    ReceivedMessage,
+    Receiver,
+    ReceiverSettings,
+    ReceiverStep,
+)
 
 pytestmark = pytest.mark.integration
 MANY = 40

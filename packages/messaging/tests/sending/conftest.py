@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_testing.messaging.sending.world import World
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.sending.world import World
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import (
     ChainedSender,
     CommitOrder,
@@ -19,8 +21,6 @@ from slackwater_messaging import (
 )
 from slackwater_messaging.sending import SendProbe, SendStep
 from slackwater_messaging.sending.step import no_probe
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 

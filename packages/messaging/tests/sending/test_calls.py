@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
@@ -29,7 +30,6 @@ from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
 from slackwater_messaging.sending.indoubt import decide
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
 from slackwater_messaging.topics import TopicReader
-from slackwater_protocol import KafkaSettings
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 AWAY = MessagingUnavailableError("away")
@@ -492,7 +492,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
         clients.append(Client(config, **named))
         return clients[-1]
 
-    for module in ("slackwater_messaging.sending.kafka", "slackwater_markers.kafka_transactions"):
+    for module in ("slackwater_messaging.sending.kafka", "slackwater.kafka.transactions"):
         monkeypatch.setattr(f"{module}.Producer", make)
     return clients
 

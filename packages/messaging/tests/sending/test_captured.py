@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from slackwater_cdc import BadInputError
-from slackwater_client import ChangeTopics, TransactionalConsumer
-from slackwater_client.testing import ChangeWriter, KafkaTopics
+from slackwater.cdc import BadInputError
+from slackwater.client import ChangeTopics, TransactionalConsumer
+from slackwater.client.testing import ChangeWriter, KafkaTopics
+from slackwater.protocol.keys import HEADER_COMMIT_LSN
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import MessagingConfigError
 from slackwater_messaging.sending import HEADER_MESSAGE, CapturedOutbox, CaptureRelay, SendStep
 from slackwater_messaging.sending.headers import header_of
-from slackwater_protocol.keys import HEADER_COMMIT_LSN
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 TABLE = "public.outbox"

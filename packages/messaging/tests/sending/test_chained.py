@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, MessagingConfigError, MessagingStateError
 from slackwater_messaging.sending import (
     ChainedSender,
@@ -14,8 +16,6 @@ from slackwater_messaging.sending import (
     HalfCommittedError,
     SendStep,
 )
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 ORDERS = pytest.mark.parametrize("order", list(CommitOrder))

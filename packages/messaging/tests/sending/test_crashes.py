@@ -5,8 +5,8 @@ How the promises were seen to fail: ``test_twins.py`` switches the mechanisms of
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_testing.messaging.sending.crash import CrashPoint, crash_and_recover, crash_points, new_order
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.sending.crash import CrashPoint, crash_and_recover, crash_points, new_order
 
 pytestmark = pytest.mark.integration
 

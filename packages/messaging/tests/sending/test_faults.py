@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from slackwater_devstack import DevStack
-from slackwater_testing.messaging.sending import WAYS
-from slackwater_testing.messaging.sending.faults import (
+from slackwater.dev import DevStack
+from slackwater_lab.messaging.sending import WAYS
+from slackwater_lab.messaging.sending.faults import (
     SOON,
     Fault,
     FaultPoint,

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.probes import At
 from slackwater_messaging import MessagingConfigError, MessagingUnavailableError
 from slackwater_messaging.sending import DeliveryListener, MessageId, Outbox, SendStep
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.probes import At
 
 Refused = MessagingUnavailableError
 

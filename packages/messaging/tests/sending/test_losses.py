@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_testing.messaging.sending import WAYS, Verdict
-from slackwater_testing.messaging.sending.losses import measure_losses
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.messaging.sending import WAYS, Verdict
+from slackwater_lab.messaging.sending.losses import measure_losses
 
 pytestmark = pytest.mark.integration
 

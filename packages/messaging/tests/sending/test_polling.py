@@ -12,6 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, MessagingConfigError, MessagingUnavailableError
 from slackwater_messaging.sending import (
     HEADER_MESSAGE,
@@ -23,9 +26,6 @@ from slackwater_messaging.sending import (
 )
 from slackwater_messaging.sending.headers import header_of
 from slackwater_messaging.sending.outbox import LANES
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 SOON = RelaySettings(request_timeout=timedelta(seconds=4))

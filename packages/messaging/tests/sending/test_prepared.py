@@ -9,6 +9,9 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from slackwater.protocol.keys import outcome_topic
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, MessagingConfigError, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.sending import (
     InDoubtError,
@@ -21,9 +24,6 @@ from slackwater_messaging.sending import (
 )
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.prepared import _explain
-from slackwater_protocol.keys import outcome_topic
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 STEPS = pytest.mark.parametrize(

@@ -13,6 +13,9 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, MessagingConfigError, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.sending import (
     DeliveryListener,
@@ -23,9 +26,6 @@ from slackwater_messaging.sending import (
     SendStep,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 AT_ONCE = SenderSettings(retry_after=timedelta(0), clock_margin=timedelta(minutes=1))

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from slackwater_lab.messaging.sending.world import World
 from slackwater_messaging import (
     ChainedSender,
     CommitOrder,
@@ -24,7 +25,6 @@ from slackwater_messaging.sending.sqlalchemy import (
     connection_of,
     session_transaction,
 )
-from slackwater_testing.messaging.sending.world import World
 
 pytestmark = pytest.mark.integration
 

@@ -6,6 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging.sending import (
     PollingRelay,
     PreparedSender,
@@ -15,8 +17,6 @@ from slackwater_messaging.sending import (
     SendStep,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 

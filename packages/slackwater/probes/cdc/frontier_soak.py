@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import process_time
 
-from slackwater_cdc import Frontier, Partition
+from slackwater.cdc import Frontier, Partition
 
 SOURCE = "inv"
 TABLE = "s.t"

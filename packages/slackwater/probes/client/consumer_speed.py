@@ -19,8 +19,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_client import ByUnit, ChangeTopics, Everything, OutputTopics, TransactionalConsumer
-from slackwater_protocol import CommitRecord, KafkaSettings, OffsetRange, encode_commit_record
+from slackwater.client import ByUnit, ChangeTopics, Everything, OutputTopics, TransactionalConsumer
+from slackwater.protocol import CommitRecord, KafkaSettings, OffsetRange, encode_commit_record
 
 OUTPUT, PARTITIONS = "bench_documents", 4
 TABLES = ("inventory.orders", "inventory.order_lines")

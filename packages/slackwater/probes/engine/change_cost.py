@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 from time import thread_time
 
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import LocalEngine
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.local import LocalEngine
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 BUCKETS = 8
 ROWS_PER_BATCH = 100_000

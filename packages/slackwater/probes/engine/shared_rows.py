@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 from time import process_time
 
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import LocalEngine
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_sql import compiler
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.local import LocalEngine
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.sql import compiler
+from slackwater.sql.postgres import parse_catalog
 
 BUCKETS = 8
 ROWS_PER_BATCH = 50_000

@@ -20,14 +20,14 @@ from time import thread_time
 
 import msgspec
 
-from slackwater_engine.bucket import update_current
-from slackwater_engine.index.contract import IndexTransaction
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.state.entry import Change, input_tag
-from slackwater_engine.state.log import EMPTY_LOG, BucketLog, LogWrite, changes_bytes, log_write, place_writes
-from slackwater_engine.state.manifest import segment_path
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import MemoryStore
+from slackwater.engine.bucket import update_current
+from slackwater.engine.index.contract import IndexTransaction
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.state.entry import Change, input_tag
+from slackwater.engine.state.log import EMPTY_LOG, BucketLog, LogWrite, changes_bytes, log_write, place_writes
+from slackwater.engine.state.manifest import segment_path
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import MemoryStore
 
 BATCH = 5_000
 ROWS_PER_KEY = 4

@@ -14,9 +14,9 @@ import sys
 from multiprocessing.connection import Connection
 from time import monotonic, process_time, sleep
 
-from slackwater_protocol import SystemClock
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.protocol import SystemClock
 
 POLLING_DELAY = 0.010
 

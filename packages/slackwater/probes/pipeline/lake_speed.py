@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, process_time
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import document_payloads
-from slackwater_protocol import BatchHeader, LakeSettings
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import document_payloads
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.protocol import BatchHeader, LakeSettings
 
 COLUMNS = (
     LakeColumn("id", "BIGINT"),

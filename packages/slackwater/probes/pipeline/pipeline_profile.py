@@ -17,28 +17,28 @@ from pathlib import Path
 from time import process_time, thread_time
 from typing import Any
 
-from slackwater_cdc.records.batch import BatchTask, PlannedBatch
-from slackwater_cdc.records.changes import BatchChanges
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.documents import DocumentBatch, documents_by_view
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.settings import StageSettings, default_buckets
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.log import LogWrite
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import ArrowStore
-from slackwater_engine.task import PipelineTask
-from slackwater_protocol import KafkaSettings, Servers
-from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.runner import source_options
-from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.sink import Emit
-from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
-from slackwater_spark.source.packed import IdlePackers, pack_changes
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position, size_between
+from slackwater.cdc.records.batch import BatchTask, PlannedBatch
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.documents import DocumentBatch, documents_by_view
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.settings import StageSettings, default_buckets
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.log import LogWrite
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import ArrowStore
+from slackwater.engine.task import PipelineTask
+from slackwater.outputs import Emit
+from slackwater.pipeline import RunSettings, load_pipeline
+from slackwater.pipeline.runner import source_options
+from slackwater.pipeline.sinks import make_sink
+from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
+from slackwater.pipeline.source.packed import IdlePackers, pack_changes
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position, size_between
+from slackwater.protocol import KafkaSettings, Servers
 
 MAX_EVENTS = 200_000
 ONE_TASK_EVENTS = 1_000_000_000

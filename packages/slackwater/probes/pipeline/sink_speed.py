@@ -9,11 +9,11 @@ import json
 import sys
 from time import monotonic, process_time
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import document_payloads
-from slackwater_protocol import BatchHeader, KafkaSettings, PostgresSettings
-from slackwater_spark.sink import Sink
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import document_payloads
+from slackwater.outputs import Sink
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.protocol import BatchHeader, KafkaSettings, PostgresSettings
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
 COLUMNS = {
@@ -53,7 +53,7 @@ def sink_at(address: str, outputs: int) -> Sink:
     if not address.startswith("postgresql://"):
         topics = tuple(OutputTopic(f"bench_{number}") for number in range(outputs))
         return KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=topics, kafka=KafkaSettings(address)))
-    from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+    from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
 
     columns = tuple(TableColumn(name, kind) for name, kind in COLUMNS.items())
     tables = tuple(

@@ -4,7 +4,7 @@ Spark imports this module on the first read of every session, also if the sessio
 must therefore import nothing heavy.
 """
 
-from slackwater_spark.source.data_source import SlackwaterSource as DefaultSource
+from slackwater.pipeline.source.data_source import SlackwaterSource as DefaultSource
 
 __version__ = "0.1.0"
 

@@ -1,5 +1,5 @@
 """``python -m slackwater``."""
 
-from slackwater.main import main
+from slackwater.cli.main import main
 
 main()

@@ -9,7 +9,7 @@ def lazy_names(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[
 
     Args:
         package: The name of the package.
-        names: The names by the module of the package that contains them.
+        names: The names by the module that contains them.
     """
     module_of = {name: module for module, defined in names.items() for name in defined}
 
@@ -18,6 +18,6 @@ def lazy_names(package: str, names: Mapping[str, tuple[str, ...]]) -> Callable[[
         if module is None:
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        return getattr(import_module(f"{package}.{module}"), name)
+        return getattr(import_module(module), name)
 
     return get

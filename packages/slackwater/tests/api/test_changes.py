@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater_spark import CommitBatch, SlackwaterError, changes, for_each_commit_batch
-from slackwater_spark.errors import PipelineError
+from slackwater.api import CommitBatch, SlackwaterError, changes, for_each_commit_batch
+from slackwater.pipeline.errors import PipelineError
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

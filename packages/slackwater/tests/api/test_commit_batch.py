@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.settings import Scope
-from slackwater_spark.api.commit_batch import CommitBatches, file_reader
-from slackwater_spark.errors import PipelineConfigError, PipelineStateError
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.position import Position
+from slackwater.api.commit_batch import CommitBatches, file_reader
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.position import Position
 
 OPTIONS = {"source": "inv", "bootstrap": "b", "tables": "s.t"}
 Batches = Callable[..., CommitBatches]

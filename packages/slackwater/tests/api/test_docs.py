@@ -10,7 +10,7 @@ def test_every_example_stands_in_the_documentation_as_it_runs() -> None:
     """Those of pipelines; one that uses no Slackwater is only named there."""
     blocks = set(re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), re.DOTALL))
     files = sorted((DOCS / "examples").glob("*.py"))
-    examples = [path for path in files if "slackwater_spark" in path.read_text()]
+    examples = [path for path in files if "slackwater.api" in path.read_text()]
     assert len(examples) == 4
     for path in examples:
         assert path.read_text() in blocks, f"docs/python.md does not show {path.name} as it is"

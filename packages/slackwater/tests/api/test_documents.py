@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from pyspark.sql import SparkSession
 
-from slackwater_spark import (
+from slackwater.api import (
     Documents,
     Pipeline,
     Rows,
@@ -22,14 +22,14 @@ from slackwater_spark import (
     stateful,
     write_view,
 )
-from slackwater_spark.errors import (
+from slackwater.pipeline import runner
+from slackwater.pipeline.errors import (
     PipelineConfigError,
     PipelineError,
     PipelineStateError,
     PipelineUnavailableError,
     QueryFailedError,
 )
-from slackwater_spark.pipeline import runner
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

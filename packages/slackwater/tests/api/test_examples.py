@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql.types import DateType, DecimalType, IntegerType, StringType, StructField, StructType
 
-from slackwater_engine.local import LocalEngine
-from slackwater_spark import CommitBatch
-from slackwater_spark.api.stateful import FunctionStage
-from slackwater_sql.postgres import parse_catalog
+from slackwater.api import CommitBatch
+from slackwater.api.stateful_views import FunctionStage
+from slackwater.engine.local import LocalEngine
+from slackwater.sql.postgres import parse_catalog
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 SCHEMA = """

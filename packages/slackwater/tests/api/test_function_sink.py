@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.errors import EngineStateError, EngineUnavailableError
-from slackwater_engine.payloads import Document, document_payloads
-from slackwater_engine.state.store import ArrowStore, MemoryStore, StateStore
-from slackwater_protocol import BatchHeader
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.pipeline.checkpoint import Checkpoint
-from slackwater_spark.sink import Emit, Sink
-from slackwater_spark.sink.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.errors import EngineStateError, EngineUnavailableError
+from slackwater.engine.payloads import Document, document_payloads
+from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore
+from slackwater.outputs import Emit, Sink
+from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
+from slackwater.protocol import BatchHeader
 
 QUERY = "query-1"
 LSN_STEP = 100

@@ -1,4 +1,4 @@
-"""What users of `slackwater_spark` may rely on: names and signatures, reviewed as a file."""
+"""What users of `slackwater.api` may rely on: names and signatures, reviewed as a file."""
 
 import dataclasses
 import inspect
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import is_typeddict
 
-import slackwater_spark
+import slackwater.api
 
 GOLDEN = Path(__file__).with_name("public_surface.txt")
 
 
 def surface() -> Iterator[str]:
-    for name in slackwater_spark.__all__:
-        thing = getattr(slackwater_spark, name)
+    for name in slackwater.api.__all__:
+        thing = getattr(slackwater.api, name)
         if is_typeddict(thing):
             yield f"{name}: TypedDict"
             yield from (f"    {field}: {kind}" for field, kind in thing.__annotations__.items())
@@ -54,22 +54,22 @@ def test_names_and_signatures_are_those_that_were_reviewed(tmp_path: Path) -> No
 
 
 def test_every_public_name_has_a_docstring_that_says_what_it_promises() -> None:
-    for name in slackwater_spark.__all__:
-        thing = getattr(slackwater_spark, name)
+    for name in slackwater.api.__all__:
+        thing = getattr(slackwater.api, name)
         if inspect.isfunction(thing) or isinstance(thing, type):
             assert inspect.getdoc(thing), name
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = "{'pyspark', 'pyarrow', 'duckdb', 'confluent_kafka'}"
-    code = f"import sys, slackwater_spark; sys.exit(str({heavy} & sys.modules.keys() or ''))"
+    code = f"import sys, slackwater.api; sys.exit(str({heavy} & sys.modules.keys() or ''))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.stderr.strip() == ""
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    assert not hasattr(slackwater_spark, "chnges")
-    assert "changes" in dir(slackwater_spark)
+    assert not hasattr(slackwater.api, "chnges")
+    assert "changes" in dir(slackwater.api)
 
 
 def test_spark_starts_before_the_libraries_that_plan_views_are_loaded() -> None:
@@ -84,7 +84,7 @@ def test_spark_starts_before_the_libraries_that_plan_views_are_loaded() -> None:
         "slackwater_sidecar",
         "confluent_kafka",
     }
-    module = "slackwater_spark.pipeline.folder_run"
+    module = "slackwater.pipeline.folder_run"
     code = f"import sys, {module}; sys.exit(str({heavy} & sys.modules.keys() or ''))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.stderr.strip() == ""

@@ -6,10 +6,10 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater_spark import check_session, missing_settings
-from slackwater_spark.api.session import missing_settings_error
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.spark_conf import REQUIRED_CONF
+from slackwater.api import check_session, missing_settings
+from slackwater.api.session import missing_settings_error
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.spark_conf import REQUIRED_CONF
 
 WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
 

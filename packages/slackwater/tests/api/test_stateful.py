@@ -23,14 +23,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.local import LocalEngine
-from slackwater_spark.api.document_encoder import DocumentEncoder, ValueFault, encoder
-from slackwater_spark.api.python_evaluator import KeyFunction, PickledFunction, Rows
-from slackwater_spark.api.stateful import FunctionStage, KeyColumns, StatefulOptions
-from slackwater_spark.errors import PipelineConfigError, PipelineError, PipelineInputError
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.api.document_encoder import DocumentEncoder, ValueFault, encoder
+from slackwater.api.python_evaluator import KeyFunction, PickledFunction, Rows
+from slackwater.api.stateful_views import FunctionStage, KeyColumns, StatefulOptions
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.local import LocalEngine
+from slackwater.pipeline.errors import PipelineConfigError, PipelineError, PipelineInputError
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 SCHEMA = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer text NOT NULL, at timestamptz, noise text);

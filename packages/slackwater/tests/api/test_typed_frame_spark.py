@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater_spark import Changes
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.rows import ROW_SCHEMA
-from slackwater_sql.postgres import parse_catalog
+from slackwater.api import Changes
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.rows import ROW_SCHEMA
+from slackwater.sql.postgres import parse_catalog
 
 pytestmark = pytest.mark.spark
 

@@ -1,4 +1,4 @@
-"""``python packages/cdc/tests/reading_speed.py``: the cost of a change record on its way into the frontier.
+"""``python reading_speed.py``: the cost of a change record on its way into the frontier.
 
 Prints CPU time per record in microseconds, the least of several alternating rounds: for decoding alone (the
 light and the full view), and for reading (directly, and by way of columns that another process has decoded),
@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 from time import process_time
 
-from slackwater_cdc import Frontier
-from slackwater_cdc.columns import parse_rows
-from slackwater_cdc.envelope import decode_full_row, decode_row
-from slackwater_cdc.testing.records import change_value
+from slackwater.cdc import Frontier
+from slackwater.cdc.columns import parse_rows
+from slackwater.cdc.envelope import decode_full_row, decode_row
+from slackwater.cdc.testing.records import change_value
 
 Records = Sequence[tuple[int, bytes]]
 

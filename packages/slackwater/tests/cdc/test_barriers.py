@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_cdc.cuts import Barriers
-from slackwater_cdc.testing.fed_source import SECOND, FedSource, end, row
-from slackwater_protocol import Cut
+from slackwater.cdc.cuts import Barriers
+from slackwater.cdc.testing.fed_source import SECOND, FedSource, end, row
+from slackwater.protocol import Cut
 
 
 def chosen(times: list[int], interval_ms: int = SECOND, start: Cut | None = None) -> list[int]:

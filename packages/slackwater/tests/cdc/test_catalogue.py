@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from slackwater_cdc.captured import CapturedFinding, Table, omitted_by
-from slackwater_cdc.catalogue import examine_tables, source_findings
-from slackwater_protocol import SourceTopics
+from slackwater.cdc.captured import CapturedFinding, Table, omitted_by
+from slackwater.cdc.catalogue import examine_tables, source_findings
+from slackwater.protocol import SourceTopics
 
 if TYPE_CHECKING:
     import psycopg
 
-    from slackwater_devstack import PostgresServer
+    from slackwater.dev import PostgresServer
 
 pytestmark = pytest.mark.integration
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc import (
+from slackwater.cdc import (
     CdcError,
     Change,
     MissingTransactionMetadataError,
     UndecodableRecordError,
     decode_change,
 )
-from slackwater_cdc.testing import change_value, snapshot_value
+from slackwater.cdc.testing import change_value, snapshot_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

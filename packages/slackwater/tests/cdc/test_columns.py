@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_cdc import Frontier, Partition
-from slackwater_cdc.columns import BadRow, OtherRow, RowColumns, parse_rows
-from slackwater_cdc.testing import begin_value, change_value, end_value, snapshot_value
+from slackwater.cdc import Frontier, Partition
+from slackwater.cdc.columns import BadRow, OtherRow, RowColumns, parse_rows
+from slackwater.cdc.testing import begin_value, change_value, end_value, snapshot_value
 
 TABLES = ("s.a", "s.b")
 

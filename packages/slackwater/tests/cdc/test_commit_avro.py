@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc.commit_avro import decode_commit_avro, encode_commit_avro
-from slackwater_protocol import (
+from slackwater.cdc.commit_avro import decode_commit_avro, encode_commit_avro
+from slackwater.protocol import (
     CommitRecord,
     MalformedRecordError,
     OffsetRange,
@@ -21,7 +21,7 @@ from slackwater_protocol import (
     encode_commit_record,
 )
 
-VECTORS = Path(__file__).parents[2] / "protocol" / "tests" / "vectors"
+VECTORS = Path(__file__).parents[3] / "slackwater" / "tests" / "protocol" / "vectors"
 SCHEMA = json.loads(commit_schema(SchemaLanguage.JSON))
 KEYWORDS = {
     "$schema",

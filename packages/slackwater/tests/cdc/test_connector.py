@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from slackwater_cdc.captured import shared_topics
-from slackwater_cdc.connector import (
+from slackwater.cdc.captured import shared_topics
+from slackwater.cdc.connector import (
     faults_of,
     property_findings,
     publication_name,
@@ -14,7 +14,7 @@ from slackwater_cdc.connector import (
     table_list,
     topic_properties,
 )
-from slackwater_protocol import SourceTopics, Verdict
+from slackwater.protocol import SourceTopics, Verdict
 
 ROUTER = "org.apache.kafka.connect.transforms.RegexRouter"
 TIME_MODES = ("connect", "adaptive_time_microseconds", "microseconds", "nanoseconds", "isostring")

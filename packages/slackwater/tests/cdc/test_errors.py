@@ -2,7 +2,7 @@
 
 import pickle
 
-from slackwater_cdc import BadInputError
+from slackwater.cdc import BadInputError
 
 
 def test_bad_input_keeps_its_place_in_another_process() -> None:

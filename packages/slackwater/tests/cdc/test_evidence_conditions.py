@@ -4,11 +4,11 @@ from uuid import UUID
 
 import pytest
 
-from slackwater_cdc import completeness
-from slackwater_cdc.columns import parse_rows
-from slackwater_cdc.testing import begin_value, change_value, end_value
-from slackwater_cdc.testing.fed_source import FedSource, end, row, xids
-from slackwater_protocol import Evidence
+from slackwater.cdc import completeness
+from slackwater.cdc.columns import parse_rows
+from slackwater.cdc.testing import begin_value, change_value, end_value
+from slackwater.cdc.testing.fed_source import FedSource, end, row, xids
+from slackwater.protocol import Evidence
 
 
 @pytest.fixture

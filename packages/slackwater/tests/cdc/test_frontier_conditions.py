@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
-from slackwater_cdc import Frontier, commits
-from slackwater_cdc.commits import DoneTransactions
-from slackwater_cdc.testing import begin_value, snapshot_notifications
-from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
-from slackwater_protocol import CommittedTransaction, Evidence
+from slackwater.cdc import Frontier, commits
+from slackwater.cdc.commits import DoneTransactions
+from slackwater.cdc.testing import begin_value, snapshot_notifications
+from slackwater.cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater.protocol import CommittedTransaction, Evidence
 
 
 @pytest.fixture

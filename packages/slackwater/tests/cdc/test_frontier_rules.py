@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from slackwater_cdc import MAX_TRANSACTIONS_PER_CUT, Frontier
-from slackwater_cdc.testing import (
+from slackwater.cdc import MAX_TRANSACTIONS_PER_CUT, Frontier
+from slackwater.cdc.testing import (
     begin_value,
     end_value,
     notification_value,
@@ -14,8 +14,8 @@ from slackwater_cdc.testing import (
     snapshot_value,
     transaction_values,
 )
-from slackwater_cdc.testing.fed_source import FedSource, end, row
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater.cdc.testing.fed_source import FedSource, end, row
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
 
 A, B = "s.inv.a", "s.inv.b"
 

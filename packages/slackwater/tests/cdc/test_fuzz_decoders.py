@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
-from slackwater_cdc.avro import AvroToJson
-from slackwater_cdc.columns import parse_rows
-from slackwater_cdc.envelope import decode_notification, decode_transaction
-from slackwater_cdc.testing import change_value, end_value
-from slackwater_protocol import decode_cut, encode_cut
+from slackwater.cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
+from slackwater.cdc.avro import AvroToJson
+from slackwater.cdc.columns import parse_rows
+from slackwater.cdc.envelope import decode_notification, decode_transaction
+from slackwater.cdc.testing import change_value, end_value
+from slackwater.protocol import decode_cut, encode_cut
 
 RECORDINGS = Path(__file__).parent / "recordings"
 EXAMPLES = int(os.environ.get("FUZZ") or 240)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from slackwater_cdc.testing import change_value, notification_value, snapshot_notifications
-from slackwater_cdc.testing.fed_source import SECOND, FedSource, end, snapshot_row
-from slackwater_protocol import OpenTransaction
+from slackwater.cdc.testing import change_value, notification_value, snapshot_notifications
+from slackwater.cdc.testing.fed_source import SECOND, FedSource, end, snapshot_row
+from slackwater.protocol import OpenTransaction
 
 
 @pytest.fixture

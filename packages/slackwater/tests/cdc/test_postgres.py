@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc.postgres import next_position_between_commits, parse_transaction_id, xid_of_position
-from slackwater_protocol import MalformedRecordError
+from slackwater.cdc.postgres import next_position_between_commits, parse_transaction_id, xid_of_position
+from slackwater.protocol import MalformedRecordError
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_the_id_of_an_end_record_gives_xid_and_commit_lsn() -> None:
@@ -49,14 +49,16 @@ def test_between_two_commits_lie_the_positions_that_are_not_aligned() -> None:
     ]
 
 
-PRODUCT = ("protocol", "cdc", "sql", "markers", "engine", "spark", "cli", "client", "registry")
+PRODUCT = (
+    "protocol", "cdc", "sql", "kafka", "cuts", "engine", "api", "pipeline", "outputs", "cli", "client",
+)  # fmt: skip
 ALLOWED = {
-    "slackwater_cdc/postgres.py": "the dialect",
-    "slackwater_protocol/commit_position.py": "the text form",
-    "slackwater_cdc/records/batch.py": "differences of a sorted column, undone when it is read",
-    "slackwater_cdc/change_writer.py": "the text of change events",
-    "slackwater_client/written.py": "positions of a source whose order its producer makes",
-    "slackwater_engine/pack/table.py": "how far changes lie before their commit, to order them",
+    "slackwater/cdc/postgres.py": "the dialect",
+    "slackwater/protocol/commit_position.py": "the text form",
+    "slackwater/cdc/records/batch.py": "differences of a sorted column, undone when it is read",
+    "slackwater/cdc/change_writer.py": "the text of change events",
+    "slackwater/client/written.py": "positions of a source whose order its producer makes",
+    "slackwater/engine/pack/table.py": "how far changes lie before their commit, to order them",
 }
 ARITHMETIC = (
     ast.Add,
@@ -89,10 +91,13 @@ def computations(file: Path) -> Iterator[int]:
 
 
 def test_nobody_computes_with_positions_but_the_dialect_and_the_text_form() -> None:
-    folders = [ROOT / "packages" / name / "src" for name in PRODUCT] + [ROOT / "sidecar/src"]
+    product, sidecar = ROOT / "packages/slackwater/src", ROOT / "sidecar/src"
     files = [
-        (folder, file)
-        for folder in folders
+        (base, file)
+        for base, folder in [
+            *((product, product / "slackwater" / name) for name in PRODUCT),
+            (sidecar, sidecar),
+        ]
         for file in folder.rglob("*.py")
         if "testing" not in (*file.parts, file.stem)
     ]
@@ -108,6 +113,6 @@ def test_nobody_computes_with_positions_but_the_dialect_and_the_text_form() -> N
 
 
 def test_the_search_for_computations_finds_those_of_the_dialect_s_neighbours() -> None:
-    batch = ROOT / "packages/cdc/src/slackwater_cdc/records/batch.py"
+    batch = ROOT / "packages/slackwater/src/slackwater/cdc/records/batch.py"
 
     assert list(computations(batch))

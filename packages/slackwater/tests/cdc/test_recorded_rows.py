@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc.testing import RUN_HEADER, partition_of
-from slackwater_cdc.testing.recording import RecordedRecord, Recording, Spot, follow
-from slackwater_protocol.keys import notification_topic, transaction_topic
+from slackwater.cdc.testing import RUN_HEADER, partition_of
+from slackwater.cdc.testing.recording import RecordedRecord, Recording, Spot, follow
+from slackwater.protocol.keys import notification_topic, transaction_topic
 
 RECORDINGS = Path(__file__).parent / "recordings"
 NAMES = [

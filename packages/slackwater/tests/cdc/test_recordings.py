@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc import Frontier
-from slackwater_cdc.testing import partition_of
-from slackwater_protocol import SNAPSHOT_XID, Cut, OpenTransaction
-from slackwater_protocol.keys import notification_topic, transaction_topic
+from slackwater.cdc import Frontier
+from slackwater.cdc.testing import partition_of
+from slackwater.protocol import SNAPSHOT_XID, Cut, OpenTransaction
+from slackwater.protocol.keys import notification_topic, transaction_topic
 
 RECORDINGS = Path(__file__).parent / "recordings"
 Spot = tuple[str, int]

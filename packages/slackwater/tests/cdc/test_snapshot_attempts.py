@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot
-from slackwater_cdc.testing import notification_value, partition_of
-from slackwater_cdc.testing.fed_source import FedSource, snapshot_row
-from slackwater_protocol import SNAPSHOT_XID, Cut
+from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot
+from slackwater.cdc.testing import notification_value, partition_of
+from slackwater.cdc.testing.fed_source import FedSource, snapshot_row
+from slackwater.protocol import SNAPSHOT_XID, Cut
 
 TABLES = "ab"
 NOTIFICATIONS = "notifications"

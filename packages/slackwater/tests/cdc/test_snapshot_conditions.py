@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from slackwater_cdc import frontier, initial_snapshot
-from slackwater_cdc.testing import begin_value, notification_value, snapshot_notifications
-from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
-from slackwater_protocol import SNAPSHOT_XID
+from slackwater.cdc import frontier, initial_snapshot
+from slackwater.cdc.testing import begin_value, notification_value, snapshot_notifications
+from slackwater.cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater.protocol import SNAPSHOT_XID
 
 
 @pytest.fixture

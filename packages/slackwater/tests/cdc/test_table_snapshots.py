@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from slackwater_cdc.table_snapshots import ALL_TABLES
-from slackwater_cdc.testing import begin_value, incremental_value, notification_value, snapshot_notifications
-from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
-from slackwater_protocol import Cut
+from slackwater.cdc.table_snapshots import ALL_TABLES
+from slackwater.cdc.testing import begin_value, incremental_value, notification_value, snapshot_notifications
+from slackwater.cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
+from slackwater.protocol import Cut
 
 A, B = "s.inv.a", "s.inv.b"
 NONE: frozenset[str] = frozenset()

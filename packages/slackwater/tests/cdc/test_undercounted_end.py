@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc import completeness
-from slackwater_cdc.testing.oracle import Oracle
-from slackwater_cdc.testing.recording import Recording, follow
-from slackwater_cdc.transaction import Transaction
+from slackwater.cdc import completeness
+from slackwater.cdc.testing.oracle import Oracle
+from slackwater.cdc.testing.recording import Recording, follow
+from slackwater.cdc.transaction import Transaction
 
 RECORDING = Path(__file__).parent / "recordings" / "undercounted_end.tsv.gz"
 READINGS = 60

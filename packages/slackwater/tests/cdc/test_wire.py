@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
-from slackwater_cdc.avro import AvroToJson, ToJson
-from slackwater_protocol import Cut
+from slackwater.cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
+from slackwater.cdc.avro import AvroToJson, ToJson
+from slackwater.protocol import Cut
 
 RECORDINGS = Path(__file__).parent / "recordings" / "avro"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}

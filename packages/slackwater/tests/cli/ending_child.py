@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import click
 
-from slackwater import main
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import start_command
-from slackwater_command.stopping import StopRequest, stop_on_signals
+from slackwater.cli import main
+from slackwater.command.invocation import start_command
+from slackwater.observe.stopping import StopRequest, stop_on_signals
+from slackwater.settings.errors import CommandInputError
 
 
 def wait(stop: StopRequest) -> None:
@@ -80,5 +80,5 @@ def end(ctx: click.Context, way: str) -> None:
 
 if __name__ == "__main__":
     main.COMMANDS["end"] = "End."
-    sys.modules["slackwater.commands.end"] = sys.modules["__main__"]
+    sys.modules["slackwater.cli.commands.end"] = sys.modules["__main__"]
     main.main(sys.argv[1:])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
+from slackwater.cli import main
 
 OWN = ("--user", "u", "--as", "json")
 

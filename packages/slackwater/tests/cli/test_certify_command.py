@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.main import run
+from slackwater.cli.main import run
 from slackwater_certify import Certificate, Connections, Specification
 from slackwater_certify.certifier import judge
 from slackwater_certify.output import OutputRecords
@@ -30,7 +30,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, output: RightOutput) -> list[Connect
         records = OutputRecords(output.outputs)
         return judge(specification, load_view(specification), records, None)
 
-    monkeypatch.setattr("slackwater.commands.certify.judge", certify)
+    monkeypatch.setattr("slackwater.cli.commands.certify.judge", certify)
     return asked
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from slackwater import main
-from slackwater.commands.commits import commit_row, lsn_lines, parse_place
-from slackwater_command.errors import CommandInputError
-from slackwater_protocol import CommitPosition, CommitRecord, OffsetRange
-from slackwater_protocol.commit_lookup import Answer, Found, PlacedCommit
+from slackwater.cli import main
+from slackwater.cli.commands.commits import commit_row, lsn_lines, parse_place
+from slackwater.protocol import CommitPosition, CommitRecord, OffsetRange
+from slackwater.protocol.commit_lookup import Answer, Found, PlacedCommit
+from slackwater.settings.errors import CommandInputError
 
 
 def placed(

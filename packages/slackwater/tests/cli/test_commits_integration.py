@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
-from slackwater import main
-from slackwater_devstack import KafkaBroker
-from slackwater_protocol import (
+from slackwater.cli import main
+from slackwater.dev import KafkaBroker
+from slackwater.protocol import (
     CommitRecord,
     OffsetRange,
     ProgressRecord,
@@ -23,7 +23,7 @@ from slackwater_protocol import (
 )
 
 pytestmark = pytest.mark.integration
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "whole_transactions.py"
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "whole_transactions.py"
 SECONDS = 120
 COMMITS = 5
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from slackwater import main
-from slackwater_devstack import DevStack, PostgresServer
+from slackwater.cli import main
+from slackwater.dev import DevStack, PostgresServer
 
 if TYPE_CHECKING:
-    from slackwater_devstack.pytest_plugin import DevStackFactory
+    from slackwater.dev.pytest_plugin import DevStackFactory
 
 pytestmark = pytest.mark.integration
 SECONDS = 120

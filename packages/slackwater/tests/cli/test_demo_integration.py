@@ -12,19 +12,19 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
-from slackwater.demo.run import TABLES
-from slackwater.demo.verdict import broken_orders, count_orders, demo_specification, judge
-from slackwater.topics import read_to_end
+from slackwater.cli.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
+from slackwater.cli.demo.run import TABLES
+from slackwater.cli.demo.verdict import broken_orders, count_orders, demo_specification, judge
+from slackwater.cli.topics import read_to_end
+from slackwater.dev import DevStack
+from slackwater.protocol import CommitRecord, OffsetRange, SystemClock, encode_commit_record
+from slackwater.protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic, transaction_topic
+from slackwater.settings.errors import CommandUnavailableError
 from slackwater_certify import Certificate
 from slackwater_certify.history import CommittedTransaction, History, RowChange
 from slackwater_certify.view import load_view
-from slackwater_command.errors import CommandUnavailableError
-from slackwater_devstack import DevStack
-from slackwater_protocol import CommitRecord, OffsetRange, SystemClock, encode_commit_record
-from slackwater_protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic, transaction_topic
-from slackwater_testing.database import Writers, create_tables, write_first
-from slackwater_testing.workloads.mixed import MixedWorkload
+from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.workloads.mixed import MixedWorkload
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ COLUMNS = {
     ORDERS: ("id", "customer", "status", "line_count", "total", "created_at"),
     ORDER_LINES: ("id", "order_id", "product", "quantity", "price"),
 }
-PIPELINE = Path(__file__).parents[3] / "pipelines" / "orders"
+PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 WORKLOAD = MixedWorkload(3, 300)
 
 

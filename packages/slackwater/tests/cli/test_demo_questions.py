@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.demo.questions import write_next_revision
-from slackwater_spark.pipeline import load_pipeline
+from slackwater.cli.demo.questions import write_next_revision
+from slackwater.pipeline import load_pipeline
 
-ORDERS = Path(__file__).parents[3] / "pipelines" / "orders"
+ORDERS = Path(__file__).parents[4] / "pipelines" / "orders"
 
 
 @pytest.mark.parametrize(

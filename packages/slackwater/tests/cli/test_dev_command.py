@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import slackwater_devstack
-from slackwater import main
-from slackwater.commands.dev import FIRST_LINE, settings_text
-from slackwater_command.loading import load_settings
-from slackwater_devstack import DevStackSettings, RunState, ServerStatus, StackStatus
+import slackwater.dev
+from slackwater.cli import main
+from slackwater.cli.commands.dev import FIRST_LINE, settings_text
+from slackwater.dev import DevStackSettings, RunState, ServerStatus, StackStatus
+from slackwater.settings.loading import load_settings
 
 ADDRESSES = {
     "postgres": "postgresql://postgres@127.0.0.1:5/inventory",
@@ -41,7 +41,7 @@ def _stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             folder=settings.folder, prefix=settings.prefix, database=settings.database, servers=servers
         )
 
-    monkeypatch.setattr(slackwater_devstack, "up", up)
+    monkeypatch.setattr(slackwater.dev, "up", up)
 
 
 def test_all_commands_find_the_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,15 +85,15 @@ def test_without_a_connector_another_start_is_needed(capsys: pytest.CaptureFixtu
 
 def test_the_next_start_uses_the_database_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    up = slackwater_devstack.up
+    up = slackwater.dev.up
 
     def remembering(settings: DevStackSettings, progress: object) -> StackStatus:
         started.append(settings.database)
         status = up(settings, progress)  # type: ignore[arg-type]
-        monkeypatch.setattr(slackwater_devstack, "status", lambda _folder: status)
+        monkeypatch.setattr(slackwater.dev, "status", lambda _folder: status)
         return status
 
-    monkeypatch.setattr(slackwater_devstack, "up", remembering)
+    monkeypatch.setattr(slackwater.dev, "up", remembering)
     for options in ([], ["--database", "shop"], []):
         assert main.run(["dev", "up", *options]) == 0
     assert started == ["inventory", "shop", "shop"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from slackwater.dev_sql import run_sql
-from slackwater_command.errors import CommandInputError
-from slackwater_devstack import PostgresServer
+from slackwater.cli.dev_sql import run_sql
+from slackwater.dev import PostgresServer
+from slackwater.settings.errors import CommandInputError
 
 pytestmark = pytest.mark.integration
 

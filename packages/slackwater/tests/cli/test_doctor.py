@@ -9,13 +9,12 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from slackwater.commands.doctor import check_source, report_lines
-from slackwater.doctor.diagnosis import diagnose
-from slackwater.doctor.examination import Sources, examine, newest_end
-from slackwater.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
-from slackwater.doctor.report import make_report
-from slackwater_command.errors import CommandInputError, unreachable
-from slackwater_markers import (
+from slackwater.cli.commands.doctor import check_source, report_lines
+from slackwater.cli.doctor.diagnosis import diagnose
+from slackwater.cli.doctor.examination import Sources, examine, newest_end
+from slackwater.cli.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
+from slackwater.cli.doctor.report import make_report
+from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
@@ -25,8 +24,8 @@ from slackwater_markers import (
     MarkerStoreContentError,
     StoredPosition,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     ConnectorReport,
     Cut,
     Evidence,
@@ -36,7 +35,8 @@ from slackwater_protocol import (
     SystemClock,
     Verdict,
 )
-from slackwater_protocol import Finding as Examined
+from slackwater.protocol import Finding as Examined
+from slackwater.settings.errors import CommandInputError, unreachable
 
 NOW_MS = 1_000_000
 TABLE, TOPIC = "s.a", "inv.s.a"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
-from slackwater import main
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import KafkaCutLog
-from slackwater_markers.testing import make_cut
+from slackwater.cli import main
+from slackwater.cuts import KafkaCutLog
+from slackwater.cuts.testing import make_cut
+from slackwater.dev import KafkaBroker, RedisServer
 
 pytestmark = pytest.mark.integration
 SECONDS = 120

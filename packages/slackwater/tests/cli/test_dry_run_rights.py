@@ -14,13 +14,13 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater import main
-from slackwater_devstack import KafkaBroker, RedisServer, plain_users
-from slackwater_protocol import KafkaSettings, SystemClock
-from slackwater_protocol.keys import frontier_key
-from slackwater_protocol.rights import Operation, Resource, Right
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_spark.pipeline.rights import ask_for_rights, rights_of
+from slackwater.cli import main
+from slackwater.dev import KafkaBroker, RedisServer, plain_users
+from slackwater.pipeline import load_pipeline
+from slackwater.pipeline.rights import ask_for_rights, rights_of
+from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater.protocol.keys import frontier_key
+from slackwater.protocol.rights import Operation, Resource, Right
 
 pytestmark = pytest.mark.integration
 

@@ -1,6 +1,6 @@
 """Whatever ends a long-running command leaves a line in its log: one row per way, in processes of their own.
 
-Ends of Spark's JVM: ``packages/spark/tests/pipeline``; of a sidecar's workers: ``sidecar/tests``.
+Ends of Spark's JVM: ``packages/slackwater/tests/pipeline``; of a sidecar's workers: ``sidecar/tests``.
 """
 
 import signal

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
+from slackwater.cli import main
 
-PIPELINES = Path(__file__).parents[3] / "pipelines"
+PIPELINES = Path(__file__).parents[4] / "pipelines"
 ORDERS = """\
 pipeline orders: 1 view over 2 tables of source inv, in 1 stage on 1 level; emit = latest, scope = strict
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
-from slackwater_spark.explain import explain, explanation_lines
-from slackwater_spark.pipeline import load_pipeline
+from slackwater.cli import main
+from slackwater.pipeline import load_pipeline
+from slackwater.pipeline.explain import explain, explanation_lines
 
-SHOP = Path(__file__).parents[3] / "pipelines" / "shop"
+SHOP = Path(__file__).parents[4] / "pipelines" / "shop"
 SHARED = (
     "stage 1 keeps the rows of shop.orders and shop.lines for stage 3, too: else they would be kept twice"
 )

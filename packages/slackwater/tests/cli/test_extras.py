@@ -2,12 +2,22 @@
 
 import re
 import sys
-from importlib.metadata import metadata, requires
+from collections.abc import Callable
+from importlib.metadata import requires
 
 import pytest
 
-from slackwater.main import EXTRAS, run
+from slackwater.cli.main import EXTRAS, run
 
+PARTS = (
+    "slackwater.cli.commands.",
+    "slackwater.cli.demo",
+    "slackwater.api",
+    "slackwater.dev",
+    "slackwater.pipeline",
+    "slackwater.outputs",
+)
+"""What is imported again, because it imports what is missing."""
 SERVERS = ["--bootstrap", "127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1"]
 
 
@@ -22,12 +32,21 @@ class Absence:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
+def forget(what: Callable[[str], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets modules be imported again until the test ends; then everything is as it was."""
+    for name, module in [(name, module) for name, module in sys.modules.items() if what(name)]:
+        parent, _, child = name.rpartition(".")
+        if hasattr(sys.modules.get(parent), child):
+            monkeypatch.setattr(sys.modules[parent], child, module)
+        monkeypatch.delitem(sys.modules, name)
+
+
 @pytest.mark.parametrize(
     ("arguments", "package", "extra"),
     [
-        (["dev", "status"], "slackwater_devstack", "slackwater[dev]"),
-        (["demo"], "slackwater_testing", "slackwater[demo]"),
-        (["run", "anything", "--checkpoint", "c"], "slackwater_spark", "slackwater[spark]"),
+        (["dev", "status"], "psutil", "slackwater[dev]"),
+        (["demo"], "slackwater_lab", "slackwater[demo]"),
+        (["run", "anything", "--checkpoint", "c"], "pyspark", "slackwater[spark]"),
         (["certify", "--help"], "slackwater_certify", "slackwater[certify]"),
         (
             ["sidecar", "--source", "inv", *SERVERS, "--control", "127.0.0.1:0"],
@@ -44,10 +63,7 @@ def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    of_commands = ("slackwater.commands.", "slackwater.demo")
-    of_package = [name for name in sys.modules if name.partition(".")[0] == package]
-    for name in [*of_package, *(name for name in sys.modules if name.startswith(of_commands))]:
-        monkeypatch.delitem(sys.modules, name)
+    forget(lambda name: name.partition(".")[0] == package or name.startswith(PARTS), monkeypatch)
     monkeypatch.setattr(sys, "meta_path", [Absence(package), *sys.meta_path])
 
     assert run(arguments) == 2
@@ -58,14 +74,21 @@ def test_a_missing_extra_is_named(
 def test_the_extra_of_the_demo_is_named_also_if_smaller_ones_are_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missing = ("slackwater_certify", "slackwater_testing")
-    for name in [*sys.modules]:
-        if name.startswith(("slackwater.commands.", "slackwater.demo", *missing)):
-            monkeypatch.delitem(sys.modules, name)
+    missing = ("slackwater_certify", "slackwater_lab")
+    parts = ("slackwater.cli.commands.", "slackwater.cli.demo", *missing)
+    forget(lambda name: name.startswith(parts), monkeypatch)
     monkeypatch.setattr(sys, "meta_path", [Absence(*missing), *sys.meta_path])
     assert run(["demo", "--help"]) == 0
     assert run(["demo"]) == 2
     assert "slackwater[demo]" in capsys.readouterr().err
+
+
+def module_of(distribution: str) -> str:
+    """What is imported of a distribution, or its first part."""
+    special = {"protobuf": "google", "pyyaml": "yaml"}
+    if distribution.startswith("opentelemetry-"):
+        return "opentelemetry"
+    return special.get(distribution, distribution.replace("-", "_"))
 
 
 def requirements() -> dict[str, list[str]]:
@@ -79,27 +102,17 @@ def requirements() -> dict[str, list[str]]:
 
 
 def test_the_package_itself_needs_no_spark_no_stack_and_no_tests() -> None:
-    heavy = {"slackwater-spark", "slackwater-certify", "slackwater-devstack", "slackwater-testing", "psycopg"}
+    heavy = {"pyspark", "duckdb", "pyarrow", "slackwater-certify", "psutil", "slackwater-lab", "psycopg"}
     assert heavy & set(requirements()[""]) == set()
 
 
 def test_what_a_command_may_miss_comes_with_the_extra_that_is_named() -> None:
-    brought = requirements()
-    lake = metadata("slackwater-client").get_all("Provides-Extra") or []
-    assert {"delta", "iceberg"} <= set(lake)
+    brought = {extra: set(map(module_of, names)) for extra, names in requirements().items()}
     for module, words in EXTRAS.items():
-        extra = words.removeprefix("slackwater[").removesuffix("]")
-        name = module.replace("_", "-")
-        indirect = {
-            ("lake", "deltalake"),
-            ("lake", "pyiceberg"),
-            ("telemetry", "opentelemetry"),
-            ("hdfs", "hdfs-native"),
-        }
-        assert name in brought[extra] or (extra, name) in indirect
+        assert module in brought[words.removeprefix("slackwater[").removesuffix("]")], module
 
 
 def test_everything_that_only_extras_bring_is_named() -> None:
     brought = requirements()
     own = {name for extra, names in brought.items() if extra for name in names} - set(brought[""])
-    assert {name.replace("-", "_") for name in own - {"slackwater"}} <= set(EXTRAS)
+    assert set(map(module_of, own - {"slackwater", "requests"})) == set(EXTRAS)

@@ -15,15 +15,11 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_certify import kafka as certify_kafka
-from slackwater_certify.output import OutputRecords
-from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
-from slackwater_certify.topic import follow_topic, read_topic
-from slackwater_client import TopicOutput
-from slackwater_client import kafka as client_kafka
-from slackwater_devstack import DevStack
-from slackwater_devstack.loopback import TcpProxy
-from slackwater_protocol import (
+from slackwater.client import TopicOutput
+from slackwater.client import kafka as client_kafka
+from slackwater.dev import DevStack
+from slackwater.dev.loopback import TcpProxy
+from slackwater.protocol import (
     CommitPosition,
     CommitRecord,
     KafkaSettings,
@@ -33,10 +29,14 @@ from slackwater_protocol import (
     encode_commit_record,
     encode_progress_record,
 )
+from slackwater_certify import kafka as certify_kafka
+from slackwater_certify.output import OutputRecords
+from slackwater_certify.specification import Connections, OutputKind, OutputSpecification
+from slackwater_certify.topic import follow_topic, read_topic
 
 pytestmark = pytest.mark.integration
 
-EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "whole_transactions.py"
+EXAMPLE = Path(__file__).parents[4] / "docs" / "examples" / "whole_transactions.py"
 SECONDS = 120
 LINK = "between"
 PROBE = "the-markers-come-from-the-first-broker"

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from slackwater import main
-from slackwater.commands import status as status_module
-from slackwater_command.errors import CommandUnavailableError
-from slackwater_command.stopping import stop_on_signals, terminate_as_interrupt
+from slackwater.cli import main
+from slackwater.cli.commands import status as status_module
+from slackwater.observe.stopping import stop_on_signals, terminate_as_interrupt
+from slackwater.settings.errors import CommandUnavailableError
 
 COMMANDS = [
     "dev",
@@ -92,7 +92,8 @@ def test_every_help_text_says_what_it_does(command: str, capsys: pytest.CaptureF
 
 def test_help_imports_no_heavy_library() -> None:
     heavy = {"pydantic", "rich", "redis", "confluent_kafka", "pyspark", "psycopg", "duckdb"}
-    code = f"import sys; from slackwater import main; main.run(['--help']); print({heavy} & set(sys.modules))"
+    code = "import sys; from slackwater.cli import main; main.run(['--help'])"
+    code = f"{code}; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
 
@@ -260,7 +261,7 @@ def test_without_a_signal_the_exit_code_is_zero() -> None:
     ("words", "completed"), [("slackwater sc", "schema"), ("slackwater run --check", "--checkpoint")]
 )
 def test_the_shell_completes_commands_and_options(words: str, completed: str) -> None:
-    code = "from slackwater.main import main; main()"
+    code = "from slackwater.cli.main import main; main()"
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     environment = os.environ | {"_SLACKWATER_COMPLETE": "bash_complete"} | asked
     command = [sys.executable, "-c", code]

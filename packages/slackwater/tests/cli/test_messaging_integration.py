@@ -10,14 +10,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from slackwater import main
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater.cli import main
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import SystemClock
+from slackwater_lab.messaging.sending.world import World
+from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, PollingRelay, PreparedSender
 from slackwater_messaging.sending import SenderSettings, SendStep
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_protocol import SystemClock
-from slackwater_testing.messaging.sending.world import World
-from slackwater_testing.probes import At, Death
 
 pytestmark = pytest.mark.integration
 

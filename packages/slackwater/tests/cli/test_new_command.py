@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
-from slackwater.pipeline_folders import folder_of, installed_pipelines
+from slackwater.cli import main
+from slackwater.cli.pipeline_folders import folder_of, installed_pipelines
 
 BUILD = "import hatchling.build; hatchling.build.build_wheel('dist')"
 

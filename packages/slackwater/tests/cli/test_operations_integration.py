@@ -21,14 +21,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater import main
-from slackwater.doctor.kafka import KafkaProbe
-from slackwater_cdc.testing import transaction_values
-from slackwater_command.tokens import Role, new_token
-from slackwater_devstack import DevStack, KafkaBroker, RedisServer
-from slackwater_markers import FrontierState
-from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock, format_position
-from slackwater_protocol.metrics import SIDECAR_METRICS
+from slackwater.cdc.testing import transaction_values
+from slackwater.cli import main
+from slackwater.cli.doctor.kafka import KafkaProbe
+from slackwater.command.tokens import Role, new_token
+from slackwater.cuts import FrontierState
+from slackwater.dev import DevStack, KafkaBroker, RedisServer
+from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock, format_position
+from slackwater.protocol.metrics import SIDECAR_METRICS
 from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration

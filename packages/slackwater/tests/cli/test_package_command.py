@@ -1,5 +1,6 @@
 """What executors get: the archive is unpacked and its Python asked what it finds."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -9,23 +10,23 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from slackwater import main
-from slackwater.executor_archive import PYTHON, read_project, required_distributions, write_archive
-from slackwater_command.errors import CommandInputError
+from slackwater.cli import main
+from slackwater.cli.executor_archive import PYTHON, read_project, required_distributions, write_archive
+from slackwater.settings.errors import CommandInputError
 
 ASK = """
 import importlib.metadata, json, sys
-import slackwater_protocol, packaging
+import slackwater.protocol, packaging
 print(json.dumps({
     "pipelines": {
         each.name: each.dist.version
         for each in importlib.metadata.entry_points(group="slackwater.pipelines")
     },
-    "modules": [slackwater_protocol.__file__, packaging.__file__],
+    "modules": [slackwater.protocol.__file__, packaging.__file__],
     "arguments": sys.argv[1:],
 }))
 """
-SMALL = required_distributions([Requirement("packaging"), Requirement("slackwater-protocol")])
+SMALL = {name: importlib.metadata.distribution(name) for name in ("msgspec", "packaging", "slackwater")}
 """Some are installed as they are, one is a link to its sources here."""
 
 
@@ -76,7 +77,7 @@ def test_the_same_installation_gives_the_same_bytes(folder: Path, tmp_path: Path
 
 def test_what_is_required_is_packed_with_extras_and_without_spark_s_own() -> None:
     spark = required_distributions([Requirement("slackwater[spark]")])
-    assert {"slackwater", "slackwater-spark", "slackwater-engine", "duckdb", "pyarrow", "redis"} <= set(spark)
+    assert {"slackwater", "slackwater-sidecar", "duckdb", "pyarrow", "redis"} <= set(spark)
     assert not {"pyspark", "py4j", "pytest", "deltalake"} & set(spark)
     assert "deltalake" in required_distributions([Requirement("slackwater[lake,spark]")])
 
@@ -96,7 +97,7 @@ def test_what_is_not_installed_as_it_is_required_is_named(requirement: str, says
 def test_a_folder_that_is_no_project_is_said_to_be_left_out(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("slackwater.commands.package.required_distributions", lambda _: SMALL)
+    monkeypatch.setattr("slackwater.cli.commands.package.required_distributions", lambda _: SMALL)
     target = tmp_path / "a.tar.gz"
     assert main.run(["package", str(folder), "-o", str(target)]) == 0
     assert f"{target}: net-revenue==0.1.0 and 3 distributions" in capsys.readouterr().out
@@ -104,7 +105,7 @@ def test_a_folder_that_is_no_project_is_said_to_be_left_out(
     assert main.run(["package", str(folder), "-o", str(target)]) == 0
     assert "has no pyproject.toml" in capsys.readouterr().out
     with tarfile.open(target) as packed:
-        assert not [name for name in packed.getnames() if "pipelines" in name]
+        assert not [name for name in packed.getnames() if "slackwater_pipelines" in name]
 
 
 @pytest.mark.parametrize(

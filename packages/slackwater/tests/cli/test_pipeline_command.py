@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater import main, pipelines
-from slackwater.commands.pipeline import pipeline_rows
-from slackwater.removal import check_unread, taking_name
-from slackwater_command.errors import CommandInputError
-from slackwater_control import holder_of, known_runs, make_topology
-from slackwater_markers import InMemoryCutLog, InMemoryPipelineLog
-from slackwater_markers.testing import REGISTRATION as ORDERS
-from slackwater_protocol import (
+from slackwater.cli import main, pipelines
+from slackwater.cli.commands.pipeline import pipeline_rows
+from slackwater.cli.removal import check_unread, taking_name
+from slackwater.control import holder_of, known_runs, make_topology
+from slackwater.cuts import InMemoryCutLog, InMemoryPipelineLog
+from slackwater.cuts.testing import REGISTRATION as ORDERS
+from slackwater.protocol import (
     Lease,
     PipelineEntry,
     PipelineRecord,
@@ -21,6 +20,7 @@ from slackwater_protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater.settings.errors import CommandInputError
 
 NOW_MS = 1_795_206_900_000
 END = RunEnd(ended_ms=NOW_MS, failure="")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main, removal
-from slackwater.readers import switch_readers
-from slackwater_client import open_leases
-from slackwater_command.settings import Settings
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_markers import KafkaPipelineLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cli import main, removal
+from slackwater.cli.readers import switch_readers
+from slackwater.client import open_leases
+from slackwater.cuts import KafkaPipelineLog
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import (
     KafkaSettings,
     Lease,
     PipelineReport,
@@ -27,8 +27,8 @@ from slackwater_protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater_spark.errors import PipelineStateError
-from slackwater_testing.publishing import publishing_pipeline
+from slackwater.settings.model import Settings
+from slackwater_lab.publishing import publishing_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from slackwater.commands.preview import change_events, preview_lines
-from slackwater_client import Commit
-from slackwater_engine.payloads import Document
+from slackwater.cli.commands.preview import change_events, preview_lines
+from slackwater.client import Commit
+from slackwater.engine.payloads import Document
 
 COMMIT = Commit(source="inv", timeline=1, lsn=0x1FF, xid=7, commit_ts_ms=1_500)
 ROW = (

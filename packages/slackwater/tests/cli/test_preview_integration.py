@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from slackwater import main
-from slackwater_devstack import DevStack
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.cli import main
+from slackwater.dev import DevStack
+from slackwater.protocol.keys import cut_log_topic
 
 pytestmark = pytest.mark.integration
 SECONDS = 120

@@ -8,25 +8,25 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater import main, pipeline_outputs
-from slackwater.commands.read import document_lines, parse_key, snapshot_json
-from slackwater.commands.wait import answer_json, answer_rows
-from slackwater.pipeline_outputs import (
+from slackwater.cli import main, pipeline_outputs
+from slackwater.cli.commands.read import document_lines, parse_key, snapshot_json
+from slackwater.cli.commands.wait import answer_json, answer_rows
+from slackwater.cli.pipeline_outputs import (
     KINDS,
     NamedPipeline,
     named_pipelines,
     names_in_outputs,
     open_outputs,
 )
-from slackwater_client import ClientConfigError, ViewSnapshot, VisibleCommit
-from slackwater_command.errors import CommandConfigError, CommandInputError
-from slackwater_command.settings import Settings
-from slackwater_markers import InMemoryPipelineLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import CommitPosition
-from slackwater_spark.sink import SinkKind
+from slackwater.client import ClientConfigError, ViewSnapshot, VisibleCommit
+from slackwater.cuts import InMemoryPipelineLog
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.outputs import SinkKind
+from slackwater.protocol import CommitPosition
+from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.model import Settings
 
-PIPELINES = Path(__file__).parents[3] / "pipelines"
+PIPELINES = Path(__file__).parents[4] / "pipelines"
 AT = CommitPosition(1, 0x153D218)
 
 

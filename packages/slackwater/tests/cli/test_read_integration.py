@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from slackwater import main
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_markers import KafkaLeaseLog
-from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers, SystemClock
-from slackwater_spark.pipeline.leases import LeaseHolder
-from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+from slackwater.cli import main
+from slackwater.cuts import KafkaLeaseLog
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.pipeline.leases import LeaseHolder
+from slackwater.protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers, SystemClock
+from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
 

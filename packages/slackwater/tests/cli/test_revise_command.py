@@ -8,21 +8,27 @@ from typing import Any
 
 import pytest
 
-from slackwater import main
-from slackwater.commands import revise
-from slackwater.pipeline_outputs import NamedPipeline
-from slackwater.readers import revision_status, time_to_catch_up
-from slackwater.revisions import have_one_history, named_pipeline, of_first_sources, one_source, revision_pair
-from slackwater_cdc.envelope import End
-from slackwater_client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
-from slackwater_client.snapshot import Key
-from slackwater_command.errors import CommandError
-from slackwater_command.output import Output
-from slackwater_command.settings import Settings
-from slackwater_control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
-from slackwater_markers import InMemoryPipelineLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
+from slackwater.cdc.envelope import End
+from slackwater.cli import main
+from slackwater.cli.commands import revise
+from slackwater.cli.pipeline_outputs import NamedPipeline
+from slackwater.cli.readers import revision_status, time_to_catch_up
+from slackwater.cli.revisions import (
+    have_one_history,
+    named_pipeline,
+    of_first_sources,
+    one_source,
+    revision_pair,
+)
+from slackwater.client import PipelineOutput, ReadableStates, ViewSnapshot, VisibleCommit
+from slackwater.client.snapshot import Key
+from slackwater.command.output import Output
+from slackwater.control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
+from slackwater.cuts import InMemoryPipelineLog
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
+from slackwater.settings.errors import CommandError
+from slackwater.settings.model import Settings
 
 VIEW = replace(REGISTRATION.views[0], name="orders", output="orders", format="json", output_source="")
 FIRST = replace(REGISTRATION, views=(VIEW, replace(VIEW, name="old_one", output="old_one")))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
-from slackwater.commands import revise
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_markers import KafkaPipelineLog
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cli import main
+from slackwater.cli.commands import revise
+from slackwater.cuts import KafkaPipelineLog
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import (
     KafkaSettings,
     LakeSettings,
     PipelineReport,
@@ -20,7 +20,7 @@ from slackwater_protocol import (
     RunEnd,
     Servers,
 )
-from slackwater_testing.publishing import OUTPUT_OF_KIND, published_revisions
+from slackwater_lab.publishing import OUTPUT_OF_KIND, published_revisions
 
 pytestmark = pytest.mark.integration
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import slackwater_spark.pipeline
-from slackwater import main
-from slackwater.commands.run import batch_line, default_index_root
-from slackwater_protocol import RedisSettings, RegistrySettings
-from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings, folder_run, runner
-from slackwater_spark.sink.kafka.answers import unavailable
+import slackwater.pipeline
+from slackwater.cli import main
+from slackwater.cli.commands.run import batch_line, default_index_root
+from slackwater.outputs.kafka.answers import unavailable
+from slackwater.pipeline import BatchProgress, PipelineDefinition, RunSettings, folder_run, runner
+from slackwater.protocol import RedisSettings, RegistrySettings
 
 PIPELINE = {
     "pipeline.toml": 'name = "p"\nsource = "inv"\n',
@@ -133,7 +133,7 @@ def test_a_broker_that_is_away_is_waited_for_in_sight(
     def away(settings: Any, **_: Any) -> None:
         raise unavailable(settings, "reading", "no broker")
 
-    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.read_progress", away)
+    monkeypatch.setattr("slackwater.outputs.kafka.sink.read_progress", away)
     assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
     told = capsys.readouterr()
     assert re.search(r"p: asking Kafka at h:1 for its progress, until \d\d:\d\d:\d\d UTC if", told.out)
@@ -230,7 +230,7 @@ def test_classes_are_archived_in_the_user_s_cache_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(slackwater_spark.pipeline, "make_class_archive", lambda folder: folder / "made")
+    monkeypatch.setattr(slackwater.pipeline, "make_class_archive", lambda folder: folder / "made")
     assert main.run(["archive-classes"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/slackwater/spark/made\n"
 
@@ -239,7 +239,7 @@ def test_without_a_place_for_archives_none_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(slackwater_spark.pipeline, "default_class_archives", lambda _: None)
+    monkeypatch.setattr(slackwater.pipeline, "default_class_archives", lambda _: None)
     assert main.run(["archive-classes"]) == 1
     assert "nor XDG_CACHE_HOME is set" in capsys.readouterr().err
 

@@ -12,11 +12,11 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater.run_pages import RunPages, answering
-from slackwater_protocol.metrics import RUN_METRICS
+from slackwater.cli.run_pages import RunPages, answering
+from slackwater.pipeline import RunMonitor
+from slackwater.protocol.metrics import RUN_METRICS
 from slackwater_sidecar import HttpSettings
 from slackwater_sidecar.errors import SidecarConfigError
-from slackwater_spark.pipeline import RunMonitor
 
 ANYWHERE = HttpSettings(address="127.0.0.1:0")
 LIMIT = timedelta(seconds=30)

@@ -8,9 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-import slackwater.commands.schema
-from slackwater import main
-from slackwater.commands.schema import (
+import slackwater.cli.commands.schema
+from slackwater.cdc import captured
+from slackwater.cli import main
+from slackwater.cli.commands.schema import (
     Difference,
     affected,
     difference_lines,
@@ -18,16 +19,15 @@ from slackwater.commands.schema import (
     pulled_catalog,
     uncaptured,
 )
-from slackwater_cdc import captured
-from slackwater_spark.pipeline import pipeline_definition
-from slackwater_sql.compiler import compile_separately
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline import pipeline_definition
+from slackwater.sql.compiler import compile_separately
+from slackwater.sql.postgres import parse_catalog
 
 DECLARED = """
 CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, price numeric(12, 2) NOT NULL, note text);
 ALTER TABLE s.items REPLICA IDENTITY FULL;
 """
-PIPELINES = Path(__file__).parents[3] / "pipelines"
+PIPELINES = Path(__file__).parents[4] / "pipelines"
 VIEWS = {
     "prices": "SELECT TRANSACTIONALLY i.id, i.price FROM s.items i",
     "by_kind": "SELECT TRANSACTIONALLY i.kind, count(*) AS n FROM s.items i GROUP BY i.kind",
@@ -183,7 +183,7 @@ def test_the_exit_code_says_whether_a_view_is_touched(
     database = DECLARED.replace("note text", now) if now else DECLARED.replace("price", "cost")
     monkeypatch.setattr(psycopg, "connect", lambda *_, **__: nullcontext(Nothing()))
     monkeypatch.setattr(
-        slackwater.commands.schema, "pull_schema", lambda _, tables, **__: f"-- {tables}\n{database}"
+        slackwater.cli.commands.schema, "pull_schema", lambda _, tables, **__: f"-- {tables}\n{database}"
     )
     assert main.run(["schema", "check", str(tmp_path), "--postgres-url", "postgresql://x"]) == code
     said = capsys.readouterr().out

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
-from slackwater_protocol import Evidence, RedisSettings, RegistrySettings
+from slackwater.cli import main
+from slackwater.protocol import Evidence, RedisSettings, RegistrySettings
 from slackwater_sidecar import HttpSettings, SidecarSettings, SidecarStatus
 
 FILE = """

@@ -7,12 +7,11 @@ from typing import NoReturn
 
 import pytest
 
-from slackwater import main
-from slackwater.decisions import plan_skip, plan_timeline
-from slackwater.doctor.examination import Sources
-from slackwater.doctor.facts import EndFacts, PartitionFacts, SourceFacts
-from slackwater_command.errors import CommandInputError
-from slackwater_markers import (
+from slackwater.cli import main
+from slackwater.cli.decisions import plan_skip, plan_timeline
+from slackwater.cli.doctor.examination import Sources
+from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, SourceFacts
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
@@ -20,8 +19,8 @@ from slackwater_markers import (
     InMemoryPipelineLog,
     RegressionNotice,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     Cut,
     LogRecord,
     OpenTransaction,
@@ -31,6 +30,7 @@ from slackwater_protocol import (
     SystemClock,
     TimelineDecision,
 )
+from slackwater.settings.errors import CommandInputError
 
 CUT = Cut(
     source="inv",
@@ -137,8 +137,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         yield Sources(SourceTopics("inv"), {}, world.store, log, pipelines, probe, SystemClock())
 
     for command in ("source", "doctor"):
-        monkeypatch.setattr(f"slackwater.commands.{command}.open_sources", open_sources)
-        monkeypatch.setattr(f"slackwater.commands.{command}.examine", lambda _: world.facts)
+        monkeypatch.setattr(f"slackwater.cli.commands.{command}.open_sources", open_sources)
+        monkeypatch.setattr(f"slackwater.cli.commands.{command}.examine", lambda _: world.facts)
     return world
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from slackwater import main
-from slackwater.commands.state import key_lines, size
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.settings import StageSettings
-from slackwater_engine.state.inspection import KeptRows
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.manifest import read_state
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import ArrowStore
-from slackwater_engine.task import PipelineTask
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.cli import main
+from slackwater.cli.commands.state import key_lines, size
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state.inspection import KeptRows
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.manifest import read_state
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import ArrowStore
+from slackwater.engine.task import PipelineTask
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 DDL = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint NOT NULL);

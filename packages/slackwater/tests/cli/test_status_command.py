@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from slackwater import main, pipelines
-from slackwater.commands.status import source_status, status_lines
-from slackwater_control import HopKind, PipelineState
-from slackwater_markers import (
+from slackwater.cli import main, pipelines
+from slackwater.cli.commands.status import source_status, status_lines
+from slackwater.control import HopKind, PipelineState
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
@@ -18,8 +18,8 @@ from slackwater_markers import (
     InMemoryPipelineLog,
     RedisMarkerStore,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     ConnectorReport,
     Cut,
     OpenTransaction,

@@ -16,13 +16,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import create_topics
-from slackwater_protocol import SystemClock
-from slackwater_testing.programs import Program, slackwater_command
-from slackwater_testing.workloads.workload import repository_pipeline
+from slackwater.kafka.retry import create_topics
+from slackwater.protocol import SystemClock
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.workloads.workload import repository_pipeline
 
 if TYPE_CHECKING:
-    from slackwater_devstack.kafka import KafkaBroker
+    from slackwater.dev.kafka import KafkaBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

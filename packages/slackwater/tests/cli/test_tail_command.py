@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from slackwater.commands.tail import commit_lines, topic_of
-from slackwater_client import Commit
-from slackwater_command.errors import CommandInputError
-from slackwater_protocol import RegisteredView
+from slackwater.cli.commands.tail import commit_lines, topic_of
+from slackwater.client import Commit
+from slackwater.protocol import RegisteredView
+from slackwater.settings.errors import CommandInputError
 
 COMMIT = Commit(source="inv", timeline=1, lsn=0x1_0000_00FF, xid=7, commit_ts_ms=1_500)
 CHANGES = [

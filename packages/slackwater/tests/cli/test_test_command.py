@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater import main
+from slackwater.cli import main
 
-ORDERS = Path(__file__).parents[3] / "pipelines" / "orders"
+ORDERS = Path(__file__).parents[4] / "pipelines" / "orders"
 
 
 @pytest.fixture

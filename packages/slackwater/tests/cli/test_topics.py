@@ -3,11 +3,11 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater.doctor.kafka import KafkaProbe
-from slackwater.topics import read_to_end
-from slackwater_command.errors import CommandUnavailableError
-from slackwater_markers.testing import FlakyConsumer
-from slackwater_protocol import KafkaSettings, SourceTopics
+from slackwater.cli.doctor.kafka import KafkaProbe
+from slackwater.cli.topics import read_to_end
+from slackwater.cuts.testing import FlakyConsumer
+from slackwater.protocol import KafkaSettings, SourceTopics
+from slackwater.settings.errors import CommandUnavailableError
 
 VALUES = [b"a", b"b"]
 TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"]
@@ -16,7 +16,7 @@ TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"]
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
     consumer = FlakyConsumer({("t", 0): VALUES})
-    monkeypatch.setattr("slackwater.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.cli.topics.Consumer", lambda *_, **__: consumer)
     return consumer
 
 
@@ -42,7 +42,7 @@ def test_other_errors_end_it_at_once(consumer: FlakyConsumer, succeeding: int) -
 def test_silence_ends_it_with_what_was_reported_last(
     consumer: FlakyConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.topics._SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("slackwater.cli.topics._SILENCE_SECONDS", 0.2)
     consumer.errors = [0, 0] + [KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000
     with pytest.raises(CommandUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
         list(read_to_end("nowhere:1", ["t"]))
@@ -56,7 +56,7 @@ def test_the_doctor_asks_again_after_transient_errors_and_only_after_those(
         end = b'{"status": "END", "id": "500:77"}'
         errors = [0] * succeeding + [getattr(KafkaError, name)] * 2
         consumer = FlakyConsumer({("inv.transaction", 0): [end], ("inv.a.b", 0): VALUES}, errors)
-        monkeypatch.setattr("slackwater.doctor.kafka.open_consumer", lambda *_: consumer)
+        monkeypatch.setattr("slackwater.cli.doctor.kafka.open_consumer", lambda *_: consumer)
         with KafkaProbe(KafkaSettings("nowhere:1"), SourceTopics("inv"), "inv.a.b".__eq__) as probe:
             facts = probe.ask()
         assert consumer.errors == []

@@ -6,21 +6,21 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from slackwater import main, pipelines
-from slackwater.commands.doctor import report_lines
-from slackwater.doctor.diagnosis import diagnose
-from slackwater.doctor.facts import Cause, SourceFacts
-from slackwater.doctor.report import make_report
-from slackwater.pipelines import pipeline_table, topology_lines
-from slackwater_control import PipelineNode, Topology, make_topology
-from slackwater_markers import (
+from slackwater.cli import main, pipelines
+from slackwater.cli.commands.doctor import report_lines
+from slackwater.cli.doctor.diagnosis import diagnose
+from slackwater.cli.doctor.facts import Cause, SourceFacts
+from slackwater.cli.doctor.report import make_report
+from slackwater.cli.pipelines import pipeline_table, topology_lines
+from slackwater.control import PipelineNode, Topology, make_topology
+from slackwater.cuts import (
     CompactedTopicUnavailableError,
     InMemoryCutLog,
     InMemoryMarkerStore,
     InMemoryPipelineLog,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     Cut,
     PipelineEntry,
     PipelineRecord,
@@ -220,7 +220,7 @@ def test_sharing_says_what_one_pipeline_would_save(
 def redis(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://h")
     monkeypatch.setattr(
-        "slackwater.commands.status.RedisMarkerStore.connect", lambda *_, **__: InMemoryMarkerStore()
+        "slackwater.cli.commands.status.RedisMarkerStore.connect", lambda *_, **__: InMemoryMarkerStore()
     )
 
 

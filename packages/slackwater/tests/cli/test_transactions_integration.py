@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined,unused-ignore]
 
-from slackwater import main
-from slackwater.open_transactions import find_open_transactions
-from slackwater_devstack import KafkaBroker
-from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
+from slackwater.cli import main
+from slackwater.cli.open_transactions import find_open_transactions
+from slackwater.dev import KafkaBroker
+from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
 
 pytestmark = pytest.mark.integration
 SECONDS = 120

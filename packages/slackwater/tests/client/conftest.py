@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from slackwater_cdc.records.record import Record
-from slackwater_client import AsyncTransaction, AsyncTransactionalConsumer, TransactionalConsumer
-from slackwater_client.memory import MemoryBroker
-from slackwater_client.testing import KafkaTopics, MemoryTopics, World
-from slackwater_protocol import KafkaSettings
+from slackwater.cdc.records.record import Record
+from slackwater.client import AsyncTransaction, AsyncTransactionalConsumer, TransactionalConsumer
+from slackwater.client.memory import MemoryBroker
+from slackwater.client.testing import KafkaTopics, MemoryTopics, World
+from slackwater.protocol import KafkaSettings
 
 Make = Callable[..., TransactionalConsumer]
 

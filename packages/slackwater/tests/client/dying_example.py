@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from slackwater_client import ConsumerSettings, Transaction
-from slackwater_protocol import KafkaSettings
+from slackwater.client import ConsumerSettings, Transaction
+from slackwater.protocol import KafkaSettings
 
-EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 STATIC = {"group.instance.id": "one"}
 """A member that starts again goes on at once, and not after its predecessor's session."""
 

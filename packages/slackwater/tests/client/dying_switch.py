@@ -11,12 +11,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from slackwater_client.kafka import KafkaBroker
-from slackwater_client.kafka_writer import KafkaWriter
-from slackwater_client.lake_switch import switch_lake
-from slackwater_client.lake_views import DeltaTables, IcebergTables
-from slackwater_client.topic_switch import switch_topics
-from slackwater_protocol import KafkaSettings, LakeSettings
+from slackwater.client.kafka import KafkaBroker
+from slackwater.client.kafka_writer import KafkaWriter
+from slackwater.client.lake_switch import switch_lake
+from slackwater.client.lake_views import DeltaTables, IcebergTables
+from slackwater.client.topic_switch import switch_topics
+from slackwater.protocol import KafkaSettings, LakeSettings
 
 WRITES: dict[str, list[tuple[Any, str]]] = {
     "kafka": [

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
-from slackwater_client import (
+from slackwater.client import (
     AsyncTransaction,
     AsyncTransactionalConsumer,
     ByPartition,
@@ -33,12 +33,12 @@ from slackwater_client import (
     TransactionalConsumer,
     TransactionLostError,
 )
-from slackwater_client.async_consumer import _ConsumerThread, _HeldConsumer
-from slackwater_client.broker import Stored
-from slackwater_client.finishing import finished
-from slackwater_client.memory import MemoryBroker, MemoryMember, MemoryReader
-from slackwater_client.testing import OutputWriter, Ticking, World
-from slackwater_protocol import KafkaSettings, SystemClock
+from slackwater.client.async_consumer import _ConsumerThread, _HeldConsumer
+from slackwater.client.broker import Stored
+from slackwater.client.finishing import finished
+from slackwater.client.memory import MemoryBroker, MemoryMember, MemoryReader
+from slackwater.client.testing import OutputWriter, Ticking, World
+from slackwater.protocol import KafkaSettings, SystemClock
 
 LONG, NOTHING = timedelta(minutes=5), timedelta(0)
 MOMENT = timedelta(seconds=0.3)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from slackwater_client import ByPartition, ByUnit, Everything, Share
-from slackwater_client.memory import MemoryRecord
-from slackwater_client.outputs import OutputMerge
-from slackwater_client.transaction import LanePosition
-from slackwater_protocol import CommitRecord, OffsetRange
-from slackwater_protocol.commit_lookup import PlacedCommit
+from slackwater.client import ByPartition, ByUnit, Everything, Share
+from slackwater.client.memory import MemoryRecord
+from slackwater.client.outputs import OutputMerge
+from slackwater.client.transaction import LanePosition
+from slackwater.protocol import CommitRecord, OffsetRange
+from slackwater.protocol.commit_lookup import PlacedCommit
 
 
 def document(place: tuple[str, int], at: int) -> MemoryRecord:

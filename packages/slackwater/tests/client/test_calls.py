@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     ClientError,
     ClientStateError,
@@ -22,11 +22,11 @@ from slackwater_client import (
     TransactionalConsumer,
     TransactionalProducer,
 )
-from slackwater_client.broker import Portion
-from slackwater_client.memory import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
-from slackwater_client.testing import Ticking, World, contents
-from slackwater_protocol import CommitPosition
-from slackwater_protocol.keys import commit_topic
+from slackwater.client.broker import Portion
+from slackwater.client.memory import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
+from slackwater.client.testing import Ticking, World, contents
+from slackwater.protocol import CommitPosition
+from slackwater.protocol.keys import commit_topic
 
 STEP = 1 << 24
 TABLE = "public.invoice"

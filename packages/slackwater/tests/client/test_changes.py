@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
-from slackwater_client.testing import COMMIT_MS, World
-from slackwater_protocol.keys import data_topic
+from slackwater.client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
+from slackwater.client.testing import COMMIT_MS, World
+from slackwater.protocol.keys import data_topic
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
 

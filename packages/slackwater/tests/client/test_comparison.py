@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     ComparedView,
     Difference,
@@ -24,8 +24,8 @@ from slackwater_client import (
     compare_documents,
     compare_views,
 )
-from slackwater_client.snapshot import Key
-from slackwater_protocol import CommitPosition, from_epoch_ms
+from slackwater.client.snapshot import Key
+from slackwater.protocol import CommitPosition, from_epoch_ms
 
 ROWS = st.dictionaries(st.integers(0, 9), st.integers(0, 3), max_size=8)
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from slackwater_client import ChangeTopics, ClientStateError, RecordsMissingError, Transaction
-from slackwater_client.testing import COMMIT_MS, ChangeWriter, World
-from slackwater_markers import CutLogDamagedError
-from slackwater_protocol import CommittedTransaction, encode_cut
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.client import ChangeTopics, ClientStateError, RecordsMissingError, Transaction
+from slackwater.client.testing import COMMIT_MS, ChangeWriter, World
+from slackwater.cuts import CutLogDamagedError
+from slackwater.protocol import CommittedTransaction, encode_cut
+from slackwater.protocol.keys import cut_log_topic
 
 TABLES = {"s.orders": 2}
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_protocol import CommitPosition, KafkaSettings, LakeSettings, PostgresSettings, Servers
-from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import CommitPosition, KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
 
-PAGE = Path(__file__).parents[3] / "docs" / "consumers.md"
+PAGE = Path(__file__).parents[4] / "docs" / "consumers.md"
 EXAMPLES = [path.read_text() for path in (PAGE.parent / "examples").glob("*.py")]
 BLOCKS = [
     block

@@ -19,22 +19,22 @@ from threading import Event
 import psycopg
 import pytest
 
-from slackwater_client import (
+from slackwater.client import (
     ConsumerSettings,
     OutputTopics,
     Transaction,
     TransactionalConsumer,
     TransactionLostError,
 )
-from slackwater_client.testing import KafkaTopics, OutputWriter
-from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_protocol import KafkaSettings, SystemClock
-from slackwater_testing.topics import read_to_end
+from slackwater.client.testing import KafkaTopics, OutputWriter
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater_lab.topics import read_to_end
 
 pytestmark = pytest.mark.integration
 
 CHILD = Path(__file__).parent / "dying_example.py"
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 EXAMPLES = DOCS / "examples"
 STEPS = ("worked", "stored", "committed")
 COMMITS = 12

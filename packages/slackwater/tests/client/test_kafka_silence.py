@@ -7,10 +7,10 @@ import sys
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_client import ClientUnavailableError
-from slackwater_client.kafka import BrokerSilence
-from slackwater_client.testing import Ticking
-from slackwater_protocol import SystemClock
+from slackwater.client import ClientUnavailableError
+from slackwater.client.kafka import BrokerSilence
+from slackwater.client.testing import Ticking
+from slackwater.protocol import SystemClock
 
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "all brokers are down")  # noqa: SLF001 - has no public name
 
@@ -43,13 +43,13 @@ def test_what_does_not_pass_is_an_error() -> None:
 PROGRAM = """
 import logging
 
-from slackwater_client.kafka import KafkaBroker
-from slackwater_protocol import KafkaSettings
+from slackwater.client.kafka import KafkaBroker
+from slackwater.protocol import KafkaSettings
 
 broker = KafkaBroker(KafkaSettings("127.0.0.1:1", {"compression.type": "none"}), "g", 1)
 reader, member = broker.reader(), broker.member("g", "t", None, lambda _: None)
 said = []
-logging.getLogger("slackwater_client.kafka").addFilter(lambda record: said.append(record) or True)
+logging.getLogger("slackwater.client.kafka").addFilter(lambda record: said.append(record) or True)
 while not said:
     reader.read(0.05)
     member.poll(0.05)

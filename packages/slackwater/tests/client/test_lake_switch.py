@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     ClientUnavailableError,
     NotVisibleError,
     read_views,
 )
-from slackwater_client.lake_switch import newest_lake_switch, switch_lake, tables_of_readers
-from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeTables
-from slackwater_client.switched import Switched
-from slackwater_client.topic_switch import newest_switch
-from slackwater_devstack import KafkaBroker
-from slackwater_protocol import CommitPosition, KafkaSettings, LakeSettings, ReaderSwitch, Servers
-from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+from slackwater.client.lake_switch import newest_lake_switch, switch_lake, tables_of_readers
+from slackwater.client.lake_views import DeltaTables, IcebergTables, LakeTables
+from slackwater.client.switched import Switched
+from slackwater.client.topic_switch import newest_switch
+from slackwater.dev import KafkaBroker
+from slackwater.protocol import CommitPosition, KafkaSettings, LakeSettings, ReaderSwitch, Servers
+from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     ReadableStates,
     ReadLevel,
@@ -23,10 +23,10 @@ from slackwater_client import (
     renew_lease,
     take_lease,
 )
-from slackwater_client.snapshot import Key
-from slackwater_control import LeaseState
-from slackwater_markers import InMemoryLeaseLog
-from slackwater_protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
+from slackwater.client.snapshot import Key
+from slackwater.control import LeaseState
+from slackwater.cuts import InMemoryLeaseLog
+from slackwater.protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from slackwater_cdc.records.record import Record
-from slackwater_client import ClientUnavailableError
-from slackwater_client.log import Log
-from slackwater_client.memory import MemoryBroker
-from slackwater_client.testing import Ticking
+from slackwater.cdc.records.record import Record
+from slackwater.client import ClientUnavailableError
+from slackwater.client.log import Log
+from slackwater.client.memory import MemoryBroker
+from slackwater.client.testing import Ticking
 
 PLACE = ("log", 0)
 

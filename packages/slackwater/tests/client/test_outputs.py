@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from slackwater_client import (
+from slackwater.client import (
     ByPartition,
     ByUnit,
     ClientConfigError,
@@ -24,12 +24,12 @@ from slackwater_client import (
     TransactionalConsumer,
     TransactionLostError,
 )
-from slackwater_client.broker import Stored
-from slackwater_client.memory import MemoryMember
-from slackwater_client.testing import COMMIT_MS, OutputWriter, World, contents
-from slackwater_client.transaction import Place
-from slackwater_protocol import KafkaSettings, from_epoch_ms
-from slackwater_protocol.keys import commit_topic
+from slackwater.client.broker import Stored
+from slackwater.client.memory import MemoryMember
+from slackwater.client.testing import COMMIT_MS, OutputWriter, World, contents
+from slackwater.client.transaction import Place
+from slackwater.protocol import KafkaSettings, from_epoch_ms
+from slackwater.protocol.keys import commit_topic
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
 

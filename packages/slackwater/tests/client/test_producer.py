@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from slackwater_cdc import Frontier
-from slackwater_cdc.envelope import Begin, End, decode_change, decode_transaction
-from slackwater_cdc.postgres import xid_of_position
-from slackwater_client import (
+from slackwater.cdc import Frontier
+from slackwater.cdc.envelope import Begin, End, decode_change, decode_transaction
+from slackwater.cdc.postgres import xid_of_position
+from slackwater.client import (
     ClientConfigError,
     ClientStateError,
     Commit,
@@ -25,10 +25,10 @@ from slackwater_client import (
     TransactionalProducer,
     TransactionLostError,
 )
-from slackwater_client.memory import MemoryBroker
-from slackwater_client.testing import World, contents
-from slackwater_protocol import CommitPosition, KafkaSettings, decode_commit_record
-from slackwater_protocol.keys import commit_topic
+from slackwater.client.memory import MemoryBroker
+from slackwater.client.testing import World, contents
+from slackwater.protocol import CommitPosition, KafkaSettings, decode_commit_record
+from slackwater.protocol.keys import commit_topic
 
 STEP = 1 << 24
 INVOICES = "public.invoice"
@@ -60,7 +60,7 @@ def values(world: World, topic: str) -> list[bytes]:
     broker = world.kafka
     if isinstance(broker, MemoryBroker):
         return [record.value() or b"" for record in broker.partition((topic, 0)).records]
-    from slackwater_testing.topics import read_to_end
+    from slackwater_lab.topics import read_to_end
 
     return [message.value() or b"" for message in read_to_end(broker.bootstrap, topic)]
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
@@ -24,12 +24,12 @@ from slackwater_client import (
     TransactionalProducer,
     TransactionLostError,
 )
-from slackwater_client.broker import Writer
-from slackwater_client.kafka import KafkaBroker as Broker
-from slackwater_client.kafka_writer import KafkaWriter
-from slackwater_devstack import KafkaBroker, plain_users
-from slackwater_protocol import CommitPosition, KafkaSettings, SystemClock
-from slackwater_protocol.keys import commit_topic, data_topic
+from slackwater.client.broker import Writer
+from slackwater.client.kafka import KafkaBroker as Broker
+from slackwater.client.kafka_writer import KafkaWriter
+from slackwater.dev import KafkaBroker, plain_users
+from slackwater.protocol import CommitPosition, KafkaSettings, SystemClock
+from slackwater.protocol.keys import commit_topic, data_topic
 
 pytestmark = pytest.mark.integration
 

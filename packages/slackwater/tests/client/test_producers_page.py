@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from slackwater_cdc import decode_change
-from slackwater_client import OutputTopics, TransactionalConsumer
-from slackwater_client.consumer import ConsumerSettings
-from slackwater_client.memory import MemoryBroker
-from slackwater_client.testing import Ticking, World
-from slackwater_protocol import CommitPosition
-from slackwater_protocol.keys import commit_topic, data_topic
+from slackwater.cdc import decode_change
+from slackwater.client import OutputTopics, TransactionalConsumer
+from slackwater.client.consumer import ConsumerSettings
+from slackwater.client.memory import MemoryBroker
+from slackwater.client.testing import Ticking, World
+from slackwater.protocol import CommitPosition
+from slackwater.protocol.keys import commit_topic, data_topic
 
 BLOCKS = re.findall(
-    r"```python\n(.*?)```", (Path(__file__).parents[3] / "docs/producers.md").read_text(), re.S
+    r"```python\n(.*?)```", (Path(__file__).parents[4] / "docs/producers.md").read_text(), re.S
 )
 
 
@@ -40,7 +40,7 @@ class Stopped(Exception):
 def test_the_first_example_writes_a_transaction(
     memory: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("slackwater_protocol.KafkaSettings", lambda _: memory.broker)
+    monkeypatch.setattr("slackwater.protocol.KafkaSettings", lambda _: memory.broker)
     exec(BLOCKS[0], {})  # noqa: S102 - the page's own
     assert capsys.readouterr().out == "1/0/1000000\n"
     (written,) = keys(memory.broker, "billing", "public.invoice")
@@ -64,9 +64,9 @@ def test_the_second_example_writes_on_what_a_database_has_committed(
             yield from (f for _ in range(TRIES) if (f := self.poll(timedelta())) is not None)
             raise Stopped
 
-    monkeypatch.setattr("slackwater_client.TransactionalConsumer", UntilIdle)
+    monkeypatch.setattr("slackwater.client.TransactionalConsumer", UntilIdle)
     names: dict[str, Any] = {"kafka": memory.broker, "write_on": write_on}
-    exec("from slackwater_client import TransactionalProducer", names)  # noqa: S102 - as in the first block
+    exec("from slackwater.client import TransactionalProducer", names)  # noqa: S102 - as in the first block
     with pytest.raises(Stopped):
         exec(BLOCKS[1], names)  # noqa: S102 - the page's own
     assert keys(memory.broker, "told", "service.mail") == [["b'{\"id\":1}' c"], ["b'{\"id\":2}' c"]]

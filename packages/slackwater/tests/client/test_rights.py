@@ -10,17 +10,17 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_client import (
+from slackwater.client import (
     ClientUnavailableError,
     ConsumerSettings,
     OutputTopics,
     TopicOutput,
     TransactionalConsumer,
 )
-from slackwater_client import kafka as kafka_client
-from slackwater_devstack import KafkaBroker, plain_users
-from slackwater_protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
-from slackwater_protocol.keys import progress_topic
+from slackwater.client import kafka as kafka_client
+from slackwater.dev import KafkaBroker, plain_users
+from slackwater.protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
+from slackwater.protocol.keys import progress_topic
 
 pytestmark = pytest.mark.integration
 

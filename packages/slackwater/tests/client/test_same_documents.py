@@ -8,21 +8,21 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_client import PipelineOutput, read_views
-from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeOutput
-from slackwater_client.table_views import TableOutput
-from slackwater_devstack import PostgresServer
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import document_payloads
-from slackwater_protocol import BatchHeader, LakeSettings, PostgresSettings
-from slackwater_spark.sink import Emit, Sink
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
-from slackwater_spark.sink.lake import OutputTable as LakeTable
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
-from slackwater_spark.sink.postgres.columns import postgres_type
-from slackwater_sql.duckdb_sql import Field, document_expression
+from slackwater.client import PipelineOutput, read_views
+from slackwater.client.lake_views import DeltaTables, IcebergTables, LakeOutput
+from slackwater.client.table_views import TableOutput
+from slackwater.dev import PostgresServer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import document_payloads
+from slackwater.outputs import Emit, Sink
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater.outputs.lake import OutputTable as LakeTable
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater.outputs.postgres.columns import postgres_type
+from slackwater.protocol import BatchHeader, LakeSettings, PostgresSettings
+from slackwater.sql.duckdb_sql import Field, document_expression
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_client import (
+from slackwater.client import (
     ByPartition,
     ByUnit,
     ChangeTopics,
@@ -21,9 +21,9 @@ from slackwater_client import (
     Transaction,
     TransactionalConsumer,
 )
-from slackwater_client.shares import Share
-from slackwater_client.testing import OutputWriter, World
-from slackwater_protocol.keys import data_topic
+from slackwater.client.shares import Share
+from slackwater.client.testing import OutputWriter, World
+from slackwater.protocol.keys import data_topic
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     NotVisibleError,
     ReadableStates,
@@ -33,12 +33,12 @@ from slackwater_client import (
     wait_visible,
     wait_visible_async,
 )
-from slackwater_client.memory import MemoryBroker, MemoryReader
-from slackwater_client.snapshot import Key, common_position
-from slackwater_client.testing import Change, MemoryTopics, ViewWriter, World
-from slackwater_client.transaction import Place
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.client.memory import MemoryBroker, MemoryReader
+from slackwater.client.snapshot import Key, common_position
+from slackwater.client.testing import Change, MemoryTopics, ViewWriter, World
+from slackwater.client.transaction import Place
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     CommitPosition,
     KafkaSettings,
     Lease,
@@ -50,7 +50,7 @@ from slackwater_protocol import (
     lease_record_key,
     pipeline_record_key,
 )
-from slackwater_protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
 
 NOTHING = timedelta(0)
 Open = Callable[..., TopicOutput]

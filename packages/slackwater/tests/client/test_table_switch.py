@@ -17,12 +17,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_client import ClientConfigError, ClientUnavailableError, NotVisibleError
-from slackwater_client.switched import Switched
-from slackwater_client.table_switch import LEDGER_VIEW, schemas_of_readers, switch_tables
-from slackwater_devstack import PostgresServer
-from slackwater_protocol import CommitPosition, KafkaSettings, PostgresSettings, Servers
-from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+from slackwater.client import ClientConfigError, ClientUnavailableError, NotVisibleError
+from slackwater.client.switched import Switched
+from slackwater.client.table_switch import LEDGER_VIEW, schemas_of_readers, switch_tables
+from slackwater.dev import PostgresServer
+from slackwater.protocol import CommitPosition, KafkaSettings, PostgresSettings, Servers
+from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from slackwater_client import (
+from slackwater.client import (
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
@@ -28,18 +28,18 @@ from slackwater_client import (
     read_views,
     wait_visible,
 )
-from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeOutput
-from slackwater_client.table_views import TableOutput
-from slackwater_devstack import PostgresServer
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import Document, document_payloads
-from slackwater_protocol import BatchHeader, CommitPosition, LakeSettings, PostgresSettings
-from slackwater_spark.sink import Emit, Sink, SinkStep, lake
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
-from slackwater_testing.probes import CrashAt, CrashError
+from slackwater.client.lake_views import DeltaTables, IcebergTables, LakeOutput
+from slackwater.client.table_views import TableOutput
+from slackwater.dev import PostgresServer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import Document, document_payloads
+from slackwater.outputs import Emit, Sink, SinkStep, lake
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater.protocol import BatchHeader, CommitPosition, LakeSettings, PostgresSettings
+from slackwater_lab.probes import CrashAt, CrashError
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater_client import (
+from slackwater.client import (
     ByPartition,
     ByUnit,
     ClientConfigError,
@@ -23,13 +23,13 @@ from slackwater_client import (
     TransactionalConsumer,
     read_views,
 )
-from slackwater_client.memory import MemoryWriter
-from slackwater_client.switched import Switched
-from slackwater_client.testing import ViewWriter, World
-from slackwater_client.topic_switch import newest_switch, switch_topics, topics_of_readers
-from slackwater_client.transaction import LanePosition
-from slackwater_protocol import CommitPosition
-from slackwater_protocol.keys import readers_topic
+from slackwater.client.memory import MemoryWriter
+from slackwater.client.switched import Switched
+from slackwater.client.testing import ViewWriter, World
+from slackwater.client.topic_switch import newest_switch, switch_topics, topics_of_readers
+from slackwater.client.transaction import LanePosition
+from slackwater.protocol import CommitPosition
+from slackwater.protocol.keys import readers_topic
 
 NOW = timedelta(0)
 Seen = list[tuple[int, int]]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_client.errors import ClientConfigError
-from slackwater_client.topic_views import FoldedView
+from slackwater.client.errors import ClientConfigError
+from slackwater.client.topic_views import FoldedView
 
 
 def test_documents_in_any_form_are_folded_by_their_keys() -> None:

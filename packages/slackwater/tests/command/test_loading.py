@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.loading import load_settings, setting_fields, take_secrets
-from slackwater_protocol import LakeSettings, PostgresSettings, RedisSettings
+from slackwater.protocol import LakeSettings, PostgresSettings, RedisSettings
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.loading import load_settings, setting_fields, take_secrets
 
 FILE = """
 source = "from-file"

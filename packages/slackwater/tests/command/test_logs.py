@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_command.logs import configure_logging
-from slackwater_command.settings import LogSection
-from slackwater_protocol.log_fields import FIELDS
+from slackwater.observe.logs import configure_logging
+from slackwater.protocol.log_fields import FIELDS
+from slackwater.settings.model import LogSection
 
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a process that has not said yet what it is."""
-    monkeypatch.setattr("slackwater_protocol.log_fields._process", {})
+    monkeypatch.setattr("slackwater.protocol.log_fields._process", {})
     return tmp_path / "log"
 
 

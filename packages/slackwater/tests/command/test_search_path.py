@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_command.invocation import search_path_lines
+from slackwater.command.invocation import search_path_lines
 
 
 def test_a_shell_that_does_not_find_the_program_is_told_where_it_is(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_command.conversion import lsn_of
-from slackwater_command.errors import CommandInputError, unknown
+from slackwater.command.conversion import lsn_of
+from slackwater.settings.errors import CommandInputError, unknown
 
 
 @pytest.mark.parametrize(

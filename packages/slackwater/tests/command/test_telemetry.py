@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.exposition import Samples, make_registry
-from slackwater_command.loading import load_settings
-from slackwater_command.settings import TelemetrySection
-from slackwater_command.telemetry import sending_telemetry
-from slackwater_protocol.metrics import Distribution, Metric, MetricKind
-from slackwater_protocol.tracing import TracedTransaction, sidecar_spans
-from slackwater_testing.certificates import Certificate, certificate
-from slackwater_testing.otlp import Collector
+from slackwater.observe.exposition import Samples, make_registry
+from slackwater.observe.telemetry import sending_telemetry
+from slackwater.protocol.metrics import Distribution, Metric, MetricKind
+from slackwater.protocol.tracing import TracedTransaction, sidecar_spans
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.loading import load_settings
+from slackwater.settings.model import TelemetrySection
+from slackwater_lab.certificates import Certificate, certificate
+from slackwater_lab.otlp import Collector
 
 METRICS = (
     Metric(name="a_total", kind=MetricKind.COUNTER, help="Counts.", labels=("source",)),

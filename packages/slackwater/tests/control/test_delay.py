@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_control import Culprit, Delays, HopKind, SourceSigns, make_topology, measure_delays
-from slackwater_markers.testing import REGISTRATION, make_cut
-from slackwater_protocol import (
+from slackwater.control import Culprit, Delays, HopKind, SourceSigns, make_topology, measure_delays
+from slackwater.cuts.testing import REGISTRATION, make_cut
+from slackwater.protocol import (
     Cut,
     PipelineEntry,
     PipelineRecord,

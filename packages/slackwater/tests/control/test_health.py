@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_control import (
+from slackwater.control import (
     Culprit,
     HopKind,
     PipelineNode,
@@ -13,8 +13,8 @@ from slackwater_control import (
     faults_of_source,
     make_topology,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import ConnectorReport, PipelineEntry, SlotReport, TaskReport
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import ConnectorReport, PipelineEntry, SlotReport, TaskReport
 
 NOW_MS = 1_000_000
 SLOT = SlotReport(name="inv", exists=True, is_active=True, wal_status="reserved", retained_bytes=100)

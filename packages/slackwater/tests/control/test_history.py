@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater_control import SAMPLES, DelayHistory, Delays, ViewDelay
+from slackwater.control import SAMPLES, DelayHistory, Delays, ViewDelay
 
 
 def sample(made_ms: int, **delays: int | None) -> Delays:

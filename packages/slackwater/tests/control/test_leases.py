@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_control import LeaseState, is_over, lease_standings
-from slackwater_protocol import CommitPosition, Hold, Lease, LeaseRecord
+from slackwater.control import LeaseState, is_over, lease_standings
+from slackwater.protocol import CommitPosition, Hold, Lease, LeaseRecord
 
 LEASE = Lease(
     id="4f",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_control import (
+from slackwater.control import (
     HELD_FOR,
     VANISHED_AFTER,
     PipelineState,
@@ -17,8 +17,8 @@ from slackwater_control import (
     known_pipelines,
     superseded,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     PipelineEntry,
     PipelineRecord,
     PipelineRegistration,

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from slackwater_control import Sharing, StageCopy, find_equal_stages, make_topology
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import PipelineEntry, PipelineRecord, PipelineReport
+from slackwater.control import Sharing, StageCopy, find_equal_stages, make_topology
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import PipelineEntry, PipelineRecord, PipelineReport
 
 LINES, ORDERS = (
     replace(stage, identity=identity)

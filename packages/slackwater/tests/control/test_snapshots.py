@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_control import SourceSnapshot, find_snapshots, make_topology
-from slackwater_markers.testing import REGISTRATION, make_cut
-from slackwater_protocol import CommitPosition, PipelineEntry, PipelineReport, format_position
+from slackwater.control import SourceSnapshot, find_snapshots, make_topology
+from slackwater.cuts.testing import REGISTRATION, make_cut
+from slackwater.protocol import CommitPosition, PipelineEntry, PipelineReport, format_position
 
 BARRIERS = [CommitPosition(1, lsn) for lsn in (100, 200, 300)]
 

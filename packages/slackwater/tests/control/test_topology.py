@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from slackwater_control import (
+from slackwater.control import (
     PipelineNode,
     PipelineState,
     Progress,
@@ -16,9 +16,9 @@ from slackwater_control import (
     topology_json,
     topology_schema,
 )
-from slackwater_markers.testing import REGISTRATION as ORDERS
-from slackwater_markers.testing import make_cut
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION as ORDERS
+from slackwater.cuts.testing import make_cut
+from slackwater.protocol import (
     Cut,
     PipelineEntry,
     PipelineRecord,

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_protocol import CommittedTransaction, Cut
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import CommittedTransaction, Cut
 
 
 @pytest.fixture

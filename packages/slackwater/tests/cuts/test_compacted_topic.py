@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers import CompactedTopicUnavailableError, compacted_topic
-from slackwater_markers.compacted_topic import CompactedTopic
+from slackwater.cuts import CompactedTopicUnavailableError, compacted_topic
+from slackwater.cuts.compacted_topic import CompactedTopic
 
 SECONDS = 60
 Entry = tuple[bytes, bytes, int]

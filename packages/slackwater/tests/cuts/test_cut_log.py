@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from slackwater_markers import (
+from slackwater.cuts import (
     CutLog,
     CutLogDamagedError,
     CutLogReplacedError,
@@ -18,7 +18,7 @@ from slackwater_markers import (
     KafkaCutLog,
     LoggedRecord,
 )
-from slackwater_protocol import (
+from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from slackwater_markers import CutLogTruncatedError, CutLogUnavailableError, KafkaCutLog
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient
-from slackwater_markers.testing import FlakyConsumer
-from slackwater_protocol import Cut, encode_log_record
+from slackwater.cuts import CutLogTruncatedError, CutLogUnavailableError, KafkaCutLog
+from slackwater.cuts.testing import FlakyConsumer
+from slackwater.kafka.retry import KafkaRetry, is_transient
+from slackwater.protocol import Cut, encode_log_record
 
 TRANSIENT = [
     "_ALL_BROKERS_DOWN",
@@ -217,7 +217,7 @@ def flaky_log(
     codes = [getattr(KafkaError, name) for name in errors]
     values = [encode_log_record(cut)] * cuts
     consumer = FlakyConsumer({(TOPIC, 0): values} if cuts else {}, codes)
-    monkeypatch.setattr("slackwater_markers.kafka_log.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.cuts.kafka_log.Consumer", lambda *_, **__: consumer)
     return KafkaCutLog(SOURCE, "nowhere:1", timeout=timedelta(seconds=seconds)), consumer
 
 

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers import kafka_transactions
-from slackwater_markers.kafka_transactions import KafkaTransactions
-from slackwater_protocol import KafkaSettings, SlackwaterError
+from slackwater.kafka import transactions as kafka_transactions
+from slackwater.kafka.transactions import KafkaTransactions
+from slackwater.protocol import KafkaSettings, SlackwaterError
 
 SECONDS = 60
 

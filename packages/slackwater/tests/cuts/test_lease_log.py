@@ -9,14 +9,14 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
-from slackwater_markers import (
+from slackwater.cuts import (
     CompactedTopicUnavailableError,
     InMemoryLeaseLog,
     KafkaLeaseLog,
     LeaseLog,
     lease_log,
 )
-from slackwater_protocol import Hold, KafkaSettings, Lease, encode_lease_record, lease_record_key
+from slackwater.protocol import Hold, KafkaSettings, Lease, encode_lease_record, lease_record_key
 
 LEASE = Lease(
     id="4f",
@@ -104,7 +104,7 @@ def test_what_is_not_ours_is_passed_over_and_logged(
     append(b"other", encode_lease_record(LEASE))
     append(lease_record_key(LEASE), encode_lease_record(LEASE).replace(b'"v":2', b'"v":99'))
     log.write(HOLD)
-    with caplog.at_level(logging.WARNING, "slackwater_markers.lease_log"):
+    with caplog.at_level(logging.WARNING, "slackwater.cuts.lease_log"):
         assert log.read() == [HOLD]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_markers import (
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     InMemoryMarkerStore,
@@ -14,7 +14,7 @@ from slackwater_markers import (
     RegressionNotice,
     StoredPosition,
 )
-from slackwater_protocol import (
+from slackwater.protocol import (
     CommitPosition,
     ConnectorReport,
     Cut,

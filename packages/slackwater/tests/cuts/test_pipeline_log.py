@@ -12,15 +12,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_markers import (
+from slackwater.cuts import (
     CompactedTopicUnavailableError,
     InMemoryPipelineLog,
     KafkaPipelineLog,
     PipelineLog,
     kafka_pipeline_log,
 )
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import (
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
@@ -212,7 +212,7 @@ def test_a_broker_that_is_away_is_an_error_with_advice_and_costs_reports_one_lin
     for question in (log.read, log.ensure, lambda: log.register(REGISTRATION), lambda: log.forget("p", "q")):
         with pytest.raises(CompactedTopicUnavailableError, match=r"slackwater\.pipelines.*; check that"):
             question()
-    with caplog.at_level(logging.WARNING, "slackwater_markers.compacted_topic"):
+    with caplog.at_level(logging.WARNING, "slackwater.cuts.compacted_topic"):
         log.report(REPORT)
         log.report(REPORT)
         log.close()

@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 import redis
 
-from slackwater_devstack import RedisServer
-from slackwater_markers import (
+from slackwater.cuts import (
     CutRetention,
     FrontierState,
     FrontierStatus,
@@ -17,8 +16,9 @@ from slackwater_markers import (
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_protocol import CommitPosition, Cut, OpenTransaction, PublishedCut, encode_cut
-from slackwater_protocol.keys import cuts_key, frontier_key
+from slackwater.dev import RedisServer
+from slackwater.protocol import CommitPosition, Cut, OpenTransaction, PublishedCut, encode_cut
+from slackwater.protocol.keys import cuts_key, frontier_key
 
 MakeCut = Callable[..., Cut]
 

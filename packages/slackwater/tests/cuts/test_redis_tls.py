@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import RedisServer
-from slackwater_markers import (
+from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_protocol import Cut, PublishedCut
-from slackwater_testing.certificates import Certificate, certificate
-from slackwater_testing.tls_end import TlsEnd
+from slackwater.dev import RedisServer
+from slackwater.protocol import Cut, PublishedCut
+from slackwater_lab.certificates import Certificate, certificate
+from slackwater_lab.tls_end import TlsEnd
 
 pytestmark = pytest.mark.integration
 

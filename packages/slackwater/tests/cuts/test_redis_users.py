@@ -9,21 +9,21 @@ from typing import Any, cast
 import pytest
 import redis
 
-from slackwater_devstack import RedisServer
-from slackwater_markers import (
+from slackwater.cuts import (
     CutRetention,
     FrontierState,
     FrontierStatus,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
-from slackwater_protocol.keys import cuts_key, frontier_key, markers_key
+from slackwater.dev import RedisServer
+from slackwater.protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
+from slackwater.protocol.keys import cuts_key, frontier_key, markers_key
 
 MakeCut = Callable[..., Cut]
 Work = Callable[[RedisMarkerStore, MakeCut], None]
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "sidecar.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "sidecar.md"
 SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1000, sidecar="a")
 

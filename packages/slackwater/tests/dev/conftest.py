@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack.server import Deadline
+from slackwater.dev.server import Deadline
 
 
 @pytest.fixture

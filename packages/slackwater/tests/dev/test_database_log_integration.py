@@ -5,7 +5,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from slackwater_devstack import DatabaseLog, DevStack
+from slackwater.dev import DatabaseLog, DevStack
 
 pytestmark = pytest.mark.integration
 

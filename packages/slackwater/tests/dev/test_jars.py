@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import ConnectPlugin, DevStackUnavailableError, JarSet, PinnedJar, cache_folder
-from slackwater_devstack.java import Progress, ensure_jars, find_damage, parse_manifest
+from slackwater.dev import ConnectPlugin, DevStackUnavailableError, JarSet, PinnedJar, cache_folder
+from slackwater.dev.java import Progress, ensure_jars, find_damage, parse_manifest
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 
@@ -101,7 +101,7 @@ def test_the_version_of_an_artifact_is_found() -> None:
     [("", 103), ("s3proxy", 20), *((f"plugins/{each.value}", 0) for each in ConnectPlugin)],
 )
 def test_every_pinned_coordinate_has_a_line_in_the_manifest(folder: str, count: int) -> None:
-    data = resources.files("slackwater_devstack") / "data" / folder
+    data = resources.files("slackwater.dev") / "data" / folder
     coordinates = re.findall(r'name="([^"]+)" rev="([^"]+)"', (data / "ivy-pinned.xml").read_text())
     jars = parse_manifest((data / "jars.sha256").read_text())
     assert sorted(jar.name for jar in jars) == sorted(f"{name}-{rev}.jar" for name, rev in coordinates)
@@ -110,7 +110,7 @@ def test_every_pinned_coordinate_has_a_line_in_the_manifest(folder: str, count: 
 
 @pytest.mark.parametrize("plugin", ConnectPlugin)
 def test_a_plugin_brings_no_jar_that_the_worker_has(plugin: ConnectPlugin) -> None:
-    data = resources.files("slackwater_devstack") / "data"
+    data = resources.files("slackwater.dev") / "data"
     manifests = [data / "jars.sha256", data / "plugins" / plugin.value / "jars.sha256"]
     ours, its = ({jar.sha256 for jar in parse_manifest(manifest.read_text())} for manifest in manifests)
     assert its

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import kafka
-from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
-from slackwater_devstack.java import JarSet, JavaProgram
-from slackwater_devstack.programs import InstalledProgram, Version
-from slackwater_devstack.settings import Collector
+from slackwater.dev import kafka
+from slackwater.dev.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater.dev.java import JarSet, JavaProgram
+from slackwater.dev.programs import InstalledProgram, Version
+from slackwater.dev.settings import Collector
 
 
 @pytest.fixture

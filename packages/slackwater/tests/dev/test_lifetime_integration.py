@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater_devstack import (
+from slackwater.dev import (
     DevStack,
     DevStackConfigError,
     DevStackSettings,
@@ -23,15 +23,15 @@ from slackwater_devstack import (
     status,
     up,
 )
-from slackwater_devstack.processes import find_process
-from slackwater_devstack.state import read_state
+from slackwater.dev.processes import find_process
+from slackwater.dev.state import read_state
 
 pytestmark = pytest.mark.integration
 
 EMBEDDED = """
 import signal, sys
 from pathlib import Path
-from slackwater_devstack import DevStack, DevStackSettings
+from slackwater.dev import DevStack, DevStackSettings
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored below a shell's "&"
 with DevStack(DevStackSettings(folder=Path(sys.argv[1]), keep_data=False)):
     print("ready", flush=True)
@@ -40,7 +40,7 @@ with DevStack(DevStackSettings(folder=Path(sys.argv[1]), keep_data=False)):
 UP = """
 import sys
 from pathlib import Path
-from slackwater_devstack import DevStackSettings, up
+from slackwater.dev import DevStackSettings, up
 up(DevStackSettings(folder=Path(sys.argv[1]), kafka=False, connect=False))
 """
 

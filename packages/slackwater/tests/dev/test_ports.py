@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_devstack import server as server_module
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.dev import server as server_module
 
 
 def test_two_threads_that_ask_first_get_one_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slackwater_devstack import Lifetime
-from slackwater_devstack.processes import (
+from slackwater.dev import Lifetime
+from slackwater.dev.processes import (
     Launch,
     ManagedProcess,
     ProcessIdentity,
@@ -118,7 +118,7 @@ def test_a_program_that_does_not_exist_says_so_in_the_log(
 CHILD = """
 import signal, sys
 from pathlib import Path
-from slackwater_devstack.processes import Launch, Lifetime, launch
+from slackwater.dev.processes import Launch, Lifetime, launch
 import threading
 folder = Path(sys.argv[1])
 order = Launch(argv=("/bin/sh", "-c", "echo ready; exec sleep 600"), cwd=folder)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import DevStackUnavailableError
-from slackwater_devstack.programs import (
+from slackwater.dev import DevStackUnavailableError
+from slackwater.dev.programs import (
     JAVA_VERSION,
     POSTGRES_VERSION,
     REDIS_VERSION,

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc.connector import replication_name
-from slackwater_devstack import ConnectMode, DevStackConfigError, DevStackSettings
-from slackwater_devstack.connect import (
+from slackwater.cdc.connector import replication_name
+from slackwater.dev import ConnectMode, DevStackConfigError, DevStackSettings
+from slackwater.dev.connect import (
     DatabaseAddress,
     connector_properties,
     position_properties,
     worker_properties,
 )
-from slackwater_devstack.java import render_properties
-from slackwater_devstack.kafka import Listener, broker_properties, further_broker_properties
+from slackwater.dev.java import render_properties
+from slackwater.dev.kafka import Listener, broker_properties, further_broker_properties
 
 ADDRESS = DatabaseAddress(port=5432, database="inventory", user="postgres")
 PLAIN = [Listener(name="PLAINTEXT", port=1, advertised_port=1)]

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater_devstack.loopback import LOOPBACK, TcpProxy, free_port
+from slackwater.dev.loopback import LOOPBACK, TcpProxy, free_port
 
 SECONDS = 300.0
 

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import DevStack, DevStackConfigError, DevStackSettings, Lifetime
+from slackwater.dev import DevStack, DevStackConfigError, DevStackSettings, Lifetime
 
 pytestmark = pytest.mark.integration
 

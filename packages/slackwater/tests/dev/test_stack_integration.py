@@ -11,8 +11,8 @@ import redis
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from slackwater_devstack import DevStack, DevStackSettings, DevStackStateError, RunState, resolve_jars
-from slackwater_devstack.server import Deadline
+from slackwater.dev import DevStack, DevStackSettings, DevStackStateError, RunState, resolve_jars
+from slackwater.dev.server import Deadline
 
 pytestmark = pytest.mark.integration
 

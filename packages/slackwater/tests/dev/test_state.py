@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import (
+from slackwater.dev import (
     DevStackConfigError,
     DevStackError,
     DevStackStateError,
@@ -17,9 +17,9 @@ from slackwater_devstack import (
     down,
     status,
 )
-from slackwater_devstack.connect import parse_state
-from slackwater_devstack.processes import ProcessIdentity, find_process, identify
-from slackwater_devstack.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
+from slackwater.dev.connect import parse_state
+from slackwater.dev.processes import ProcessIdentity, find_process, identify
+from slackwater.dev.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
 
 
 def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import MemoryIndex
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.local import MemoryIndex
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE inventory.orders (id bigint PRIMARY KEY, customer text NOT NULL, total numeric(12,2));

@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from slackwater_engine.accumulate.groups import AccumulateEvaluation
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.evaluate.results import route_of
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import MemoryIndex
-from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial
-from slackwater_engine.testing import AccumulateBucket, CountingIndex, Processed
-from slackwater_sql.column_type import carried
-from slackwater_sql.errors import EvaluationError
-from slackwater_sql.plan import (
+from slackwater.engine.accumulate.groups import AccumulateEvaluation
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.evaluate.results import route_of
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import MemoryIndex
+from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial
+from slackwater.engine.testing import AccumulateBucket, CountingIndex, Processed
+from slackwater.sql.column_type import carried
+from slackwater.sql.errors import EvaluationError
+from slackwater.sql.plan import (
     AccumulatePart,
     Accumulator,
     AccumulatorKind,

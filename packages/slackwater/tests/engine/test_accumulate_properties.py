@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.accumulate.groups import AccumulateEvaluation
-from slackwater_engine.evaluate.results import BEFORE, ResultPoints, route_of
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import MemoryIndex
-from slackwater_engine.payloads import Outcome, Partial
-from slackwater_engine.state.log import changes_bytes
-from slackwater_engine.testing import AccumulateBucket
-from slackwater_sql.column_type import carried
-from slackwater_sql.plan import (
+from slackwater.engine.accumulate.groups import AccumulateEvaluation
+from slackwater.engine.evaluate.results import BEFORE, ResultPoints, route_of
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import MemoryIndex
+from slackwater.engine.payloads import Outcome, Partial
+from slackwater.engine.state.log import changes_bytes
+from slackwater.engine.testing import AccumulateBucket
+from slackwater.sql.column_type import carried
+from slackwater.sql.plan import (
     STEPS_TABLE,
     WEIGHT,
     AccumulatePart,
@@ -33,8 +33,8 @@ from slackwater_sql.plan import (
     KeyColumn,
     PartialsOutput,
 )
-from slackwater_sql.stage_evaluation import STEPS_SCHEMA
-from slackwater_sql.statement_evaluator import StatementEvaluator
+from slackwater.sql.stage_evaluation import STEPS_SCHEMA
+from slackwater.sql.statement_evaluator import StatementEvaluator
 
 MakeIndex = Callable[[], BucketIndex]
 Row = tuple[Any, ...]

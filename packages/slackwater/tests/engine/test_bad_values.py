@@ -2,11 +2,11 @@
 
 import pytest
 
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import EvaluationError
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import EvaluationError
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = "CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, size text NOT NULL);"
 VIEWS = {

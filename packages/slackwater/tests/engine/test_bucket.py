@@ -8,21 +8,21 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater_engine.bucket import events_in_commit_order
-from slackwater_engine.errors import EngineInputError, EngineStateError
-from slackwater_engine.evaluate.latest import LARGE_KEY_ENTRIES
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.payloads import Document, Event, document_payloads
-from slackwater_engine.state import log
-from slackwater_engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
-from slackwater_engine.state.manifest import NO_STATE, segment_path
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater.engine.bucket import events_in_commit_order
+from slackwater.engine.errors import EngineInputError, EngineStateError
+from slackwater.engine.evaluate.latest import LARGE_KEY_ENTRIES
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.payloads import Document, Event, document_payloads
+from slackwater.engine.state import log
+from slackwater.engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
+from slackwater.engine.state.manifest import NO_STATE, segment_path
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE
 
 MakeIndex = Callable[[], BucketIndex]
 MakeEngine = Callable[..., LocalEngine]

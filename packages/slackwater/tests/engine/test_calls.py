@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.evaluate import calls
-from slackwater_engine.local import LocalEngine
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import EvaluationError
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.stage_evaluation import RowsEvaluator, RowVersions
+from slackwater.engine.evaluate import calls
+from slackwater.engine.local import LocalEngine
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import EvaluationError
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.stage_evaluation import RowsEvaluator, RowVersions
 
 TABLE = "CREATE TABLE s.a (id bigint PRIMARY KEY, k bigint NOT NULL, n text NOT NULL);"
 FULL = TABLE + "ALTER TABLE s.a REPLICA IDENTITY FULL;"

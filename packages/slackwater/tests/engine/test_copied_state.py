@@ -7,22 +7,22 @@ from threading import Lock
 
 import pytest
 
-from slackwater_engine import copied_state
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.copied_state import CopiedState, copy_state, copy_tasks, pack_rows, plan_copy
-from slackwater_engine.errors import EngineConfigError, EngineStateError
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document
-from slackwater_engine.settings import StageSettings
-from slackwater_engine.state import log
-from slackwater_engine.state.inspection import find_state
-from slackwater_engine.state.keeper import KEPT_STATES
-from slackwater_engine.state.manifest import SEGMENTS, segment_path
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import MemoryStore
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine import copied_state
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.copied_state import CopiedState, copy_state, copy_tasks, pack_rows, plan_copy
+from slackwater.engine.errors import EngineConfigError, EngineStateError
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state import log
+from slackwater.engine.state.inspection import find_state
+from slackwater.engine.state.keeper import KEPT_STATES
+from slackwater.engine.state.manifest import SEGMENTS, segment_path
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import MemoryStore
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer bigint, status text, total numeric(12,2), note text);

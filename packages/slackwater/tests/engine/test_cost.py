@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
-from slackwater_engine.payloads import decode_events
-from slackwater_engine.testing import CountingIndex
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan, Reads
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
+from slackwater.engine.payloads import decode_events
+from slackwater.engine.testing import CountingIndex
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan, Reads
+from slackwater.sql.postgres import parse_catalog
 
 MakeIndex = Callable[[], BucketIndex]
 Row = dict[str, Any]
@@ -243,7 +243,7 @@ def test_without_restricted_reads_a_change_reads_its_whole_group() -> None:
 def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows_or_once_in_all(
     monkeypatch: pytest.MonkeyPatch, is_together: bool
 ) -> None:
-    monkeypatch.setattr("slackwater_engine.bucket.MAX_TOGETHER_BYTES", 1 << 20 if is_together else -1)
+    monkeypatch.setattr("slackwater.engine.bucket.MAX_TOGETHER_BYTES", 1 << 20 if is_together else -1)
     buckets = 4
     engine = LocalEngine(
         compiled("SELECT TRANSACTIONALLY sum(quantity) AS pieces FROM lines"), buckets=buckets

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.evaluate import results
-from slackwater_engine.evaluate.touched_keys import TouchedKeys
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.evaluate import results
+from slackwater.engine.evaluate.touched_keys import TouchedKeys
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import duckdb
 import pytest
 
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.postgres import parse_catalog
 
 CATALOG = parse_catalog(
     {

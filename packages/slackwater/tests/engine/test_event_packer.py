@@ -3,17 +3,17 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.errors import (
+from slackwater.engine.errors import (
     PackingError,
 )
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import PackingSpec, packing_spec
-from slackwater_engine.payloads import Event, bucket_of, decode_events
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import PackingSpec, packing_spec
+from slackwater.engine.payloads import Event, bucket_of, decode_events
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 KEY_1, KEY_2, KEY_NULL = b"\x91\x01", b"\x91\x02", b"\x91\xc0"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.index.folders import index_folder, make_private_folder, remove_unused_indexes
-from slackwater_engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.errors import EngineUnavailableError
+from slackwater.engine.index.folders import index_folder, make_private_folder, remove_unused_indexes
+from slackwater.engine.index.lmdb_index import LmdbIndex
 
 NOW = datetime.now(UTC)  # noqa: TID251 - files have the system's time
 WEEK = timedelta(days=7)

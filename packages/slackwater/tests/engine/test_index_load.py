@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.index import lmdb_index
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.state.entry import Change
+from slackwater.engine.errors import EngineUnavailableError
+from slackwater.engine.index import lmdb_index
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.state.entry import Change
 
 MakeIndex = Callable[[], BucketIndex]
 State = tuple[bytes | None, dict[bytes, bytes]]

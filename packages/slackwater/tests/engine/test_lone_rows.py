@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
-from slackwater_engine.local import MemoryTransaction
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import Event, Outcome, decode_events
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.stage_evaluation import RowsEvaluator
+from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
+from slackwater.engine.local import MemoryTransaction
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import Event, Outcome, decode_events
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.stage_evaluation import RowsEvaluator
 
 TABLES = """
 CREATE TABLE s.moves (id bigint PRIMARY KEY, src bigint, dst bigint, amount numeric(10,2), note text);

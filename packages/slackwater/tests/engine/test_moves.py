@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.errors import EngineInputError, PackingError
-from slackwater_engine.evaluate.touched_keys import OldRowsNeededError
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater.engine.errors import EngineInputError, PackingError
+from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE
 
 TABLES = "CREATE TABLE s.t (id int, part int, doc text, tags text[], n int, PRIMARY KEY (id, part));"
 VIEWS = (

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.accumulate.multiset import (
+from slackwater.engine.accumulate.multiset import (
     SORT_KEY_BYTES,
     OrderedMultiset,
     multiset_prefix,
     sort_key_part,
 )
-from slackwater_engine.index.contract import BucketIndex, IndexTransaction
-from slackwater_engine.local import MemoryIndex
-from slackwater_engine.payloads import Outcome
-from slackwater_engine.state.entry import MAX_PART_BYTES, Change
-from slackwater_engine.testing import CountingIndex
+from slackwater.engine.index.contract import BucketIndex, IndexTransaction
+from slackwater.engine.local import MemoryIndex
+from slackwater.engine.payloads import Outcome
+from slackwater.engine.state.entry import MAX_PART_BYTES, Change
+from slackwater.engine.testing import CountingIndex
 
 MakeIndex = Callable[[], BucketIndex]
 Additions = dict[bytes, int]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_engine.accumulate.numbers import decimal_text, unscaled
-from slackwater_engine.payloads import documents_stage, sequence_from
+from slackwater.engine.accumulate.numbers import decimal_text, unscaled
+from slackwater.engine.payloads import documents_stage, sequence_from
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.errors import EngineInputError
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.errors import EngineInputError
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.t (id int PRIMARY KEY DEFERRABLE, g int, v int NOT NULL);

@@ -6,11 +6,11 @@ from operator import itemgetter
 
 import pytest
 
-from slackwater_engine.errors import EngineInputError
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.settings import Scope
-from slackwater_sql.plan import EnginePlan
+from slackwater.engine.errors import EngineInputError
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.settings import Scope
+from slackwater.sql.plan import EnginePlan
 
 MakeIndex = Callable[[], BucketIndex]
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"

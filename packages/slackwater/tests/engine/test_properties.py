@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document
-from slackwater_sql.plan import EnginePlan
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document
+from slackwater.sql.plan import EnginePlan
 
 VIEW = """
 SELECT o.id, o.customer, o.total, count(l.id) AS line_count,

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
-from slackwater_engine.payloads import Document
-from slackwater_engine.testing import CountingIndex
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan, Reads
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
+from slackwater.engine.payloads import Document
+from slackwater.engine.testing import CountingIndex
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan, Reads
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text NOT NULL, note text);

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater_engine.documents import moved_before, settled
-from slackwater_engine.evaluate.results import BEFORE, ResultPoints, Steps, route_of
-from slackwater_engine.payloads import (
+from slackwater.engine.documents import moved_before, settled
+from slackwater.engine.evaluate.results import BEFORE, ResultPoints, Steps, route_of
+from slackwater.engine.payloads import (
     Document,
     Outcome,
     bucket_of,
@@ -17,7 +17,7 @@ from slackwater_engine.payloads import (
     pack_change,
     unpack_change,
 )
-from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
+from slackwater.sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BUCKETS = 4
 EDGE = Edge(stage=2, input=1, key=(1,), columns=(1, 0), keeps_null_keys=False)

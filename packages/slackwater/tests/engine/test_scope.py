@@ -4,11 +4,11 @@ import pickle
 
 import pytest
 
-from slackwater_engine.errors import EngineConfigError
-from slackwater_engine.local import LocalEngine
-from slackwater_engine.settings import Scope
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.errors import EngineConfigError
+from slackwater.engine.local import LocalEngine
+from slackwater.engine.settings import Scope
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.a (id bigint PRIMARY KEY, b bigint);

@@ -5,13 +5,13 @@ import random
 
 import pytest
 
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document, Outcome
-from slackwater_engine.state.contents import count_contents
-from slackwater_engine.state.entry import sharer_part, tag_of
-from slackwater_sql import compiler
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document, Outcome
+from slackwater.engine.state.contents import count_contents
+from slackwater.engine.state.entry import sharer_part, tag_of
+from slackwater.sql import compiler
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, status text, total bigint, note text);

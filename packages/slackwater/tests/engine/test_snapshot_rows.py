@@ -1,6 +1,6 @@
 """Rows of snapshots among random commits, restarts and cuts: source and engine together.
 
-The model writes what Debezium was seen to write (see the recordings of `packages/cdc`): a chunk of an
+The model writes what Debezium was seen to write (see the recordings of `slackwater.cdc`): a chunk of an
 incremental snapshot holds what the database holds at the record's place; rows of a blocking snapshot hold
 what it holds a few commits later, and may stand inside a transaction; a restart repeats transactions.
 """
@@ -15,13 +15,13 @@ from confluent_kafka import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges, SnapshotPlaces, find_places
-from slackwater_engine.local import LocalEngine
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.payloads import Document
-from slackwater_protocol import CommittedTransaction
-from slackwater_sql.plan import EnginePlan
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces, find_places
+from slackwater.engine.local import LocalEngine
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.payloads import Document
+from slackwater.protocol import CommittedTransaction
+from slackwater.sql.plan import EnginePlan
 
 TOPIC = "inv.inventory.orders"
 TABLE = "inventory.orders"

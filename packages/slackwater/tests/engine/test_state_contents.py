@@ -2,7 +2,7 @@
 
 import msgspec
 
-from slackwater_engine.state.contents import (
+from slackwater.engine.state.contents import (
     Amount,
     BucketContents,
     KeyAmount,
@@ -10,7 +10,7 @@ from slackwater_engine.state.contents import (
     read_contents,
     show_key,
 )
-from slackwater_engine.state.entry import (
+from slackwater.engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
     MULTISET_TAG,

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from slackwater_engine.errors import EngineConfigError, EngineStateError
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.state.inspection import (
+from slackwater.engine.errors import EngineConfigError, EngineStateError
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.state.inspection import (
     find_damage,
     find_state,
     kept_rows,
     manifest_history,
     stage_states,
 )
-from slackwater_engine.state.keeper import PUBLISHED, StateKeeper
-from slackwater_engine.state.log import LogHead
-from slackwater_engine.state.manifest import MAX_CHAIN, State, decode_manifest, manifest_path, segment_path
-from slackwater_engine.state.store import MemoryStore
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.state.keeper import PUBLISHED, StateKeeper
+from slackwater.engine.state.log import LogHead
+from slackwater.engine.state.manifest import MAX_CHAIN, State, decode_manifest, manifest_path, segment_path
+from slackwater.engine.state.store import MemoryStore
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 BUCKETS = 3
 OTHER = "SELECT TRANSACTIONALLY o.id, o.total FROM inventory.orders o"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state import manifest
-from slackwater_engine.state.entry import Change
-from slackwater_engine.state.keeper import KEPT_STATES, StateKeeper
-from slackwater_engine.state.log import BucketLog, LogUpdate, LogWrite, pack_changes, place_writes
-from slackwater_engine.state.manifest import (
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.state import manifest
+from slackwater.engine.state.entry import Change
+from slackwater.engine.state.keeper import KEPT_STATES, StateKeeper
+from slackwater.engine.state.log import BucketLog, LogUpdate, LogWrite, pack_changes, place_writes
+from slackwater.engine.state.manifest import (
     MANIFESTS,
     MAX_CHAIN,
     NO_STATE,
@@ -25,8 +25,8 @@ from slackwater_engine.state.manifest import (
     segment_name,
     segment_path,
 )
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import MemoryStore
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import MemoryStore
 
 FINGERPRINT = "stages"
 

@@ -11,14 +11,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine import bucket as bucket_module
-from slackwater_engine.bucket import MAX_REPLAYED_BLOBS, update_current
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.index.contract import BucketIndex, IndexTransaction
-from slackwater_engine.local import MemoryIndex
-from slackwater_engine.state import log as log_module
-from slackwater_engine.state.entry import Change
-from slackwater_engine.state.log import (
+from slackwater.engine import bucket as bucket_module
+from slackwater.engine.bucket import MAX_REPLAYED_BLOBS, update_current
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.index.contract import BucketIndex, IndexTransaction
+from slackwater.engine.local import MemoryIndex
+from slackwater.engine.state import log as log_module
+from slackwater.engine.state.entry import Change
+from slackwater.engine.state.log import (
     EMPTY_LOG,
     MAX_BLOB_BYTES,
     MAX_STEP_BLOBS,

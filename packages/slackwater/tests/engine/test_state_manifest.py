@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state import manifest as manifest_module
-from slackwater_engine.state.log import EMPTY_LOG, Blob, LogHead, LogUpdate
-from slackwater_engine.state.manifest import (
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.state import manifest as manifest_module
+from slackwater.engine.state.log import EMPTY_LOG, Blob, LogHead, LogUpdate
+from slackwater.engine.state.manifest import (
     MAX_CHAIN,
     NO_STATE,
     Manifest,
@@ -27,7 +27,7 @@ from slackwater_engine.state.manifest import (
     segment_name,
     state_after,
 )
-from slackwater_engine.state.store import MemoryStore
+from slackwater.engine.state.store import MemoryStore
 
 FINGERPRINT = "stages"
 

@@ -18,33 +18,33 @@ from uuid import UUID
 
 import pytest
 
-from slackwater_engine import bucket as bucket_module
-from slackwater_engine.bucket import update_current
-from slackwater_engine.documents import decode_documents, documents_by_view, settled
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
-from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryTransaction
-from slackwater_engine.payloads import Document, PackedPayload
-from slackwater_engine.settings import StageSettings
-from slackwater_engine.state import keeper as keeper_module
-from slackwater_engine.state import log as log_module
-from slackwater_engine.state import manifest as manifest_module
-from slackwater_engine.state import reader as reader_module
-from slackwater_engine.state.entry import Change
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.log import BucketLog, LogHead, LogUpdate, LogWrite, place_writes
-from slackwater_engine.state.manifest import (
+from slackwater.engine import bucket as bucket_module
+from slackwater.engine.bucket import update_current
+from slackwater.engine.documents import decode_documents, documents_by_view, settled
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryTransaction
+from slackwater.engine.payloads import Document, PackedPayload
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state import keeper as keeper_module
+from slackwater.engine.state import log as log_module
+from slackwater.engine.state import manifest as manifest_module
+from slackwater.engine.state import reader as reader_module
+from slackwater.engine.state.entry import Change
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.log import BucketLog, LogHead, LogUpdate, LogWrite, place_writes
+from slackwater.engine.state.manifest import (
     State,
     history,
     read_state,
     segment_name,
     segment_path,
 )
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import MemoryStore
-from slackwater_engine.task import PipelineTask
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import MemoryStore
+from slackwater.engine.task import PipelineTask
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 T = TypeVar("T")
 Place = tuple[int, int]

@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state import reader
-from slackwater_engine.state.log import Blob
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import MemoryStore
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.state import reader
+from slackwater.engine.state.log import Blob
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import MemoryStore
 
 
 class CountingStore(MemoryStore):

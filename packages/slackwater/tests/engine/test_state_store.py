@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import DataNode, NameNode, ObjectStore
-from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
-from slackwater_engine.state.store import ArrowStore, MemoryStore, StateStore, open_store
+from slackwater.dev import DataNode, NameNode, ObjectStore
+from slackwater.engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
+from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore, open_store
 
 MakeStore = Callable[[], StateStore]
 

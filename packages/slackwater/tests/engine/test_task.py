@@ -6,18 +6,18 @@ from itertools import chain
 
 import pytest
 
-from slackwater_engine.documents import decode_documents, documents_by_view
-from slackwater_engine.errors import EngineConfigError, EngineInputError
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
-from slackwater_engine.payloads import Document, PackedPayload
-from slackwater_engine.settings import Scope, StageSettings
-from slackwater_engine.state.manifest import NO_STATE, State
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.task import PipelineTask, TaskResult
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.documents import decode_documents, documents_by_view
+from slackwater.engine.errors import EngineConfigError, EngineInputError
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
+from slackwater.engine.payloads import Document, PackedPayload
+from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.state.manifest import NO_STATE, State
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.task import PipelineTask, TaskResult
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, region text);

@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from slackwater_engine.bucket import BucketProcessor
-from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.index.contract import Contents, IndexTransaction
-from slackwater_engine.index.together import BucketRoute, TogetherContents
-from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex, MemoryTransaction
-from slackwater_engine.payloads import Document, bucket_of
-from slackwater_engine.settings import Scope
-from slackwater_engine.state.entry import MAX_PART_BYTES, part
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.bucket import BucketProcessor
+from slackwater.engine.errors import EngineUnavailableError
+from slackwater.engine.index.contract import Contents, IndexTransaction
+from slackwater.engine.index.together import BucketRoute, TogetherContents
+from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex, MemoryTransaction
+from slackwater.engine.payloads import Document, bucket_of
+from slackwater.engine.settings import Scope
+from slackwater.engine.state.entry import MAX_PART_BYTES, part
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 T = TypeVar("T")
 BUCKETS = 3
@@ -59,7 +59,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Chooses whether small buckets are evaluated together."""
 
     def choose(is_together: bool) -> None:
-        monkeypatch.setattr("slackwater_engine.bucket.MAX_TOGETHER_BYTES", 1 << 20 if is_together else -1)
+        monkeypatch.setattr("slackwater.engine.bucket.MAX_TOGETHER_BYTES", 1 << 20 if is_together else -1)
 
     return choose
 
@@ -215,7 +215,7 @@ def test_small_buckets_are_one_evaluation_and_large_ones_one_each(
     packed = engine.payloads([order(number, 100) for number in range(30)])
     size = sum(len(payload) for of_bucket in packed.values() for _, payload in of_bucket)
     for limit, expected in ((size, 1), (size - 1, BUCKETS)):
-        monkeypatch.setattr("slackwater_engine.bucket.MAX_TOGETHER_BYTES", limit)
+        monkeypatch.setattr("slackwater.engine.bucket.MAX_TOGETHER_BYTES", limit)
         engine.process(packed)
         assert evaluations.taken() == expected
 

@@ -6,13 +6,13 @@ from operator import itemgetter
 
 import pytest
 
-from slackwater_engine import bucket
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.state.entry import group_width, part
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine import bucket
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.state.entry import group_width, part
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 MakeIndex = Callable[[], BucketIndex]
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_protocol import RegistrySettings
-from slackwater_registry import (
+from slackwater.kafka.registry import (
     RegistryConfigError,
     RegistryError,
     RegistryInputError,
@@ -20,8 +19,9 @@ from slackwater_registry import (
     SchemaRegistry,
     avro_to_json,
 )
-from slackwater_registry.client import MAX_ANSWER_BYTES
-from slackwater_registry.testing import RegistryServer
+from slackwater.kafka.registry.client import MAX_ANSWER_BYTES
+from slackwater.kafka.registry.testing import RegistryServer
+from slackwater.protocol import RegistrySettings
 
 LONG = '"long"'
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slackwater_protocol import RegistrySettings
-from slackwater_registry import (
+from slackwater.kafka.registry import (
     RegistryConfigError,
     RegistryRefusedError,
     RegistryUnavailableError,
@@ -17,7 +16,8 @@ from slackwater_registry import (
     subject,
     wire_header,
 )
-from slackwater_registry.testing import RegistryServer
+from slackwater.kafka.registry.testing import RegistryServer
+from slackwater.protocol import RegistrySettings
 
 LONG = Schema(SchemaKind.AVRO, '"long"')
 INT = Schema(SchemaKind.AVRO, '"int"')

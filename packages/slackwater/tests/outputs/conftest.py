@@ -9,10 +9,12 @@ import pytest
 import zstandard
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from slackwater_devstack import KafkaBroker
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import Document
-from slackwater_protocol import (
+from slackwater.dev import KafkaBroker
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import Document
+from slackwater.outputs import Emit
+from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.protocol import (
     BatchHeader,
     CommitRecord,
     KafkaSettings,
@@ -20,8 +22,6 @@ from slackwater_protocol import (
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_spark.sink import Emit
-from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]

@@ -13,28 +13,28 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_devstack import PostgresServer, Server
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import LakeSettings, PostgresSettings, ProgressRecord
-from slackwater_protocol.keys import lake_ledger
-from slackwater_spark.errors import (
+from slackwater.dev import PostgresServer, Server
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit, Sink, SinkStep
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater.outputs.lake import OutputTable as LakeTableOutput
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.ledger import Ledger
+from slackwater.outputs.lake.table import Lake
+from slackwater.outputs.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import (
     OutputRefusedError,
     PipelineStateError,
     PipelineUnavailableError,
     RunOvertakenError,
 )
-from slackwater_spark.sink import Emit, Sink, SinkStep
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
-from slackwater_spark.sink.lake import OutputTable as LakeTableOutput
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.lake.ledger import Ledger
-from slackwater_spark.sink.lake.table import Lake
-from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
-from slackwater_spark.sink.postgres.ledger import Database
-from slackwater_spark.sink.waiting import Waiting
-from slackwater_testing.probes import CrashAt, CrashError, LookAt
+from slackwater.protocol import LakeSettings, PostgresSettings, ProgressRecord
+from slackwater.protocol.keys import lake_ledger
+from slackwater_lab.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
 
@@ -107,7 +107,7 @@ class PostgresNoCheck(PostgresSink):
 
 class PostgresNoFencing(PostgresSink):
     def _own_row(self, database: Database) -> ProgressRecord:
-        from slackwater_spark.sink.postgres import ledger
+        from slackwater.outputs.postgres import ledger
 
         return ledger.lock_row(database, self._settings.pipeline)
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from slackwater_cdc.envelope import End, decode_change, decode_transaction
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import Document, pack_change
-from slackwater_spark.errors import OutputRefusedError, PipelineStateError
-from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.cdc.envelope import End, decode_change, decode_transaction
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import Document, pack_change
+from slackwater.outputs import Emit, SinkStep
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.pipeline.errors import OutputRefusedError, PipelineStateError
 
 pytestmark = pytest.mark.integration
 

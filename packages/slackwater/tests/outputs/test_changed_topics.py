@@ -12,12 +12,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import ProgressRecord, encode_progress_record
-from slackwater_spark.errors import PipelineStateError, RunOvertakenError
-from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit, SinkStep
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
+from slackwater.protocol import ProgressRecord, encode_progress_record
 
 pytestmark = pytest.mark.integration
 

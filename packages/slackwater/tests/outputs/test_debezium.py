@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from slackwater_cdc import Frontier, decode_change
-from slackwater_cdc.envelope import Begin, End, decode_notification, decode_transaction
-from slackwater_cdc.postgres import xid_of_position
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.payloads import Document, pack_change
-from slackwater_protocol import Cut, KafkaSettings
-from slackwater_spark.sink.batch import BatchCommits, Emit
-from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTable, OutputTopic
-from slackwater_spark.sink.kafka.debezium import (
+from slackwater.cdc import Frontier, decode_change
+from slackwater.cdc.envelope import Begin, End, decode_notification, decode_transaction
+from slackwater.cdc.postgres import xid_of_position
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.payloads import Document, pack_change
+from slackwater.outputs.batch import BatchCommits, Emit
+from slackwater.outputs.kafka import KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.kafka.debezium import (
     BatchChanges,
     OrderRecord,
     UnfitValueError,
     row_encoder,
     row_type,
 )
-from slackwater_sql.postgres import parse_catalog, table_statement
-from slackwater_sql.row_codec import RowCodec
+from slackwater.protocol import Cut, KafkaSettings
+from slackwater.sql.postgres import parse_catalog, table_statement
+from slackwater.sql.row_codec import RowCodec
 
 MakeBatch = Callable[..., DocumentBatch]
 COLUMNS = (("id", "BIGINT"), ("n", "INTEGER"))

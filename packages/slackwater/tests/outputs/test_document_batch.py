@@ -4,11 +4,11 @@ from itertools import chain
 
 import pytest
 
-from slackwater_engine.documents import DocumentBatch, decode_documents, documents_by_view
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.payloads import Document
-from slackwater_protocol import KafkaSettings
-from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.engine.documents import DocumentBatch, decode_documents, documents_by_view
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.payloads import Document
+from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.protocol import KafkaSettings
 
 MakeBatch = Callable[..., DocumentBatch]
 

@@ -13,18 +13,18 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_devstack import KafkaBroker
-from slackwater_engine.documents import DocumentBatch
-from slackwater_markers import KafkaCutLog
-from slackwater_protocol import KafkaSettings, SkipDecision
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.kafka.producer import SinkProducer, TransactionFailedError
-from slackwater_spark.sink.kafka.reading import read_progress
-from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
-from slackwater_testing.probes import CrashAt, CrashError, LookAt
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cuts import KafkaCutLog
+from slackwater.dev import KafkaBroker
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit, SinkStep
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.outputs.kafka.reading import read_progress
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
+from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
+from slackwater.protocol import KafkaSettings, SkipDecision
+from slackwater_lab.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
 
@@ -282,7 +282,7 @@ def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
 def test_a_large_batch_gets_a_producer_whose_transactions_may_stand_open_longer(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.kafka.settings._SLOWEST_BYTES_PER_SECOND", 50)
+    monkeypatch.setattr("slackwater.outputs.kafka.settings._SLOWEST_BYTES_PER_SECOND", 50)
     opened: list[float] = []
 
     def connect(settings: KafkaSinkSettings) -> SinkProducer:

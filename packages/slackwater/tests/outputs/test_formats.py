@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_spark.sink.contract import Column, UnfitValueError
-from slackwater_spark.sink.formats.avro import AvroEncoder
-from slackwater_spark.sink.formats.json_schema import json_schema
-from slackwater_spark.sink.formats.times import days, timestamp
-from slackwater_sql.duckdb_sql import Field, document_expression
+from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.formats.avro import AvroEncoder
+from slackwater.outputs.formats.json_schema import json_schema
+from slackwater.outputs.formats.times import days, timestamp
+from slackwater.sql.duckdb_sql import Field, document_expression
 
 EVERY_TYPE = {
     "BOOLEAN": ("true", True),

@@ -7,7 +7,12 @@ from itertools import count
 
 import pytest
 
-from slackwater_protocol import (
+from slackwater.outputs.batch import Emit
+from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic, guard
+from slackwater.outputs.kafka.guard import TopicGuard
+from slackwater.outputs.kafka.topics import TopicRule, topic_rules
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import (
     CommitRecord,
     KafkaSettings,
     OffsetRange,
@@ -15,11 +20,6 @@ from slackwater_protocol import (
     TopicState,
     epoch_ms,
 )
-from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.sink.batch import Emit
-from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic, guard
-from slackwater_spark.sink.kafka.guard import TopicGuard
-from slackwater_spark.sink.kafka.topics import TopicRule, topic_rules
 
 SETTINGS = KafkaSinkSettings(
     pipeline="orders", outputs=(OutputTopic("out"), OutputTopic("sums")), kafka=KafkaSettings("b:1")

@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_client import StateNotKeptError, TopicOutput, read_views
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import CommitPosition, ProgressRecord, SystemClock, TopicState, epoch_ms
-from slackwater_spark.errors import OutputRefusedError, RunOvertakenError
-from slackwater_spark.sink import Emit
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.kafka.reading import newest_progress
-from slackwater_spark.sink.kafka.topics import SinkTopics
+from slackwater.client import StateNotKeptError, TopicOutput, read_views
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.kafka.reading import newest_progress
+from slackwater.outputs.kafka.topics import SinkTopics
+from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.protocol import CommitPosition, ProgressRecord, SystemClock, TopicState, epoch_ms
 
 pytestmark = pytest.mark.integration
 

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_markers.testing import FlakyConsumer
-from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
-from slackwater_spark.errors import (
+from slackwater.cuts.testing import FlakyConsumer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
+from slackwater.outputs.kafka.reading import read_progress
+from slackwater.outputs.kafka.topics import SinkTopics
+from slackwater.pipeline.errors import (
     OutputRefusedError,
     PipelineError,
     PipelineStateError,
     PipelineUnavailableError,
     RunOvertakenError,
 )
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka.producer import SinkProducer, TransactionFailedError
-from slackwater_spark.sink.kafka.reading import read_progress
-from slackwater_spark.sink.kafka.topics import SinkTopics
+from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
 
 MakeBatch = Callable[..., DocumentBatch]
 SETTINGS = KafkaSinkSettings(
@@ -56,7 +56,7 @@ def short(settings: KafkaSinkSettings = SETTINGS) -> KafkaSinkSettings:
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
     values = [encode_progress_record(PROGRESS)]
     consumer = FlakyConsumer({(SETTINGS.progress_topic, 0): values})
-    monkeypatch.setattr("slackwater_spark.sink.kafka.reading.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.outputs.kafka.reading.Consumer", lambda *_, **__: consumer)
     return consumer
 
 
@@ -123,7 +123,7 @@ class FlakyAdmin:
 
 def ensured(monkeypatch: pytest.MonkeyPatch, settings: KafkaSinkSettings, *names: str) -> FlakyAdmin:
     admin = FlakyAdmin([code(name) for name in names])
-    monkeypatch.setattr("slackwater_spark.sink.kafka.topics.AdminClient", lambda *_: admin)
+    monkeypatch.setattr("slackwater.outputs.kafka.topics.AdminClient", lambda *_: admin)
     topics = SinkTopics(settings)
     topics.create(topics.missing())
     return admin
@@ -180,7 +180,7 @@ def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
                 raise KafkaException(KafkaError(errors.pop(0)))
             return {"max.message.bytes": SimpleNamespace(value="1000")}
 
-    monkeypatch.setattr("slackwater_spark.sink.kafka.topics.AdminClient", lambda *_: Describing())
+    monkeypatch.setattr("slackwater.outputs.kafka.topics.AdminClient", lambda *_: Describing())
     assert SinkTopics(SETTINGS).largest_records() == limits
     assert errors == []
 
@@ -334,12 +334,12 @@ class UnchangedTopics:
 
 @pytest.fixture
 def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.TopicGuard", UnchangedTopics)
+    monkeypatch.setattr("slackwater.outputs.kafka.sink.TopicGuard", UnchangedTopics)
 
 
 @pytest.fixture
 def no_progress(unchanged: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.newest_progress", lambda _: None)
+    monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", lambda _: None)
 
 
 def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettings = SETTINGS) -> None:
@@ -386,7 +386,7 @@ def test_a_producer_that_another_run_has_fenced_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
     newest = iter([None, replace(PROGRESS, run="another")])
-    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.newest_progress", lambda _: next(newest))
+    monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", lambda _: next(newest))
     producers = OneFailure(FakeTime(), RunOvertakenError("p", "epoch"))
     with pytest.raises(RunOvertakenError):
         write(producers, make_batch(0))
@@ -406,7 +406,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
             raise answer
         return None
 
-    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.newest_progress", read)
+    monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", read)
     producers = OneFailure(FakeTime())
     sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
     with pytest.raises(PipelineUnavailableError):
@@ -442,7 +442,7 @@ def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
 def test_the_first_failed_delivery_says_whether_trying_again_helps(
     make_batch: MakeBatch, name: str, is_transient: bool
 ) -> None:
-    from slackwater_spark.sink.kafka.transaction import BatchTransaction
+    from slackwater.outputs.kafka.transaction import BatchTransaction
 
     class Losing(OneFailure):
         def flush(self, *how: Any) -> None:

@@ -19,30 +19,30 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import CommitPosition, LakeSettings, SystemClock
-from slackwater_spark.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    RunOvertakenError,
-)
-from slackwater_spark.sink.batch import progress_after
-from slackwater_spark.sink.contract import SinkStep
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.lake.ledger import Ledger, LedgerRow
-from slackwater_spark.sink.lake.refusals import refused_or_unavailable
-from slackwater_spark.sink.lake.table import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs.batch import progress_after
+from slackwater.outputs.contract import SinkStep
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.ledger import Ledger, LedgerRow
+from slackwater.outputs.lake.refusals import refused_or_unavailable
+from slackwater.outputs.lake.table import (
     LakeRefusedError,
     LakeUnavailableError,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater_spark.sink.waiting import Waiting
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    RunOvertakenError,
+)
+from slackwater.protocol import CommitPosition, LakeSettings, SystemClock
 
 MakeBatch = Callable[..., DocumentBatch]
 Document = tuple[int, bytes, bytes | None]

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slackwater_devstack import PostgresServer
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import LakeSettings
-from slackwater_spark.errors import RunOvertakenError
-from slackwater_spark.sink import SinkStep
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
-from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater.dev import PostgresServer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import SinkStep
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.protocol import LakeSettings
 
 pytestmark = pytest.mark.integration
 

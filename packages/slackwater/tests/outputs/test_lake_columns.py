@@ -7,12 +7,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_spark.errors import OutputRefusedError, PipelineConfigError
-from slackwater_spark.sink.lake import LakeColumn, OutputTable, lake_columns
-from slackwater_spark.sink.lake.changes import ChangeReader
-from slackwater_spark.sink.lake.columns import RowReader, UnfitValueError, table_schema, type_texts
-from slackwater_sql.duckdb_sql import Field, document_expression
-from slackwater_sql.plan import OutputColumn, PublishedView
+from slackwater.outputs.lake import LakeColumn, OutputTable, lake_columns
+from slackwater.outputs.lake.changes import ChangeReader
+from slackwater.outputs.lake.columns import RowReader, UnfitValueError, table_schema, type_texts
+from slackwater.pipeline.errors import OutputRefusedError, PipelineConfigError
+from slackwater.sql.duckdb_sql import Field, document_expression
+from slackwater.sql.plan import OutputColumn, PublishedView
 
 VALUES = [
     ("BOOLEAN", "true", True, "boolean"),

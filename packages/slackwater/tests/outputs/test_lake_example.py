@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import LakeSettings
-from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.protocol import LakeSettings
 
 DOCS = Path(__file__).parents[4] / "docs"
 EXAMPLES = {kind: DOCS / "examples" / f"{kind}_at_one_commit.py" for kind in ("lake", "iceberg")}

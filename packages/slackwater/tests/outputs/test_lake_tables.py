@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from slackwater_protocol import LakeSettings, SystemClock
-from slackwater_spark.sink.lake.columns import DELETED
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.lake.table import (
+from slackwater.outputs.lake.columns import DELETED
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.table import (
     Lake,
     LakeRefusedError,
     LakeTable,
     SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater.protocol import LakeSettings, SystemClock
 
 SCHEMA = pa.schema(
     [("Id", pa.int64()), ("b", pa.string()), ("l", pa.list_(pa.struct([("x", pa.decimal128(9, 2))])))]

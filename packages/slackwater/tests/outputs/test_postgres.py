@@ -13,25 +13,25 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater_devstack import PostgresServer
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import PostgresSettings
-from slackwater_spark.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-)
-from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.postgres import (
+from slackwater.dev import PostgresServer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit, SinkStep
+from slackwater.outputs.postgres import (
     OutputTable,
     PostgresSink,
     PostgresSinkSettings,
     TableColumn,
     watchdog,
 )
-from slackwater_spark.sink.postgres.ledger import Database
-from slackwater_spark.sink.waiting import Waiting
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+)
+from slackwater.protocol import PostgresSettings
 
 pytestmark = pytest.mark.integration
 

@@ -2,17 +2,17 @@ import json
 
 import pytest
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import pipeline_definition
-from slackwater_spark.sink.postgres.columns import (
+from slackwater.outputs.postgres.columns import (
     RowReader,
     TableColumn,
     UnfitValueError,
     postgres_type,
     table_columns,
 )
-from slackwater_sql.plan import PublishedView
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline import pipeline_definition
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.sql.plan import PublishedView
+from slackwater.sql.postgres import parse_catalog
 
 
 @pytest.mark.parametrize(

@@ -12,21 +12,21 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_devstack import PostgresServer
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import PostgresSettings
-from slackwater_spark.errors import OutputRefusedError, PipelineStateError, RunOvertakenError
-from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.postgres import (
+from slackwater.dev import PostgresServer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit, SinkStep
+from slackwater.outputs.postgres import (
     OutputTable,
     PostgresSink,
     PostgresSinkSettings,
     TableColumn,
     ledger,
 )
-from slackwater_spark.sink.postgres.ledger import Database
-from slackwater_spark.sink.waiting import Waiting
-from slackwater_testing.probes import LookAt
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import OutputRefusedError, PipelineStateError, RunOvertakenError
+from slackwater.protocol import PostgresSettings
+from slackwater_lab.probes import LookAt
 
 pytestmark = pytest.mark.integration
 

@@ -3,11 +3,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
-from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.sink.batch import check_owner, is_covered
-from slackwater_spark.sink.kafka.guard import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs.batch import check_owner, is_covered
+from slackwater.outputs.kafka.guard import (
     TopicChange,
     compare_commits,
     compare_topic,
@@ -16,6 +14,8 @@ from slackwater_spark.sink.kafka.guard import (
     offset_gaps,
     state_after,
 )
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
 
 MakeBatch = Callable[..., DocumentBatch]
 

@@ -13,13 +13,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import KafkaSettings
-from slackwater_spark.errors import OutputRefusedError
-from slackwater_spark.sink import Emit
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka.answers import refusal
-from slackwater_spark.sink.kafka.producer import SinkProducer
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import Emit
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.answers import refusal
+from slackwater.outputs.kafka.producer import SinkProducer
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import KafkaSettings
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]

@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater_devstack import KafkaBroker, plain_users
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import KafkaSettings
-from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
-from slackwater_spark.sink import SinkStep
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_testing.probes import LookAt
+from slackwater.dev import KafkaBroker, plain_users
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs import SinkStep
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.pipeline.errors import OutputRefusedError, PipelineUnavailableError
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.probes import LookAt
 
 pytestmark = pytest.mark.integration
 

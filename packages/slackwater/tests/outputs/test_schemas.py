@@ -11,22 +11,22 @@ from typing import Any
 import fastavro
 import pytest
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import Document, with_documents
-from slackwater_protocol import RegistrySettings
-from slackwater_registry import SchemaRegistry
-from slackwater_registry.testing import RegistryServer
-from slackwater_spark.errors import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import Document, with_documents
+from slackwater.kafka.registry import SchemaRegistry
+from slackwater.kafka.registry.testing import RegistryServer
+from slackwater.outputs import Emit, Format, KeyFormat
+from slackwater.outputs.formats.form import OutputForm, output_form
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import (
     OutputRefusedError,
     PipelineConfigError,
     PipelineInputError,
     PipelineUnavailableError,
 )
-from slackwater_spark.sink import Emit, Format, KeyFormat
-from slackwater_spark.sink.formats.form import OutputForm, output_form
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.waiting import Waiting
-from slackwater_sql.plan import OutputColumn, PublishedView
+from slackwater.protocol import RegistrySettings
+from slackwater.sql.plan import OutputColumn, PublishedView
 
 pytestmark = pytest.mark.integration
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_markers.kafka_transactions import Headers
-from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, decode_progress_record
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka import sink as kafka
-from slackwater_spark.sink.kafka.producer import TransactionFailedError
+from slackwater.engine.documents import DocumentBatch
+from slackwater.kafka.transactions import Headers
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka import sink as kafka
+from slackwater.outputs.kafka.producer import TransactionFailedError
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
+from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, decode_progress_record
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -289,7 +289,7 @@ def test_another_time_out_does_not_make_an_overtaken_run_take_over(
     newer = sink_of(broker)
     newer.open()
     broker.happened.clear()
-    monkeypatch.setattr("slackwater_spark.sink.kafka.settings._SLOWEST_BYTES_PER_SECOND", 0.001)
+    monkeypatch.setattr("slackwater.outputs.kafka.settings._SLOWEST_BYTES_PER_SECOND", 0.001)
     with pytest.raises(RunOvertakenError):
         sink.write("q", make_batch(0))
     assert "open" not in broker.happened

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.payloads import Document
-from slackwater_engine.settings import Scope
-from slackwater_markers.kafka_transactions import DeliveryReport, Headers
-from slackwater_protocol import KafkaSettings, ProgressRecord, decode_commit_record, decode_progress_record
-from slackwater_spark.errors import OutputRefusedError
-from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.batch import commit_units
-from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka.producer import TransactionFailedError
-from slackwater_spark.sink.kafka.transaction import BatchTransaction
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.payloads import Document
+from slackwater.engine.settings import Scope
+from slackwater.kafka.transactions import DeliveryReport, Headers
+from slackwater.outputs import Emit, SinkStep
+from slackwater.outputs.batch import commit_units
+from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
+from slackwater.outputs.kafka.producer import TransactionFailedError
+from slackwater.outputs.kafka.transaction import BatchTransaction
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import KafkaSettings, ProgressRecord, decode_commit_record, decode_progress_record
 
 MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
@@ -185,7 +185,7 @@ def test_documents_of_a_single_commit_are_not_put_into_order(
     make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be more of them than fit into memory."""
-    monkeypatch.delattr("slackwater_spark.sink.batch.in_commit_order")
+    monkeypatch.delattr("slackwater.outputs.batch.in_commit_order")
     batch = make_batch(0, [(1, b"b", b"2"), (1, b"a", b"1")], to_lsn=1)
     producer = written(batch, Emit.TRANSACTIONS)
     assert sorted(value or b"" for _, _, value, _ in of_topic(producer, "out")) == [b"1", b"2"]

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater_spark.errors import PipelineUnavailableError
-from slackwater_spark.sink.waiting import Attempts, Waiting
+from slackwater.outputs.waiting import Attempts, Waiting
+from slackwater.pipeline.errors import PipelineUnavailableError
 
 
 class FakeClock:

@@ -21,17 +21,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from slackwater_engine.state.store import ArrowStore
-from slackwater_protocol import (
-    KafkaSettings,
-    LakeSettings,
-    PostgresSettings,
-    RedisSettings,
-    RegistrySettings,
-    Servers,
-    SlackwaterError,
-)
-from slackwater_spark.pipeline import (
+from slackwater.engine.state.store import ArrowStore
+from slackwater.outputs import Emit, Format, KeyFormat, SinkKind, SinkStep
+from slackwater.pipeline import (
     BatchProgress,
     RunSettings,
     ViewOutput,
@@ -40,8 +32,16 @@ from slackwater_spark.pipeline import (
     load_pipeline,
     run_pipeline,
 )
-from slackwater_spark.pipeline.settings import revision_name
-from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind, SinkStep
+from slackwater.pipeline.settings import revision_name
+from slackwater.protocol import (
+    KafkaSettings,
+    LakeSettings,
+    PostgresSettings,
+    RedisSettings,
+    RegistrySettings,
+    Servers,
+    SlackwaterError,
+)
 
 
 class KillAt:

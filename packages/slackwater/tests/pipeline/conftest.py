@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
-from slackwater_protocol import CommittedTransaction, Cut
-from slackwater_protocol.keys import data_topic
+from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import CommittedTransaction, Cut
+from slackwater.protocol.keys import data_topic
 
 REPOSITORY = Path(__file__).parents[4]
 ORDERS_PIPELINE = REPOSITORY / "pipelines" / "orders"

@@ -16,27 +16,27 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # ha
 from pyspark import cloudpickle
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.documents import decode_documents, documents_by_view, settled
-from slackwater_engine.errors import EngineError, EngineStateError
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.settings import StageSettings
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.log import BucketLog
-from slackwater_engine.state.manifest import WrittenManifest, batch_of
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import ArrowStore
-from slackwater_protocol import BatchHeader, KafkaSettings, Servers
-from slackwater_spark.pipeline import batch_job, batch_task
-from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, collect
-from slackwater_spark.pipeline.batch_task import KnownState, TaskProgram
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.packed import IdlePackers
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.documents import decode_documents, documents_by_view, settled
+from slackwater.engine.errors import EngineError, EngineStateError
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.log import BucketLog
+from slackwater.engine.state.manifest import WrittenManifest, batch_of
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import ArrowStore
+from slackwater.pipeline import batch_job, batch_task
+from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, collect
+from slackwater.pipeline.batch_task import KnownState, TaskProgram
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.packed import IdlePackers
+from slackwater.protocol import BatchHeader, KafkaSettings, Servers
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE
 
 TABLES = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, total bigint);

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from slackwater_cdc.records.batch import BatchTask, PlannedBatch, TransactionTable
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.log import LogWrite, PackedBlob, place_writes
-from slackwater_engine.state.manifest import read_state, segment_name, segment_path
-from slackwater_engine.state.store import MemoryStore
-from slackwater_protocol import BatchHeader, SystemClock
-from slackwater_spark.errors import PipelineUnavailableError, RunOvertakenError
-from slackwater_spark.pipeline import BatchProgress, RunMonitor
-from slackwater_spark.pipeline.batch_job import BatchResult
-from slackwater_spark.pipeline.batch_loop import BatchLoop
-from slackwater_spark.pipeline.batch_task import KnownState
-from slackwater_spark.pipeline.copied_state import CopiedBatch
-from slackwater_spark.sink import WriteReport
-from slackwater_spark.source.planner import PlannedCut
+from slackwater.cdc.records.batch import BatchTask, PlannedBatch, TransactionTable
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.errors import EngineUnavailableError
+from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.log import LogWrite, PackedBlob, place_writes
+from slackwater.engine.state.manifest import read_state, segment_name, segment_path
+from slackwater.engine.state.store import MemoryStore
+from slackwater.outputs import WriteReport
+from slackwater.pipeline import BatchProgress, RunMonitor
+from slackwater.pipeline.batch_job import BatchResult
+from slackwater.pipeline.batch_loop import BatchLoop
+from slackwater.pipeline.batch_task import KnownState
+from slackwater.pipeline.copied_state import CopiedBatch
+from slackwater.pipeline.errors import PipelineUnavailableError, RunOvertakenError
+from slackwater.pipeline.source.planner import PlannedCut
+from slackwater.protocol import BatchHeader, SystemClock
 
 Hook = Callable[[], object]
 STAGES = "stages"
@@ -282,7 +282,7 @@ def test_workers_are_told_the_newest_manifests_that_this_run_has_written(world: 
 def test_manifests_that_are_too_large_together_stay_in_the_store(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: int, told: list[int]
 ) -> None:
-    monkeypatch.setattr("slackwater_spark.pipeline.batch_loop._CARRIED_MANIFEST_BYTES", limit)
+    monkeypatch.setattr("slackwater.pipeline.batch_loop._CARRIED_MANIFEST_BYTES", limit)
     world.newest = 9
     world.go()
     sizes = {name.partition("/")[2]: len(data) for name, data in world.store.files.items()}

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_protocol import SystemClock
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.pipeline import catalogue_check
-from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
-from slackwater_spark.pipeline.checkpoint import Checkpoint
-from slackwater_spark.pipeline.definition import pipeline_definition
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline import catalogue_check
+from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.definition import pipeline_definition
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import SystemClock
+from slackwater.sql.postgres import parse_catalog
 
 if TYPE_CHECKING:
     import psycopg
 
-    from slackwater_devstack import PostgresServer
+    from slackwater.dev import PostgresServer
 
 pytestmark = pytest.mark.integration
 

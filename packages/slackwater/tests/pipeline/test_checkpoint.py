@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.errors import EngineConfigError
-from slackwater_engine.state.store import ArrowStore
-from slackwater_protocol import KafkaSettings, RedisSettings, Servers
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointIdentity
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
+from slackwater.engine.errors import EngineConfigError
+from slackwater.engine.state.store import ArrowStore
+from slackwater.pipeline import RunSettings, load_pipeline
+from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointIdentity
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
+from slackwater.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
+from slackwater.protocol import KafkaSettings, RedisSettings, Servers
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 

@@ -13,11 +13,11 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from slackwater_spark.errors import PipelineUnavailableError
-from slackwater_spark.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
-from slackwater_spark.pipeline.class_archive import run_small_batches
-from slackwater_spark.pipeline.session import spark_home
-from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, started_from
+from slackwater.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
+from slackwater.pipeline.class_archive import run_small_batches
+from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.pipeline.session import spark_home
+from slackwater.pipeline.spark_home import SparkHome, archived_home, started_from
 
 
 @pytest.fixture
@@ -201,9 +201,9 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
             Path(home.java_options[-1].partition("=")[2]).write_text("half")
         yield lambda: None
 
-    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.starting_spark", started)
-    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.run_small_batches", lambda _: 1)
-    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.end_jvm", lambda: code)
+    monkeypatch.setattr("slackwater.pipeline.class_archive.starting_spark", started)
+    monkeypatch.setattr("slackwater.pipeline.class_archive.run_small_batches", lambda _: 1)
+    monkeypatch.setattr("slackwater.pipeline.class_archive.end_jvm", lambda: code)
     with pytest.raises(PipelineUnavailableError, match=rf"Java did not write it \(exit code {code}"):
         make_class_archive(tmp_path / "spark")
     assert archived_home(tmp_path / "spark") is None
@@ -273,7 +273,7 @@ def test_without_a_home_folder_there_are_none(monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(scope="module")
 def real() -> SparkHome:
     """Of the user's cache, where all pipelines of the tests look; made if it is not there."""
-    make = "import sys; from pathlib import Path; from slackwater_spark.pipeline import make_class_archive;"
+    make = "import sys; from pathlib import Path; from slackwater.pipeline import make_class_archive;"
     folder = default_class_archives(os.environ)
     assert folder is not None
     subprocess.run(

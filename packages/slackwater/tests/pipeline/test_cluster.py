@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_devstack import ObjectStore
-from slackwater_protocol.log_fields import FIELDS
-from slackwater_testing.machines import DriverMachine, SparkCluster, shipped_pythons
+from slackwater.dev import ObjectStore
+from slackwater.protocol.log_fields import FIELDS
+from slackwater_lab.machines import DriverMachine, SparkCluster, shipped_pythons
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_cdc.connector import property_findings, reading_properties
-from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
-from slackwater_protocol import ConnectorReport, Finding, RedisSettings, SlackwaterError, Verdict
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.pipeline import connector_check
-from slackwater_spark.pipeline.connector_check import ConnectorCheck
-from slackwater_spark.pipeline.definition import columns_with_default
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.cdc.connector import property_findings, reading_properties
+from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
+from slackwater.pipeline import connector_check
+from slackwater.pipeline.connector_check import ConnectorCheck
+from slackwater.pipeline.definition import columns_with_default
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import ConnectorReport, Finding, RedisSettings, SlackwaterError, Verdict
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 if TYPE_CHECKING:
-    from slackwater_devstack import RedisServer
+    from slackwater.dev import RedisServer
 
 RIGHT = reading_properties("inv")
 WRONG = RIGHT | {"time.precision.mode": "connect", "binary.handling.mode": "hex"}

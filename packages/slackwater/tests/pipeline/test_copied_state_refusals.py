@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.settings import Scope
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.store import MemoryStore
-from slackwater_protocol import Finding, KafkaSettings, Servers
-from slackwater_spark.errors import PipelineConfigError, PipelineError, PipelineStateError
-from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
-from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
-from slackwater_spark.pipeline.definition import stage_settings
-from slackwater_spark.pipeline.dry_run import examine_run
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.source.position import Position, TopicPosition
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.settings import Scope
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.store import MemoryStore
+from slackwater.pipeline import RunSettings, load_pipeline
+from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
+from slackwater.pipeline.definition import stage_settings
+from slackwater.pipeline.dry_run import examine_run
+from slackwater.pipeline.errors import PipelineConfigError, PipelineError, PipelineStateError
+from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.source.position import Position, TopicPosition
+from slackwater.protocol import Finding, KafkaSettings, Servers
 
 SCHEMA = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer text NOT NULL, total numeric(12,2));

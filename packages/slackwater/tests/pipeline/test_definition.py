@@ -7,16 +7,16 @@ from typing import cast
 
 import pytest
 
-from slackwater_engine.settings import Scope
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import ViewOutput, load_pipeline, pipeline_definition
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.pipeline.settings import revision_checkpoint
-from slackwater_spark.pipeline.toml_table import MAX_FILE_BYTES
-from slackwater_spark.sink import Emit, Format, KeyFormat
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.plan import DocumentsOutput
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.settings import Scope
+from slackwater.outputs import Emit, Format, KeyFormat
+from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.settings import revision_checkpoint
+from slackwater.pipeline.toml_table import MAX_FILE_BYTES
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.plan import DocumentsOutput
+from slackwater.sql.postgres import parse_catalog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 

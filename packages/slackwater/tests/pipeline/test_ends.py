@@ -13,17 +13,12 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import SparkContext
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_markers import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
-from slackwater_protocol import (
-    NO_SERVERS,
-    CommitPosition,
-    PipelineRegistration,
-    PipelineReport,
-    ProgressRecord,
-    SystemClock,
-)
-from slackwater_spark.errors import (
+from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
+from slackwater.engine.errors import EngineStateError
+from slackwater.pipeline import RunSettings, leases, load_pipeline, runner
+from slackwater.pipeline import progress as progress_module
+from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+from slackwater.pipeline.errors import (
     PipelineConfigError,
     PipelineStateError,
     PipelineUnavailableError,
@@ -31,11 +26,16 @@ from slackwater_spark.errors import (
     RecordsGoneError,
     RunOvertakenError,
 )
-from slackwater_spark.pipeline import RunSettings, leases, load_pipeline, runner
-from slackwater_spark.pipeline import progress as progress_module
-from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
-from slackwater_spark.pipeline.registration import make_registration
-from slackwater_spark.pipeline.runner import PipelineRun
+from slackwater.pipeline.registration import make_registration
+from slackwater.pipeline.runner import PipelineRun
+from slackwater.protocol import (
+    NO_SERVERS,
+    CommitPosition,
+    PipelineRegistration,
+    PipelineReport,
+    ProgressRecord,
+    SystemClock,
+)
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 TOLD = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"

@@ -2,9 +2,9 @@ import pickle
 
 import pytest
 
-from slackwater_protocol import SlackwaterError
-from slackwater_spark import errors
-from slackwater_spark.errors import (
+from slackwater.outputs.kafka.producer import TransactionFailedError
+from slackwater.pipeline import errors
+from slackwater.pipeline.errors import (
     NoSnapshotError,
     OutputRefusedError,
     PipelineConfigError,
@@ -16,7 +16,7 @@ from slackwater_spark.errors import (
     RecordsGoneError,
     RunOvertakenError,
 )
-from slackwater_spark.sink.kafka.producer import TransactionFailedError
+from slackwater.protocol import SlackwaterError
 
 EVERY = [
     PipelineError("it failed"),

@@ -1,4 +1,4 @@
-from slackwater_spark.pipeline.failure import is_cancelled, root_cause
+from slackwater.pipeline.failure import is_cancelled, root_cause
 
 TASK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, \
@@ -6,7 +6,7 @@ most recent failure: Lost task 0.3 in stage 1.0 (TID 7): \
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 3, in read
     raise bad_input(message, "not JSON") from error
-slackwater_spark.source.errors.BadInputError: bad input at topic inv.orders, partition 1, offset 7: not JSON
+slackwater.pipeline.errors.BadInputError: bad input at topic inv.orders, partition 1, offset 7: not JSON
 and a second line
 
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
@@ -23,7 +23,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "b.py", line 2, in g
-slackwater_spark.source.errors.BadInputError: bad input at topic t
+slackwater.pipeline.errors.BadInputError: bad input at topic t
 """
 
 

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from slackwater_protocol import NO_SERVERS
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.pipeline import RunSettings, session
-from slackwater_spark.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end, logged_output
-from slackwater_spark.pipeline.session import starting_spark
+from slackwater.pipeline import RunSettings, session
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
+from slackwater.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end, logged_output
+from slackwater.pipeline.session import starting_spark
+from slackwater.protocol import NO_SERVERS
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_run_that_is_stopped_does_not_wait_for_spark_either(
 def test_a_jvm_that_never_answers_is_ended(
     java: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("slackwater_spark.pipeline.jvm._LONGEST_START", timedelta(seconds=1))
-    monkeypatch.setattr("slackwater_spark.pipeline.jvm._REPORT_INTERVAL", timedelta(seconds=0.3))
+    monkeypatch.setattr("slackwater.pipeline.jvm._LONGEST_START", timedelta(seconds=1))
+    monkeypatch.setattr("slackwater.pipeline.jvm._REPORT_INTERVAL", timedelta(seconds=0.3))
     with caplog.at_level(logging.WARNING):
         assert "Java did not answer within" in start(java, f"echo $$ > {java}.pid; exec sleep 1000")
     assert "Java has been starting for" in caplog.text
@@ -177,7 +177,7 @@ def test_what_a_jvm_prints_is_in_its_log_without_what_it_always_prints(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "spark.log").write_text("before\n")
-    with caplog.at_level(logging.INFO, "slackwater_spark.jvm"):
+    with caplog.at_level(logging.INFO, "slackwater.jvm"):
         assert printed_by_a_jvm(tmp_path / "spark.log") == "before\nTraceback of a worker\n"
     assert caplog.messages == []
 
@@ -186,7 +186,7 @@ def test_what_a_jvm_prints_is_in_our_log_if_that_asks_for_details(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "spark.log").write_text("before\n")
-    with caplog.at_level(logging.DEBUG, "slackwater_spark.jvm"):
+    with caplog.at_level(logging.DEBUG, "slackwater.jvm"):
         assert printed_by_a_jvm(tmp_path / "spark.log") == "before\n"
     assert caplog.messages == ["Traceback of a worker"]
 
@@ -199,13 +199,13 @@ def assert_ended(pid: int) -> None:
 def test_the_end_of_a_running_jvm_is_known_from_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)
     assert explain_jvm_end(is_lost=True) is None
-    monkeypatch.setattr("slackwater_spark.pipeline.jvm._END_SECONDS", 0.1)
+    monkeypatch.setattr("slackwater.pipeline.jvm._END_SECONDS", 0.1)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
         assert explain_jvm_end() is None
         assert explain_jvm_end(is_lost=True) is None
         process.kill()
-        monkeypatch.setattr("slackwater_spark.pipeline.jvm._END_SECONDS", 60.0)
+        monkeypatch.setattr("slackwater.pipeline.jvm._END_SECONDS", 60.0)
         assert str(explain_jvm_end(is_lost=True)).startswith("Spark's JVM ended (exit code -9, SIGKILL")
         assert explain_jvm_end() == explain_jvm_end(is_lost=True)
 
@@ -226,7 +226,7 @@ def test_a_jvm_is_ended_in_order_or_killed_when_that_takes_too_long(
     monkeypatch: pytest.MonkeyPatch, program: str, code: int
 ) -> None:
     limit = timedelta(minutes=5) if code == 0 else timedelta(seconds=0.2)
-    monkeypatch.setattr("slackwater_spark.pipeline.jvm._LONGEST_END", limit)
+    monkeypatch.setattr("slackwater.pipeline.jvm._LONGEST_END", limit)
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
         gateway = SimpleNamespace(proc=process, shutdown=lambda: None)
         monkeypatch.setattr(SparkContext, "_gateway", gateway)
@@ -236,7 +236,7 @@ def test_a_jvm_is_ended_in_order_or_killed_when_that_takes_too_long(
 
 ORPHAN = """
 import os, sys, time
-from slackwater_spark.pipeline.jvm import explain_jvm_end
+from slackwater.pipeline.jvm import explain_jvm_end
 before, parent = explain_jvm_end(), os.getppid()
 print("started", flush=True)
 while os.getppid() == parent:

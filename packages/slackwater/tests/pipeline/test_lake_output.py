@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from slackwater_protocol import LakeSettings
-from slackwater_protocol.keys import lake_ledger
-from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.lake.table import Lake
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.table import Lake
+from slackwater.protocol import LakeSettings
+from slackwater.protocol.keys import lake_ledger
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from slackwater_markers import CompactedTopicUnavailableError, InMemoryLeaseLog
-from slackwater_protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
-from slackwater_spark.errors import OutputRefusedError, RunOvertakenError
-from slackwater_spark.pipeline.leases import CLOCK_MARGIN, LeaseHolder
+from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog
+from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.pipeline.leases import CLOCK_MARGIN, LeaseHolder
+from slackwater.protocol import CommitPosition, Hold, Lease, LeaseRecord, SystemClock, epoch_ms
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -279,7 +279,7 @@ def test_while_the_topic_is_away_what_was_known_counts_and_it_is_said_once(
     run.topic.write(LEASE)
     run.holder.look()
     run.topic.error = CompactedTopicUnavailableError("slackwater.leases", "read", "no answer")
-    with caplog.at_level(logging.WARNING, "slackwater_spark"):
+    with caplog.at_level(logging.WARNING, "slackwater.pipeline"):
         run.step()
         run.step()
     assert caplog.text.count("the leases of readers cannot be read") == 1

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater_protocol import StageWork, metrics
-from slackwater_protocol.metrics import RUN_METRICS, Distribution, Metric
-from slackwater_spark.pipeline import BatchProgress, RunMonitor
-from slackwater_spark.source.planner import PlannedCut
+from slackwater.pipeline import BatchProgress, RunMonitor
+from slackwater.pipeline.source.planner import PlannedCut
+from slackwater.protocol import StageWork, metrics
+from slackwater.protocol.metrics import RUN_METRICS, Distribution, Metric
 
 
 class Clock:

@@ -1,10 +1,10 @@
 import pytest
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import ViewOutput
-from slackwater_spark.pipeline.folder import read_outputs
-from slackwater_spark.pipeline.toml_table import TomlTable
-from slackwater_spark.sink import Format, KeyFormat, SinkKind
+from slackwater.outputs import Format, KeyFormat, SinkKind
+from slackwater.pipeline import ViewOutput
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.folder import read_outputs
+from slackwater.pipeline.toml_table import TomlTable
 
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}

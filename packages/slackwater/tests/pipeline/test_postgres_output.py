@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_devstack import PostgresServer
+from slackwater.dev import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

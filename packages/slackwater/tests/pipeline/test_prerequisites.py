@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, Servers
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.checkpoint import Checkpoint
-from slackwater_spark.pipeline.session import starting_spark
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.spark_home import fault_of_java
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.session import starting_spark
+from slackwater.pipeline.settings import RunSettings
+from slackwater.pipeline.spark_home import fault_of_java
+from slackwater.protocol import KafkaSettings, Servers
 
 
 @pytest.fixture

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_control import make_topology
-from slackwater_markers import InMemoryPipelineLog
-from slackwater_protocol import (
+from slackwater.control import make_topology
+from slackwater.cuts import InMemoryPipelineLog
+from slackwater.pipeline import load_pipeline, pipeline_definition
+from slackwater.pipeline import progress as progress_module
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.pipeline.progress import BatchProgress, RunReporter
+from slackwater.pipeline.registration import make_registration, with_checkpoint
+from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
     RegisteredView,
 )
-from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.pipeline import load_pipeline, pipeline_definition
-from slackwater_spark.pipeline import progress as progress_module
-from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
-from slackwater_spark.pipeline.registration import make_registration, with_checkpoint
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.postgres import parse_catalog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 BATCH = BatchProgress(

@@ -22,10 +22,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_control import PipelineNode, PipelineState, Progress, make_topology
-from slackwater_devstack import NameNode, ObjectStore
-from slackwater_markers import KafkaPipelineLog
-from slackwater_protocol import format_position
+from slackwater.control import PipelineNode, PipelineState, Progress, make_topology
+from slackwater.cuts import KafkaPipelineLog
+from slackwater.dev import NameNode, ObjectStore
+from slackwater.protocol import format_position
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -461,7 +461,7 @@ def processes(run: Any, word: str) -> list[psutil.Process]:
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 JVM = "org.apache.spark.deploy.SparkSubmit"
-WORKERS = "slackwater_spark.worker_daemon"
+WORKERS = "slackwater.pipeline.worker_daemon"
 
 
 def shown_pipeline(inventory: Inventory, *, seconds_later: int = 0) -> PipelineNode:

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import ObjectStore
-from slackwater_engine.errors import EngineUnavailableError
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.checkpoint import Checkpoint
-from slackwater_spark.pipeline.s3a import s3_address
+from slackwater.dev import ObjectStore
+from slackwater.engine.errors import EngineUnavailableError
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.s3a import s3_address
 
 S3A = "spark.hadoop.fs.s3a."
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_spark.pipeline import pipeline_definition
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.pipeline import pipeline_definition
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.postgres import parse_catalog
 
 ITEMS = "inventory.items"
 RECORDS = Path(__file__).with_name("schema_changes.jsonl")

@@ -6,8 +6,8 @@ from pathlib import Path
 import javaproperties
 import pytest
 
-from slackwater_spark.pipeline.session import submitted_settings
-from slackwater_spark.pipeline.spark_home import link_spark_home
+from slackwater.pipeline.session import submitted_settings
+from slackwater.pipeline.spark_home import link_spark_home
 
 
 def test_a_spark_home_of_our_own_has_all_of_pyspark_and_an_empty_work_folder(tmp_path: Path) -> None:

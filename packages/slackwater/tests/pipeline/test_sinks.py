@@ -3,15 +3,15 @@ from typing import cast
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import PipelineDefinition, RunSettings, ViewOutput, pipeline_definition
-from slackwater_spark.pipeline.sinks import make_sink, sink_kind
-from slackwater_spark.sink import SinkKind
-from slackwater_spark.sink.kafka import KafkaSink
-from slackwater_spark.sink.lake import LakeSink
-from slackwater_spark.sink.postgres import PostgresSink
-from slackwater_sql.postgres import parse_catalog
+from slackwater.outputs import SinkKind
+from slackwater.outputs.kafka import KafkaSink
+from slackwater.outputs.lake import LakeSink
+from slackwater.outputs.postgres import PostgresSink
+from slackwater.pipeline import PipelineDefinition, RunSettings, ViewOutput, pipeline_definition
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.sinks import make_sink, sink_kind
+from slackwater.protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater.sql.postgres import parse_catalog
 
 SETTINGS = RunSettings(servers=Servers(KafkaSettings("b:1")), checkpoint="c")
 

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_protocol import NO_SERVERS
-from slackwater_protocol.log_fields import FIELDS
-from slackwater_spark import worker_daemon
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import RunSettings
-from slackwater_spark.pipeline.spark_conf import (
+from slackwater.pipeline import RunSettings, worker_daemon
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.spark_conf import (
     REQUIRED_CONF,
     configured_defaults,
     executor_memory,
@@ -23,6 +20,8 @@ from slackwater_spark.pipeline.spark_conf import (
     without_effect,
     workers_python,
 )
+from slackwater.protocol import NO_SERVERS
+from slackwater.protocol.log_fields import FIELDS
 
 SETTINGS = RunSettings(servers=NO_SERVERS, checkpoint="c")
 LOG = Path("log")
@@ -170,10 +169,10 @@ def test_indexes_outlive_a_run_only_where_the_next_one_would_look_for_them() -> 
 SUBMITTED = """
 import json, logging
 from pathlib import Path
-from slackwater_protocol import NO_SERVERS
-from slackwater_protocol.log_fields import FIELDS
-from slackwater_spark.pipeline import RunSettings
-from slackwater_spark.pipeline.session import starting_spark
+from slackwater.protocol import NO_SERVERS
+from slackwater.protocol.log_fields import FIELDS
+from slackwater.pipeline import RunSettings
+from slackwater.pipeline.session import starting_spark
 
 logging.basicConfig()
 settings = RunSettings(
@@ -214,11 +213,11 @@ def test_a_driver_that_spark_submit_has_started_uses_its_jvm_and_its_settings(tm
 WARNS = """
 import logging
 from pathlib import Path
-from slackwater_protocol import NO_SERVERS
-from slackwater_protocol.log_fields import FIELDS
-from slackwater_protocol.log_fields import remember_format, set_log_fields
-from slackwater_spark.pipeline import RunSettings
-from slackwater_spark.pipeline.session import spark_home, starting_spark
+from slackwater.protocol import NO_SERVERS
+from slackwater.protocol.log_fields import FIELDS
+from slackwater.protocol.log_fields import remember_format, set_log_fields
+from slackwater.pipeline import RunSettings
+from slackwater.pipeline.session import spark_home, starting_spark
 
 def warn(order):
     logging.getLogger("team.prices").warning("no price of %s", order, extra={"order": order})

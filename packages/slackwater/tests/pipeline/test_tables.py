@@ -2,12 +2,12 @@
 
 import pytest
 
-from slackwater_protocol import SourceTopics
-from slackwater_spark.pipeline import pipeline_definition
-from slackwater_spark.pipeline.definition import keys_move, table_names, view_inputs
-from slackwater_spark.pipeline.runner import tables_without_topic
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline import pipeline_definition
+from slackwater.pipeline.definition import keys_move, table_names, view_inputs
+from slackwater.pipeline.runner import tables_without_topic
+from slackwater.protocol import SourceTopics
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 SCHEMA = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, total numeric(10, 2));

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from slackwater_protocol import SNAPSHOT_XID
-from slackwater_spark.pipeline import BatchProgress, batch_spans
-from slackwater_spark.source.planner import PlannedCut
+from slackwater.pipeline import BatchProgress, batch_spans
+from slackwater.pipeline.source.planner import PlannedCut
+from slackwater.protocol import SNAPSHOT_XID
 
 SECONDS = {
     "plan": 0.1, "read": 0.1, "evaluate": 0.1, "schedule": 0.1, "state": 0.1, "produce": 0.1, "commit": 0.1

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from slackwater_spark.worker_daemon import without_archives
+from slackwater.pipeline.worker_daemon import without_archives
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def socket_folder() -> Iterator[str]:
 
 def test_the_daemon_ends_without_a_report_of_what_it_kept(socket_folder: str) -> None:
     """DuckDB's binding reports every object that outlives the interpreter, and frozen ones do."""
-    program = [sys.executable, "-m", "slackwater_spark.worker_daemon", "pyspark.worker"]
+    program = [sys.executable, "-m", "slackwater.pipeline.worker_daemon", "pyspark.worker"]
     sockets = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": socket_folder}
     # The shell keeps the daemon from being a leader, who must not make a process group.
     shell = ["/bin/sh", "-c", '"$@"; exit $?', "sh", *program]
@@ -62,12 +62,12 @@ def test_the_daemon_ends_without_a_report_of_what_it_kept(socket_folder: str) ->
 
 IMPORTED = """
 import gc, sys
-from slackwater_spark.worker_daemon import import_what_tasks_need
+from slackwater.pipeline.worker_daemon import import_what_tasks_need
 import_what_tasks_need()
 assert gc.get_freeze_count() > 10_000
 print(*[name for name in sys.argv[1:] if name not in sys.modules])
 """
-NEEDED = ("slackwater_spark.pipeline.batch_job", "confluent_kafka", "duckdb", "lmdb", "msgspec", "zstandard")
+NEEDED = ("slackwater.pipeline.batch_job", "confluent_kafka", "duckdb", "lmdb", "msgspec", "zstandard")
 
 
 def test_workers_are_forked_with_all_that_tasks_import() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol import END_OF_TIME_MS, epoch_ms, from_epoch_ms
+from slackwater.protocol import END_OF_TIME_MS, epoch_ms, from_epoch_ms
 
 
 @given(st.integers(min_value=-END_OF_TIME_MS // 10, max_value=END_OF_TIME_MS - 1))

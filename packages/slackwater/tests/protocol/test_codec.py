@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol import (
+from slackwater.protocol import (
     END_OF_TIME_MS,
     PROTOCOL_VERSION,
     AheadMarkers,

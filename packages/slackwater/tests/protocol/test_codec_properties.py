@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_protocol import (
+from slackwater.protocol import (
     AheadMarkers,
     CommitRecord,
     CommittedTransaction,

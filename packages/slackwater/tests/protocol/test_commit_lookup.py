@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol import CommitPosition, CommitRecord, OffsetRange
-from slackwater_protocol.commit_lookup import (
+from slackwater.protocol import CommitPosition, CommitRecord, OffsetRange
+from slackwater.protocol.commit_lookup import (
     Found,
     PlacedCommit,
     beginnings,

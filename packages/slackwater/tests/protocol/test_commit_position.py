@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol import CommitPosition, MalformedRecordError, format_position, parse_position
+from slackwater.protocol import CommitPosition, MalformedRecordError, format_position, parse_position
 
 
 @given(st.integers(0, 2**64 - 1))

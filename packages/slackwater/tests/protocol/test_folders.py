@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_protocol import user_cache
+from slackwater.protocol import user_cache
 
 
 @pytest.mark.parametrize(

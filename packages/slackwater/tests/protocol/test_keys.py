@@ -2,8 +2,8 @@
 
 import pytest
 
-from slackwater_protocol import TableNameError
-from slackwater_protocol.keys import data_topic, listed_names, quoted_table, table_name
+from slackwater.protocol import TableNameError
+from slackwater.protocol.keys import data_topic, listed_names, quoted_table, table_name
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ import threading
 
 import pytest
 
-from slackwater_protocol import log_fields as module
-from slackwater_protocol.log_fields import FIELDS, WORKER_VARIABLE, log_fields, log_line, set_log_fields
+from slackwater.protocol import log_fields as module
+from slackwater.protocol.log_fields import FIELDS, WORKER_VARIABLE, log_fields, log_line, set_log_fields
 
 RECORD = logging.makeLogRecord(
     {"name": "a.b", "levelno": 30, "levelname": "WARNING", "msg": "waits for %s", "args": ("x",)}
 )
 WORKER = """
 import logging
-from slackwater_protocol.log_fields import configure_worker_logging
+from slackwater.protocol.log_fields import configure_worker_logging
 configure_worker_logging()
 logging.getLogger("task").info("nothing")
 logging.getLogger("task").warning("bucket %d is slow", 7, extra={"bucket": 7})

@@ -2,8 +2,8 @@
 
 import re
 
-from slackwater_protocol import metrics
-from slackwater_protocol.metrics import (
+from slackwater.protocol import metrics
+from slackwater.protocol.metrics import (
     CONTROL_METRICS,
     RUN_METRICS,
     SIDECAR_METRICS,

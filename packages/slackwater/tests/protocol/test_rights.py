@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from slackwater_protocol.keys import SourceTopics
-from slackwater_protocol.rights import (
+from slackwater.protocol.keys import SourceTopics
+from slackwater.protocol.rights import (
     Operation,
     Resource,
     Right,

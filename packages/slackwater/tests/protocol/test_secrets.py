@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol import HIDDEN, hide, secret_options
+from slackwater.protocol import HIDDEN, hide, secret_options
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers, ServersConfigError
+from slackwater.protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers, ServersConfigError
 
 
 def test_no_secret_shows() -> None:

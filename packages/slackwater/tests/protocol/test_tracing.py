@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol.tracing import (
+from slackwater.protocol.tracing import (
     PIPELINE_STEPS,
     SIDECAR_STEPS,
     TracedTransaction,

@@ -2,11 +2,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.plan import EnginePlan, InputPlan
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.stage_evaluation import RowsEvaluator, RowVersions
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.plan import EnginePlan, InputPlan
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import RowCodec
+from slackwater.sql.stage_evaluation import RowsEvaluator, RowVersions
 
 TABLES = """
 CREATE SCHEMA inventory;

@@ -3,8 +3,8 @@
 import duckdb
 import pytest
 
-from slackwater_sql.column_type import carried
-from slackwater_sql.session import open_connection
+from slackwater.sql.column_type import carried
+from slackwater.sql.session import open_connection
 
 VALUES = [
     "true",

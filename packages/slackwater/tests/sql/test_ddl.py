@@ -2,10 +2,10 @@ import pickle
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.postgres import parse_catalog
 
 
 def _types(ddl: str) -> dict[str, str]:

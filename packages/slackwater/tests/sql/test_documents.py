@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 Document = Callable[[str, str, str], str]
 UUID = "123e4567-e89b-12d3-a456-426614174000"

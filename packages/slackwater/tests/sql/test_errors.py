@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from slackwater_protocol import SlackwaterError
-from slackwater_sql.errors import (
+from slackwater.protocol import SlackwaterError
+from slackwater.sql.errors import (
     EvaluationError,
     MissingTablesError,
     RowContradictsSchemaError,

@@ -10,12 +10,12 @@ from itertools import permutations
 import msgspec
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import EvaluationError
-from slackwater_sql.limits import StatementLimits
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.stage_evaluation import OPEN_LSN, RowsEvaluator, RowVersions
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import EvaluationError
+from slackwater.sql.limits import StatementLimits
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.stage_evaluation import OPEN_LSN, RowsEvaluator, RowVersions
 
 SQL = """SELECT TRANSACTIONALLY o.id, o.customer, o.line_count, o.total,
   list({'id': l.id, 'product': l.product, 'quantity': l.quantity, 'price': l.price} ORDER BY l.id)

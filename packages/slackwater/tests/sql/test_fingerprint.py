@@ -3,9 +3,9 @@
 
 import pytest
 
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import fingerprint
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import fingerprint
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name varchar(20), region citext, since date);

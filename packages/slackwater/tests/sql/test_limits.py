@@ -10,12 +10,12 @@ import threading
 import duckdb
 import pytest
 
-from slackwater_sql.limits import RunningStatements, Statement, StatementLimits, bounded
+from slackwater.sql.limits import RunningStatements, Statement, StatementLimits, bounded
 
 UNSTOPPABLE = """
 import logging
-from slackwater_sql.limits import StatementLimits, bounded
-from slackwater_sql.session import open_connection
+from slackwater.sql.limits import StatementLimits, bounded
+from slackwater.sql.session import open_connection
 logging.basicConfig()
 connection = open_connection()
 def endless(value: int) -> int:
@@ -27,8 +27,8 @@ with bounded(connection, StatementLimits(cpu_seconds=0.1), "slow"):
 """
 FORKED = """
 import os
-from slackwater_sql.limits import StatementLimits, bounded
-from slackwater_sql.session import open_connection
+from slackwater.sql.limits import StatementLimits, bounded
+from slackwater.sql.session import open_connection
 with bounded(open_connection(), StatementLimits(), "before"):
     pass
 if os.fork():
@@ -47,8 +47,8 @@ import atexit
 import sys
 import threading
 atexit.register(lambda: print(threading.active_count(), "threads"))
-from slackwater_sql.limits import RunningStatements, StatementLimits, bounded
-from slackwater_sql.session import open_connection
+from slackwater.sql.limits import RunningStatements, StatementLimits, bounded
+from slackwater.sql.session import open_connection
 if sys.argv[1] == "watched":
     RunningStatements.end = lambda self: None
 connection = open_connection()

@@ -3,8 +3,8 @@
 import duckdb
 import pytest
 
-from slackwater_sql.duckdb_sql import may_have_one_text, with_one_text
-from slackwater_sql.session import open_connection
+from slackwater.sql.duckdb_sql import may_have_one_text, with_one_text
+from slackwater.sql.session import open_connection
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_sql.errors import MissingTablesError
-from slackwater_sql.postgres import find_tables, parse_catalog, published_by_partition, pull_schema
+from slackwater.sql.errors import MissingTablesError
+from slackwater.sql.postgres import find_tables, parse_catalog, published_by_partition, pull_schema
 
 if TYPE_CHECKING:
     import psycopg
@@ -36,7 +36,7 @@ WANTED = ["inv.kinds", "inv.Odd Name", "keyless"]
 def connection(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[psycopg.Connection]":
     import psycopg
 
-    from slackwater_devstack import PostgresServer
+    from slackwater.dev import PostgresServer
 
     folder: Path = tmp_path_factory.mktemp("postgres")
     server = PostgresServer(folder)

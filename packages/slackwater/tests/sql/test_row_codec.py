@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE, RowCodec
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE, RowCodec
 
 TABLE = parse_catalog(
     {

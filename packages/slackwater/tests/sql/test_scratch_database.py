@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend import ViewText, read_view
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend import ViewText, read_view
 
 SQL = "SELECT TRANSACTIONALLY o.id, o.customer FROM orders o"
 

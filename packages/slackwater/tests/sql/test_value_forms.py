@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from slackwater_sql.catalog import Table
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import RowCodec, row_struct
-from slackwater_sql.value_forms import in_unknown_form
+from slackwater.sql.catalog import Table
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import RowCodec, row_struct
+from slackwater.sql.value_forms import in_unknown_form
 
 LATER = 20_778
 """2026-11-21."""

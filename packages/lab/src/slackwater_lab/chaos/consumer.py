@@ -1,6 +1,6 @@
 """The consumers of a chaos run: what each group reads, and the process that is one member of it.
 
-``python -m slackwater_testing.chaos.consumer FOLDER GROUP BOOTSTRAP URL [--without one-transaction]`` stores
+``python -m slackwater_lab.chaos.consumer FOLDER GROUP BOOTSTRAP URL [--without one-transaction]`` stores
 every record that it is given in PostgreSQL. FOLDER is its control folder. A group that is to be exactly once
 does as ``docs/examples/exactly_once_postgres.py`` does, with that file's own code.
 """
@@ -19,8 +19,8 @@ from typing import Any
 
 import psycopg
 
-from slackwater_cdc.records.record import Record
-from slackwater_client import (
+from slackwater.cdc.records.record import Record
+from slackwater.client import (
     ByUnit,
     ChangeTopics,
     ConsumerSettings,
@@ -29,11 +29,11 @@ from slackwater_client import (
     Transaction,
     TransactionalConsumer,
 )
-from slackwater_client.inputs import Inputs
-from slackwater_client.shares import Share
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.chaos.control import ControlFolder
-from slackwater_testing.workloads.workload import REPOSITORY
+from slackwater.client.inputs import Inputs
+from slackwater.client.shares import Share
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.workloads.workload import REPOSITORY
 
 SOURCE = "inv"
 TABLES = ("inventory.orders", "inventory.order_lines")

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from slackwater_protocol import commit_id
-from slackwater_protocol.keys import commit_topic, data_topic, transaction_topic
-from slackwater_testing.chaos.consumer import (
+from slackwater.protocol import commit_id
+from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
+from slackwater_lab.chaos.consumer import (
     CONSUMED,
     GROUPS,
     OUTPUT,
@@ -21,10 +21,10 @@ from slackwater_testing.chaos.consumer import (
     name_change,
     name_document,
 )
-from slackwater_testing.chaos.control import ControlFolder
-from slackwater_testing.chaos.deliveries import Committed, Delivery, GroupFindings, judge_deliveries
-from slackwater_testing.programs import Program
-from slackwater_testing.topics import read_to_end
+from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.chaos.deliveries import Committed, Delivery, GroupFindings, judge_deliveries
+from slackwater_lab.programs import Program
+from slackwater_lab.topics import read_to_end
 
 _DATABASE = "consumed"
 _STORED = "SELECT call, commit_id, unit, record FROM consumed WHERE consumer_group = %s ORDER BY number"
@@ -99,7 +99,7 @@ class Consumers:
                 yield f"{name}-{number}", group
 
     def _command(self, name: str, group: ConsumerGroup) -> list[str]:
-        module = [sys.executable, "-m", "slackwater_testing.chaos.consumer"]
+        module = [sys.executable, "-m", "slackwater_lab.chaos.consumer"]
         return [*module, str(self.control(name).path), group.name, self._route, self._url, *self.without]
 
     def _deliveries(self, group: ConsumerGroup) -> list[Delivery]:

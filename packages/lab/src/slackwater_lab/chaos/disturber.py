@@ -8,12 +8,12 @@ from datetime import timedelta
 import psutil
 import redis
 
-from slackwater_devstack import TcpProxy
-from slackwater_devstack.processes import ManagedProcess
-from slackwater_testing.chaos.consumers import Consumers
-from slackwater_testing.chaos.disk import Disk
-from slackwater_testing.chaos.system import System
-from slackwater_testing.errors import NothingToDisturbError
+from slackwater.dev import TcpProxy
+from slackwater.dev.processes import ManagedProcess
+from slackwater_lab.chaos.consumers import Consumers
+from slackwater_lab.chaos.disk import Disk
+from slackwater_lab.chaos.system import System
+from slackwater_lab.errors import NothingToDisturbError
 
 _STEP_SECONDS = 300.0
 """How long a sink may take to reach a step: Spark may just be starting."""

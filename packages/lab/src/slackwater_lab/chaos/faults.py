@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from slackwater_spark.sink import SinkKind, SinkStep
-from slackwater_testing.chaos.consumer import APPLIED, SESSION_SECONDS
-from slackwater_testing.chaos.disturber import Disturber
+from slackwater.outputs import SinkKind, SinkStep
+from slackwater_lab.chaos.consumer import APPLIED, SESSION_SECONDS
+from slackwater_lab.chaos.disturber import Disturber
 
 Disturb = Callable[[Disturber], None]
 """Begins or ends a fault."""

@@ -22,13 +22,13 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import SQLAlchemyError
 
+from slackwater.dev import PostgresServer, Server
+from slackwater.outputs import SinkKind
+from slackwater.protocol import Clock
 from slackwater_certify import Connections, OutputRecords, Specification, watch_output
 from slackwater_certify.specification import OutputKind, OutputSpecification
-from slackwater_devstack import PostgresServer, Server
-from slackwater_protocol import Clock
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.disk import Disk, make_disk
-from slackwater_testing.watching import Background, Visibility
+from slackwater_lab.chaos.disk import Disk, make_disk
+from slackwater_lab.watching import Background, Visibility
 
 _SCHEMA: Final = "chaos"
 _VIEW: Final = "orders_with_lines"

@@ -1,6 +1,6 @@
 """The product's processes in a chaos run: they obey a folder, which says what time it is and when to die.
 
-``python -m slackwater_testing.chaos.process FOLDER [--without MECHANISM] COMMAND...`` is the ``slackwater``
+``python -m slackwater_lab.chaos.process FOLDER [--without MECHANISM] COMMAND...`` is the ``slackwater``
 command in such a process. The product is unchanged; its clock and its sink's probe are handed over here.
 ``--without`` switches off a mechanism that a promise rests on, so that the harness can be seen to find it
 missing.
@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.manifest import State
-from slackwater_protocol import SystemClock
-from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.control import ControlFolder
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.manifest import State
+from slackwater.outputs import SinkStep
+from slackwater.protocol import SystemClock
+from slackwater_lab.chaos.control import ControlFolder
 
 
 class KillProbe:
@@ -50,7 +50,7 @@ def moved_clock(control: ControlFolder) -> Callable[[Any], datetime]:
 
 def _without_progress_check() -> None:
     """A run begins a batch before the one that the output's progress says, and the sink takes it again."""
-    from slackwater_spark.sink.kafka import sink
+    from slackwater.outputs.kafka import sink
 
     setattr(sink, "is_covered", lambda *_: False)  # noqa: B010 - a private name of that module
     right = StateKeeper.open
@@ -64,7 +64,7 @@ def _without_progress_check() -> None:
 
 def _without_one_transaction() -> None:
     """Documents are committed to PostgreSQL before the ledger's row is written."""
-    from slackwater_spark.sink.postgres.sink import PostgresSink
+    from slackwater.outputs.postgres.sink import PostgresSink
 
     right = PostgresSink._check_tables  # noqa: SLF001 - called between the documents and the row
 
@@ -84,7 +84,7 @@ _MECHANISMS: dict[str, Callable[[], None]] = {
 
 def prepare(control: ControlFolder, mechanisms: list[str]) -> None:
     """Lets this process obey its control folder."""
-    from slackwater_spark.pipeline import runner
+    from slackwater.pipeline import runner
 
     run: Callable[..., Any] = runner.run_pipeline
     SystemClock.now = moved_clock(control)  # type: ignore[method-assign,assignment]

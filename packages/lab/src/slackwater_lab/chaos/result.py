@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from slackwater.outputs import SinkKind
+from slackwater.protocol import Clock
 from slackwater_certify import Certificate
-from slackwater_protocol import Clock
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.consumer import GROUPS
-from slackwater_testing.chaos.deliveries import GroupFindings
-from slackwater_testing.chaos.faults import FAULTS
-from slackwater_testing.chaos.schedule import ScheduledFault
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.results import RESULTS, Result, append, new_result, read_results
+from slackwater_lab.chaos.consumer import GROUPS
+from slackwater_lab.chaos.deliveries import GroupFindings
+from slackwater_lab.chaos.faults import FAULTS
+from slackwater_lab.chaos.schedule import ScheduledFault
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.results import RESULTS, Result, append, new_result, read_results
 
 _SCENARIO = "chaos"
 _VERSION = 1
@@ -240,7 +240,7 @@ def newest_tables(folder: Path = RESULTS) -> str:
     """
     runs = read_results(_SCENARIO, folder)
     if not runs:
-        reason = "has no run; `python -m slackwater_testing chaos` makes one"
+        reason = "has no run; `python -m slackwater_lab chaos` makes one"
         raise RunFailedError(str(folder / f"{_SCENARIO}.jsonl"), reason)
     by_output: dict[str, list[Result]] = {str(kind): [] for kind in SinkKind}
     for run in runs:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from slackwater.protocol import epoch_ms, format_position
 from slackwater_certify import (
     Certificate,
     Connections,
@@ -13,14 +14,13 @@ from slackwater_certify import (
     certify,
     load_specification,
 )
-from slackwater_protocol import epoch_ms, format_position
-from slackwater_testing.chaos.deliveries import GroupFindings
-from slackwater_testing.chaos.disturber import Disturber
-from slackwater_testing.chaos.faults import FAULTS
-from slackwater_testing.chaos.result import ChaosResult, Occurrence
-from slackwater_testing.chaos.schedule import Round, ScheduledFault
-from slackwater_testing.chaos.system import SOURCE, System
-from slackwater_testing.errors import NothingToDisturbError, RunFailedError
+from slackwater_lab.chaos.deliveries import GroupFindings
+from slackwater_lab.chaos.disturber import Disturber
+from slackwater_lab.chaos.faults import FAULTS
+from slackwater_lab.chaos.result import ChaosResult, Occurrence
+from slackwater_lab.chaos.schedule import Round, ScheduledFault
+from slackwater_lab.chaos.system import SOURCE, System
+from slackwater_lab.errors import NothingToDisturbError, RunFailedError
 
 _RECOVERY_SECONDS = 600.0
 """So long after the end of a fault the output may stand still before that counts as a fault of the product.

@@ -5,9 +5,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, Fault, faults_of
-from slackwater_testing.chaos.system import EXECUTORS, LOCAL
+from slackwater.outputs import SinkKind
+from slackwater_lab.chaos.faults import FAULTS, SINK_FAULTS, Fault, faults_of
+from slackwater_lab.chaos.system import EXECUTORS, LOCAL
 
 _OVERLAP_SECONDS = (1.0, 6.0)
 _PAUSE_SECONDS = 0.7

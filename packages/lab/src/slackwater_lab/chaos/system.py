@@ -18,19 +18,19 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import ConnectWorker, DevStack, DevStackError, DevStackSettings, Server, TcpProxy
-from slackwater_protocol import Clock, SystemClock
-from slackwater_protocol.keys import data_topic, transaction_topic
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_spark.sink import SinkKind
-from slackwater_testing.chaos.consumers import Consumers
-from slackwater_testing.chaos.control import ControlFolder
-from slackwater_testing.chaos.disk import make_disk
-from slackwater_testing.chaos.output import make_output
-from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.programs import Program, write_run_settings
-from slackwater_testing.workloads.workload import Workload
+from slackwater.dev import ConnectWorker, DevStack, DevStackError, DevStackSettings, Server, TcpProxy
+from slackwater.outputs import SinkKind
+from slackwater.pipeline import load_pipeline
+from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol.keys import data_topic, transaction_topic
+from slackwater_lab.chaos.consumers import Consumers
+from slackwater_lab.chaos.control import ControlFolder
+from slackwater_lab.chaos.disk import make_disk
+from slackwater_lab.chaos.output import make_output
+from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.programs import Program, write_run_settings
+from slackwater_lab.workloads.workload import Workload
 
 SOURCE = "inv"
 LOCAL = "local[2]"
@@ -182,7 +182,7 @@ class SystemSettings:
     master: str = LOCAL
     """Where Spark runs at first."""
     without: tuple[str, ...] = ()
-    """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_testing.chaos.process`."""
+    """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_lab.chaos.process`."""
     output: SinkKind = SinkKind.KAFKA
     """Where the pipeline publishes."""
     has_consumers: bool = False
@@ -348,7 +348,7 @@ class System:
         return [str(self.control("pipeline").path), *without, *run, "--master", self.master]
 
     def _add_program(self, name: str, arguments: Callable[[], Sequence[str]]) -> None:
-        command = (sys.executable, "-m", "slackwater_testing.chaos.process")
+        command = (sys.executable, "-m", "slackwater_lab.chaos.process")
         program = Program(name, lambda: (*command, *arguments()), self.settings.logs)
         program.start()
         self.parts[name] = Supervised(program, self._died)

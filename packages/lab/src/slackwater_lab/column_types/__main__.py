@@ -1,12 +1,12 @@
-"""Writes the reference page of types: ``python -m slackwater_testing.column_types``."""
+"""Writes the reference page of types: ``python -m slackwater_lab.column_types``."""
 
 import sys
 import tempfile
 from pathlib import Path
 
-from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_testing.column_types.page import PAGE, page
-from slackwater_testing.column_types.trial import WRONG, run_trial
+from slackwater.dev import DevStack, DevStackSettings
+from slackwater_lab.column_types.page import PAGE, page
+from slackwater_lab.column_types.trial import WRONG, run_trial
 
 
 def main() -> int:

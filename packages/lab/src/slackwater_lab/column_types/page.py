@@ -5,7 +5,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from slackwater_testing.column_types.trial import EXACT, IDENTITIES, STEPS, Outcome
+from slackwater_lab.column_types.trial import EXACT, IDENTITIES, STEPS, Outcome
 
 PAGE: Final = Path("docs/reference/column-types.md")
 REFUSED: Final = "refused"

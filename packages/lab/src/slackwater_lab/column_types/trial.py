@@ -14,14 +14,14 @@ import psycopg
 import pyarrow as pa
 from confluent_kafka import TopicPartition
 
-from slackwater_devstack import DevStack
-from slackwater_sql.catalog import Table
-from slackwater_sql.column_type import ColumnType, TypeKind
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.postgres import parse_catalog, pull_schema
-from slackwater_sql.row_codec import RowCodec, WireRow
-from slackwater_testing.column_types.samples import PREPARATION, SAMPLES, SCHEMA, Sample
-from slackwater_testing.topics import open_consumer
+from slackwater.dev import DevStack
+from slackwater.sql.catalog import Table
+from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.postgres import parse_catalog, pull_schema
+from slackwater.sql.row_codec import RowCodec, WireRow
+from slackwater_lab.column_types.samples import PREPARATION, SAMPLES, SCHEMA, Sample
+from slackwater_lab.topics import open_consumer
 
 IDENTITIES: Final = ("default", "full", "index")
 STEPS: Final = ("snapshot", "insert", "update", "key change", "out of line", "NULL with DEFAULT")

@@ -1,13 +1,13 @@
 """Executes workloads in PostgreSQL."""
 
-from slackwater_testing.database.statements import (
+from slackwater_lab.database.statements import (
     create_tables,
     current_lsn,
     execute_transaction,
     write_first,
     write_last,
 )
-from slackwater_testing.database.writers import WriterCounts, Writers
+from slackwater_lab.database.writers import WriterCounts, Writers
 
 __all__ = [
     "WriterCounts",

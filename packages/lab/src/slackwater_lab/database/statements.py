@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import sql
 
-from slackwater_protocol import parse_position
-from slackwater_testing.workloads.workload import (
+from slackwater.protocol import parse_position
+from slackwater_lab.workloads.workload import (
     Delete,
     Insert,
     Operation,

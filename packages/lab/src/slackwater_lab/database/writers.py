@@ -9,10 +9,10 @@ from typing import Any, Self
 import psycopg
 from psycopg import errors, sql
 
-from slackwater_protocol import Clock
-from slackwater_testing.database.statements import Connection, send
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.workloads.workload import (
+from slackwater.protocol import Clock
+from slackwater_lab.database.statements import Connection, send
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.workloads.workload import (
     NO_CHANGES,
     Delete,
     Insert,

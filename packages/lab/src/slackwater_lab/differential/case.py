@@ -9,8 +9,8 @@ from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
-from slackwater_testing.differential.history import Table, Transaction
-from slackwater_testing.differential.query import View
+from slackwater_lab.differential.history import Table, Transaction
+from slackwater_lab.differential.query import View
 
 T = TypeVar("T")
 _WANTED = 0.5
@@ -123,7 +123,7 @@ class Case:
     def command(self) -> str:
         """Generates it again, and makes it small again."""
         only = f" --only {','.join(self.only)}" if self.only else ""
-        return f"python -m slackwater_testing differential --seeds 1 --from {self.seed}{only}"
+        return f"python -m slackwater_lab differential --seeds 1 --from {self.seed}{only}"
 
 
 class Choices:

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 import duckdb
 
-from slackwater_testing.differential.case import Batch, Case, Feature
-from slackwater_testing.differential.engines import ChangedDocument, Engine, MakeEngine, RefusedViewError
-from slackwater_testing.differential.history import Commit, play
-from slackwater_testing.differential.reference import Reference, Rows, of_document
+from slackwater_lab.differential.case import Batch, Case, Feature
+from slackwater_lab.differential.engines import ChangedDocument, Engine, MakeEngine, RefusedViewError
+from slackwater_lab.differential.history import Commit, play
+from slackwater_lab.differential.reference import Reference, Rows, of_document
 
 
 class Verdict(StrEnum):

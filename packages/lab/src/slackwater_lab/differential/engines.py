@@ -8,16 +8,16 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, Protocol
 
-from slackwater_engine.local import LocalEngine
-from slackwater_engine.state.manifest import State
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
-from slackwater_testing.differential.case import Batch, Case
-from slackwater_testing.differential.history import Column, Commit, Row, Table, rows_of, schema_ddl
-from slackwater_testing.differential.reference import Reference, Rows
-from slackwater_testing.differential.sql_types import Value
+from slackwater.engine.local import LocalEngine
+from slackwater.engine.state.manifest import State
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.differential.case import Batch, Case
+from slackwater_lab.differential.history import Column, Commit, Row, Table, rows_of, schema_ddl
+from slackwater_lab.differential.reference import Reference, Rows
+from slackwater_lab.differential.sql_types import Value
 
 Event = tuple[str, str, int, bytes | None, bytes | None, int | None]
 """Table, operation, commit LSN, old row, new row, own LSN."""

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater_testing.differential.case import Choices, Feature
-from slackwater_testing.differential.history import Table, quoted
-from slackwater_testing.differential.history_generator import is_reference, key_values
-from slackwater_testing.differential.query import Expression, Query, Source, written
-from slackwater_testing.differential.sql_types import (
+from slackwater_lab.differential.case import Choices, Feature
+from slackwater_lab.differential.history import Table, quoted
+from slackwater_lab.differential.history_generator import is_reference, key_values
+from slackwater_lab.differential.query import Expression, Query, Source, written
+from slackwater_lab.differential.sql_types import (
     AVERAGE,
     BOOLEAN,
     COUNT,

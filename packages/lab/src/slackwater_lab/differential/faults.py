@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from slackwater_engine.accumulate.multiset import OrderedMultiset
-from slackwater_engine.evaluate import latest as latest_logic
-from slackwater_engine.payloads import Outcome
-from slackwater_engine.state.entry import HASH_BYTES
-from slackwater_sql.plan import AccumulatePart, EnginePlan, Output, Reads, RowsOutput, RowsPart
-from slackwater_testing.differential import engines
-from slackwater_testing.seeds import PlantedFault, replaced
-from slackwater_testing.seeds.faults import Plant
+from slackwater.engine.accumulate.multiset import OrderedMultiset
+from slackwater.engine.evaluate import latest as latest_logic
+from slackwater.engine.payloads import Outcome
+from slackwater.engine.state.entry import HASH_BYTES
+from slackwater.sql.plan import AccumulatePart, EnginePlan, Output, Reads, RowsOutput, RowsPart
+from slackwater_lab.differential import engines
+from slackwater_lab.seeds import PlantedFault, replaced
+from slackwater_lab.seeds.faults import Plant
 
 
 def _in_code(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater_testing.differential.sql_types import ENUMS, SqlType, Value
+from slackwater_lab.differential.sql_types import ENUMS, SqlType, Value
 
 Row = tuple[Value | None, ...]
 """Values in the order of the columns as generated; None: NULL."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from slackwater_testing.differential.case import Choices, Feature
-from slackwater_testing.differential.history import (
+from slackwater_lab.differential.case import Choices, Feature
+from slackwater_lab.differential.history import (
     Column,
     Delete,
     Move,
@@ -16,7 +16,7 @@ from slackwater_testing.differential.history import (
     Transaction,
     Truncate,
 )
-from slackwater_testing.differential.sql_types import (
+from slackwater_lab.differential.sql_types import (
     BIGINT,
     COLUMN_TYPES,
     DATE,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from slackwater_testing.differential.case import Choices, Feature
-from slackwater_testing.differential.expression_generator import (
+from slackwater_lab.differential.case import Choices, Feature
+from slackwater_lab.differential.expression_generator import (
     FromClause,
     Output,
     Relation,
@@ -19,8 +19,8 @@ from slackwater_testing.differential.expression_generator import (
     typed,
     window,
 )
-from slackwater_testing.differential.history import Table
-from slackwater_testing.differential.query import (
+from slackwater_lab.differential.history import Table
+from slackwater_lab.differential.query import (
     Compound,
     Cte,
     Dual,
@@ -33,7 +33,7 @@ from slackwater_testing.differential.query import (
     With,
     written,
 )
-from slackwater_testing.differential.sql_types import COUNT, Family
+from slackwater_lab.differential.sql_types import COUNT, Family
 
 _JOINS = (
     (Feature.INNER_JOIN, "JOIN", 4.0),

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_testing.differential.history import SCHEMA, Commit, Table, quoted
-from slackwater_testing.differential.query import View
+from slackwater_lab.differential.history import SCHEMA, Commit, Table, quoted
+from slackwater_lab.differential.query import View
 
 _NUMBERS = frozenset(
     {

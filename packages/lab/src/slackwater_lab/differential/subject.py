@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from slackwater_testing.differential.case import Batch, Case, Choices, Feature
-from slackwater_testing.differential.check import Checked, batches_of, check
-from slackwater_testing.differential.engines import ENGINES, MakeEngine
-from slackwater_testing.differential.faults import FAULTS
-from slackwater_testing.differential.history import (
+from slackwater_lab.differential.case import Batch, Case, Choices, Feature
+from slackwater_lab.differential.check import Checked, batches_of, check
+from slackwater_lab.differential.engines import ENGINES, MakeEngine
+from slackwater_lab.differential.faults import FAULTS
+from slackwater_lab.differential.history import (
     Commit,
     PlannedChange,
     Put,
@@ -25,10 +25,10 @@ from slackwater_testing.differential.history import (
     quoted,
     schema_ddl,
 )
-from slackwater_testing.differential.history_generator import make_tables, make_transactions
-from slackwater_testing.differential.query import View, smaller_queries
-from slackwater_testing.differential.query_generator import make_views
-from slackwater_testing.seeds import LeaveOut, PlantedFault, Simplify, Step
+from slackwater_lab.differential.history_generator import make_tables, make_transactions
+from slackwater_lab.differential.query import View, smaller_queries
+from slackwater_lab.differential.query_generator import make_views
+from slackwater_lab.seeds import LeaveOut, PlantedFault, Simplify, Step
 
 T = TypeVar("T")
 _BUCKETS = (1, 2, 3, 5, 8)

@@ -13,13 +13,13 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.testing import snapshot_notifications
-from slackwater_protocol import Clock, SystemClock
-from slackwater_protocol.keys import notification_topic
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator.debezium_records import ConnectorIdentity, Headers
-from slackwater_testing.generator.share import TRANSACTIONS, Share
-from slackwater_testing.workloads.workload import NO_CHANGES, Workload
+from slackwater.cdc.testing import snapshot_notifications
+from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol.keys import notification_topic
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator.debezium_records import ConnectorIdentity, Headers
+from slackwater_lab.generator.share import TRANSACTIONS, Share
+from slackwater_lab.workloads.workload import NO_CHANGES, Workload
 
 _PROCESSES = 2
 _PROCESS = "a process of the generator"

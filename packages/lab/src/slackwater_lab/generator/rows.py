@@ -7,17 +7,17 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any
 
-from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import TypeKind
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator.debezium_records import (
+from slackwater.sql.catalog import Column, Table
+from slackwater.sql.column_type import TypeKind
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.generator.debezium_records import (
     NULL,
     ConnectorIdentity,
     Headers,
     Stamp,
     row_renderer,
 )
-from slackwater_testing.workloads.workload import Change, Insert, Plus, Update, Value
+from slackwater_lab.workloads.workload import Change, Insert, Plus, Update, Value
 
 Row = list[Any]
 Image = Callable[[Row], str]

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slackwater_testing.generator.debezium_records import (
+from slackwater_lab.generator.debezium_records import (
     ConnectorIdentity,
     Headers,
     begin_record,
     end_record,
     stamp,
 )
-from slackwater_testing.generator.rows import Put, TableRows, key_changes
-from slackwater_testing.workloads.workload import NO_CHANGES, Change, Transaction, Workload
+from slackwater_lab.generator.rows import Put, TableRows, key_changes
+from slackwater_lab.workloads.workload import NO_CHANGES, Change, Transaction, Workload
 
 FIRST_LSN = 22_270_008
 FIRST_XID = 1_000

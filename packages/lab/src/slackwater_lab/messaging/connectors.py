@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from slackwater_devstack import ConnectMode, ConnectPlugin, ConnectWorker
+from slackwater.dev import ConnectMode, ConnectPlugin, ConnectWorker
 
 Properties = dict[str, str]
 Database = psycopg.Connection[Any]

@@ -1,8 +1,8 @@
 """One seed harness for every subject: plans, tallies, shrinking and planted faults. It prints nothing."""
 
-from slackwater_testing.seeds.faults import PlantedFault, edited, planted, replaced
-from slackwater_testing.seeds.run import Plan, Tally, explain, first_failure, run, shrink, smallest
-from slackwater_testing.seeds.subject import CRASHED, RIGHT, CheckResult, LeaveOut, Simplify, Step, Subject
+from slackwater_lab.seeds.faults import PlantedFault, edited, planted, replaced
+from slackwater_lab.seeds.run import Plan, Tally, explain, first_failure, run, shrink, smallest
+from slackwater_lab.seeds.subject import CRASHED, RIGHT, CheckResult, LeaveOut, Simplify, Step, Subject
 
 __all__ = [
     "CRASHED",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from slackwater_testing.seeds.faults import PlantedFault
+from slackwater_lab.seeds.faults import PlantedFault
 
 RIGHT = "right"
 """The verdict when everything held."""

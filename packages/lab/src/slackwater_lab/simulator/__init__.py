@@ -1,10 +1,10 @@
 """Random histories of database, connector, broker and sidecars, judged at every step."""
 
-from slackwater_testing.simulator.faults import FAULTS
-from slackwater_testing.simulator.generator import generate
-from slackwater_testing.simulator.oracle import Oracle, ViolationError
-from slackwater_testing.simulator.scenario import Feature, Reduction, Scenario
-from slackwater_testing.simulator.simulation import Simulated, Simulator, simulate
+from slackwater_lab.simulator.faults import FAULTS
+from slackwater_lab.simulator.generator import generate
+from slackwater_lab.simulator.oracle import Oracle, ViolationError
+from slackwater_lab.simulator.scenario import Feature, Reduction, Scenario
+from slackwater_lab.simulator.simulation import Simulated, Simulator, simulate
 
 __all__ = [
     "FAULTS",

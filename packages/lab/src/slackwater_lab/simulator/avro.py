@@ -9,9 +9,9 @@ from typing import Any
 
 import fastavro
 
-from slackwater_registry import RegistrySettings
-from slackwater_testing.simulator.connector import NOTIFICATIONS, TRANSACTIONS
-from slackwater_testing.simulator.kafka import Record
+from slackwater.kafka.registry import RegistrySettings
+from slackwater_lab.simulator.connector import NOTIFICATIONS, TRANSACTIONS
+from slackwater_lab.simulator.kafka import Record
 
 ADDRESS = "http://registry.invalid:8081"
 

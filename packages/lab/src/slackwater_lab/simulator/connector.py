@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from slackwater_cdc.testing import (
+from slackwater.cdc.testing import (
     begin_value,
     blocking_value,
     change_value,
@@ -22,10 +22,10 @@ from slackwater_cdc.testing import (
     partition_of,
     snapshot_value,
 )
-from slackwater_protocol.keys import data_topic, notification_topic, transaction_topic
-from slackwater_testing.simulator.database import Change, Commit, Row
-from slackwater_testing.simulator.kafka import Broker, Record
-from slackwater_testing.simulator.scenario import SOURCE, Table
+from slackwater.protocol.keys import data_topic, notification_topic, transaction_topic
+from slackwater_lab.simulator.database import Change, Commit, Row
+from slackwater_lab.simulator.kafka import Broker, Record
+from slackwater_lab.simulator.scenario import SOURCE, Table
 
 TRANSACTIONS = (transaction_topic(SOURCE), 0)
 NOTIFICATIONS = (notification_topic(SOURCE), 0)

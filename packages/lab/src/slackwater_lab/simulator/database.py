@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slackwater_testing.simulator.scenario import PlannedChange, PlannedTransaction, Table
+from slackwater_lab.simulator.scenario import PlannedChange, PlannedTransaction, Table
 
 Row = tuple[int, int]
 """Id and value."""

@@ -4,18 +4,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slackwater_cdc import Frontier, Partition, completeness
-from slackwater_cdc.avro import AvroToJson
-from slackwater_cdc.commits import Commits
-from slackwater_cdc.completeness import Completeness
-from slackwater_cdc.cuts import Barriers, Cuts
-from slackwater_cdc.partition_queues import Fences, PartitionQueue
-from slackwater_cdc.records.batch import TransactionTable
-from slackwater_cdc.records.changes import BatchChanges, SnapshotPlaces
-from slackwater_cdc.regression import RegressionWatch
-from slackwater_cdc.snapshots import Snapshots
-from slackwater_cdc.table_snapshots import TableSnapshots
-from slackwater_protocol import PublishedCut
+from slackwater.cdc import Frontier, Partition, completeness
+from slackwater.cdc.avro import AvroToJson
+from slackwater.cdc.commits import Commits
+from slackwater.cdc.completeness import Completeness
+from slackwater.cdc.cuts import Barriers, Cuts
+from slackwater.cdc.partition_queues import Fences, PartitionQueue
+from slackwater.cdc.records.batch import TransactionTable
+from slackwater.cdc.records.changes import BatchChanges, SnapshotPlaces
+from slackwater.cdc.regression import RegressionWatch
+from slackwater.cdc.snapshots import Snapshots
+from slackwater.cdc.table_snapshots import TableSnapshots
+from slackwater.pipeline.source import markers, planner
+from slackwater.pipeline.source.kafka_reader import SpanReader
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position
+from slackwater.pipeline.source.segments import Segments
+from slackwater.protocol import PublishedCut
+from slackwater_lab.seeds import PlantedFault, edited, replaced
 from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
 from slackwater_sidecar.avro import AvroValues
@@ -23,12 +29,6 @@ from slackwater_sidecar.consumption import Consumption
 from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.mirror import RedisMirror
 from slackwater_sidecar.resume import LoggedDecisions, Resumption
-from slackwater_spark.source import markers, planner
-from slackwater_spark.source.kafka_reader import SpanReader
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position
-from slackwater_spark.source.segments import Segments
-from slackwater_testing.seeds import PlantedFault, edited, replaced
 
 Replacement = Callable[..., Any]
 

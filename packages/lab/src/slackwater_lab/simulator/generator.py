@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slackwater_testing.simulator.scenario import (
+from slackwater_lab.simulator.scenario import (
     Feature,
     Incident,
     Loss,

@@ -5,13 +5,13 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, markers_of
-from slackwater_protocol import PublishedCut
-from slackwater_protocol.keys import data_topic
-from slackwater_testing.simulator.connector import Place, Restart
-from slackwater_testing.simulator.processes import Processes
-from slackwater_testing.simulator.scenario import SOURCE, Feature, Incident
-from slackwater_testing.simulator.world import World
+from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore, markers_of
+from slackwater.protocol import PublishedCut
+from slackwater.protocol.keys import data_topic
+from slackwater_lab.simulator.connector import Place, Restart
+from slackwater_lab.simulator.processes import Processes
+from slackwater_lab.simulator.scenario import SOURCE, Feature, Incident
+from slackwater_lab.simulator.world import World
 
 _LONGEST = 60
 """Steps that something is away, at most."""

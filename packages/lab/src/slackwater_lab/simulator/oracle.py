@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker
-from slackwater_testing.simulator.database import Change
-from slackwater_testing.simulator.kafka import Key
+from slackwater.protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker
+from slackwater_lab.simulator.database import Change
+from slackwater_lab.simulator.kafka import Key
 
 Ends = Mapping[str, Sequence[int]]
 

@@ -3,14 +3,14 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from slackwater_protocol import Cut
+from slackwater.protocol import Cut
+from slackwater_lab.simulator.connector import TRANSACTIONS
+from slackwater_lab.simulator.kafka import Key
+from slackwater_lab.simulator.readers import GroupPipeline, Pipeline, StrictPipeline
+from slackwater_lab.simulator.scenario import Feature
+from slackwater_lab.simulator.sidecar import SidecarProcess
+from slackwater_lab.simulator.world import World
 from slackwater_sidecar.resume import resume
-from slackwater_testing.simulator.connector import TRANSACTIONS
-from slackwater_testing.simulator.kafka import Key
-from slackwater_testing.simulator.readers import GroupPipeline, Pipeline, StrictPipeline
-from slackwater_testing.simulator.scenario import Feature
-from slackwater_testing.simulator.sidecar import SidecarProcess
-from slackwater_testing.simulator.world import World
 
 
 class Retention:

@@ -9,38 +9,38 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.avro import ToJson
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan
-from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
-from slackwater_cdc.testing import partition_of
-from slackwater_engine.errors import EngineInputError
-from slackwater_engine.settings import Scope
-from slackwater_markers import (
+from slackwater.cdc import BadInputError
+from slackwater.cdc.avro import ToJson
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan
+from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.testing import partition_of
+from slackwater.cuts import (
     CutLog,
     CutLogError,
     CutLogTruncatedError,
     CutLogUnavailableError,
     MarkerStore,
 )
-from slackwater_protocol import KafkaSettings, Servers, SlackwaterError
-from slackwater_protocol.keys import data_topic
-from slackwater_registry import RegistryError, RegistrySettings, avro_to_json
-from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
-from slackwater_spark.source.feed import Feed
-from slackwater_spark.source.kafka_reader import SpanReader
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position
-from slackwater_spark.source.task import translate_registry_errors
-from slackwater_testing.simulator.avro import ADDRESS
-from slackwater_testing.simulator.connector import key_bytes, row_of
-from slackwater_testing.simulator.database import Row, State, apply_change
-from slackwater_testing.simulator.kafka import NOT_AT_ALL, Key, SimulatedConsumer
-from slackwater_testing.simulator.oracle import Expected, ViolationError
-from slackwater_testing.simulator.scenario import SOURCE, Feature
-from slackwater_testing.simulator.stores import ProcessLog, ProcessStore
-from slackwater_testing.simulator.world import Era, World
+from slackwater.engine.errors import EngineInputError
+from slackwater.engine.settings import Scope
+from slackwater.kafka.registry import RegistryError, RegistrySettings, avro_to_json
+from slackwater.pipeline.errors import PipelineConfigError, RecordsGoneError
+from slackwater.pipeline.source.feed import Feed
+from slackwater.pipeline.source.kafka_reader import SpanReader
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position
+from slackwater.pipeline.source.task import translate_registry_errors
+from slackwater.protocol import KafkaSettings, Servers, SlackwaterError
+from slackwater.protocol.keys import data_topic
+from slackwater_lab.simulator.avro import ADDRESS
+from slackwater_lab.simulator.connector import key_bytes, row_of
+from slackwater_lab.simulator.database import Row, State, apply_change
+from slackwater_lab.simulator.kafka import NOT_AT_ALL, Key, SimulatedConsumer
+from slackwater_lab.simulator.oracle import Expected, ViolationError
+from slackwater_lab.simulator.scenario import SOURCE, Feature
+from slackwater_lab.simulator.stores import ProcessLog, ProcessStore
+from slackwater_lab.simulator.world import Era, World
 
 _Seen = tuple[int, str, str, bytes | None, Row | None, Row | None, int]
 """Commit LSN, table, operation, key, before, after, own LSN (-1: a snapshot row of no commit)."""

@@ -242,7 +242,7 @@ class Scenario:
     def command(self) -> str:
         """Repeats exactly this."""
         only = f"--only {','.join(self.only)}" if self.only else ""
-        words = ["python -m slackwater_testing simulate --seeds 1", f"--from {self.seed}", only]
+        words = ["python -m slackwater_lab simulate --seeds 1", f"--from {self.seed}", only]
         return " ".join(word for word in (*words, self.reduction.arguments()) if word)
 
 

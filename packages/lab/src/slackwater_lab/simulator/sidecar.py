@@ -11,14 +11,20 @@ from typing import cast
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
-from slackwater_cdc import Frontier
-from slackwater_markers import (
+from slackwater.cdc import Frontier
+from slackwater.cuts import (
     CutLog,
     CutLogTruncatedError,
     CutLogUnavailableError,
     MarkerStore,
 )
-from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
+from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
+from slackwater_lab.simulator.avro import ADDRESS
+from slackwater_lab.simulator.kafka import NOT_AT_ALL, Broker, Key, SimulatedAdmin, SimulatedConsumer
+from slackwater_lab.simulator.oracle import BARRIER_INTERVAL_MS, ViolationError
+from slackwater_lab.simulator.scenario import SOURCE
+from slackwater_lab.simulator.stores import KilledError, ProcessLog, ProcessStore
+from slackwater_lab.simulator.world import World
 from slackwater_sidecar import Publisher, Sidecar, SidecarError, SidecarSettings
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.consumption import Consumption
@@ -26,12 +32,6 @@ from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import LoggedDecisions, resume
-from slackwater_testing.simulator.avro import ADDRESS
-from slackwater_testing.simulator.kafka import NOT_AT_ALL, Broker, Key, SimulatedAdmin, SimulatedConsumer
-from slackwater_testing.simulator.oracle import BARRIER_INTERVAL_MS, ViolationError
-from slackwater_testing.simulator.scenario import SOURCE
-from slackwater_testing.simulator.stores import KilledError, ProcessLog, ProcessStore
-from slackwater_testing.simulator.world import World
 
 
 class _SimulatedSourceReader(KafkaSourceReader):

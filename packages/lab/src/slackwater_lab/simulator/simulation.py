@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from slackwater_protocol import SNAPSHOT_XID
-from slackwater_testing.seeds import CRASHED, RIGHT, LeaveOut, PlantedFault, Simplify, Step
-from slackwater_testing.simulator.faults import FAULTS
-from slackwater_testing.simulator.generator import generate
-from slackwater_testing.simulator.incidents import Incidents
-from slackwater_testing.simulator.oracle import ViolationError
-from slackwater_testing.simulator.processes import Processes
-from slackwater_testing.simulator.scenario import (
+from slackwater.protocol import SNAPSHOT_XID
+from slackwater_lab.seeds import CRASHED, RIGHT, LeaveOut, PlantedFault, Simplify, Step
+from slackwater_lab.simulator.faults import FAULTS
+from slackwater_lab.simulator.generator import generate
+from slackwater_lab.simulator.incidents import Incidents
+from slackwater_lab.simulator.oracle import ViolationError
+from slackwater_lab.simulator.processes import Processes
+from slackwater_lab.simulator.scenario import (
     NO_REDUCTION,
     SOURCE,
     Feature,
@@ -23,7 +23,7 @@ from slackwater_testing.simulator.scenario import (
     Scenario,
     feature_names,
 )
-from slackwater_testing.simulator.world import World
+from slackwater_lab.simulator.world import World
 
 _HEALTHY_ROUNDS = 60
 """Within so many rounds, in which everybody has a turn, the frontier must be at the last commit."""

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from slackwater_markers import CutLogUnavailableError, FrontierStatus, MarkerStoreUnavailableError
-from slackwater_protocol import CommitPosition, Cut, LogRecord, Marker, PublishedCut
-from slackwater_testing.simulator.oracle import ViolationError
-from slackwater_testing.simulator.world import World
+from slackwater.cuts import CutLogUnavailableError, FrontierStatus, MarkerStoreUnavailableError
+from slackwater.protocol import CommitPosition, Cut, LogRecord, Marker, PublishedCut
+from slackwater_lab.simulator.oracle import ViolationError
+from slackwater_lab.simulator.world import World
 
 
 class KilledError(Exception):

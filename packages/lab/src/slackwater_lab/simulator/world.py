@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from slackwater_cdc.table_snapshots import ALL_TABLES
-from slackwater_markers import CutLogTruncatedError, InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import (
+from slackwater.cdc.table_snapshots import ALL_TABLES
+from slackwater.cuts import CutLogTruncatedError, InMemoryCutLog, InMemoryMarkerStore
+from slackwater.protocol import (
     AheadMarkers,
     Cut,
     Evidence,
@@ -17,9 +17,9 @@ from slackwater_protocol import (
     SkipDecision,
     TimelineDecision,
 )
-from slackwater_protocol.keys import data_topic
-from slackwater_testing.simulator.avro import AvroConverter
-from slackwater_testing.simulator.connector import (
+from slackwater.protocol.keys import data_topic
+from slackwater_lab.simulator.avro import AvroConverter
+from slackwater_lab.simulator.connector import (
     NOTIFICATIONS,
     TRANSACTIONS,
     Connector,
@@ -27,10 +27,10 @@ from slackwater_testing.simulator.connector import (
     Restart,
     SnapshotRows,
 )
-from slackwater_testing.simulator.database import Change, Commit, Database, Row, State
-from slackwater_testing.simulator.kafka import Broker, PlainProducer, Record, TransactionalProducer
-from slackwater_testing.simulator.oracle import Expected, Oracle, ViolationError
-from slackwater_testing.simulator.scenario import SOURCE, Feature, Restore, Scenario
+from slackwater_lab.simulator.database import Change, Commit, Database, Row, State
+from slackwater_lab.simulator.kafka import Broker, PlainProducer, Record, TransactionalProducer
+from slackwater_lab.simulator.oracle import Expected, Oracle, ViolationError
+from slackwater_lab.simulator.scenario import SOURCE, Feature, Restore, Scenario
 
 _JUDGED_TABLE = "inv.a"
 """The table for which other evidence than counts is chosen."""

@@ -4,6 +4,6 @@ Everything that is strange ends in one of two ways: the views equal PostgreSQL, 
 name.
 """
 
-from slackwater_testing.strange.run import StrangeRun, Verdict
+from slackwater_lab.strange.run import StrangeRun, Verdict
 
 __all__ = ["StrangeRun", "Verdict"]

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.documents import decode_documents, documents_by_view
-from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.log import LogUpdate, LogWrite
-from slackwater_protocol import Servers
-from slackwater_spark.pipeline.batch_task import (
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.documents import decode_documents, documents_by_view
+from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.log import LogUpdate, LogWrite
+from slackwater.pipeline.batch_task import (
     KnownState,
     SourceTask,
     TaskProgram,
@@ -22,12 +21,13 @@ from slackwater_spark.pipeline.batch_task import (
     run_level,
     run_whole,
 )
-from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
-from slackwater_spark.pipeline.checkpoint import Checkpoint
-from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings, view_inputs
-from slackwater_spark.pipeline.runner import source_options
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.source.planner import Planner
+from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.definition import PipelineDefinition, stage_settings, view_inputs
+from slackwater.pipeline.runner import source_options
+from slackwater.pipeline.settings import RunSettings
+from slackwater.pipeline.source.planner import Planner
+from slackwater.protocol import Servers
 
 Documents = dict[str, dict[str, Any]]
 """The documents of a view by their keys, both as JSON has them."""

@@ -16,19 +16,19 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from slackwater_cdc.connector import reading_properties, table_list, topic_properties
-from slackwater_devstack import ConnectMode, DevStack, DevStackSettings
-from slackwater_markers import FrontierState
-from slackwater_protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError, SystemClock
+from slackwater.cdc.connector import reading_properties, table_list, topic_properties
+from slackwater.cuts import FrontierState
+from slackwater.dev import ConnectMode, DevStack, DevStackSettings
+from slackwater.pipeline.definition import PipelineDefinition, pipeline_definition
+from slackwater.protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError, SystemClock
+from slackwater.sql.catalog import Table
+from slackwater.sql.column_type import TypeKind
+from slackwater.sql.postgres import parse_catalog, pull_schema
+from slackwater_lab.strange.pipeline import LocalPipeline
+from slackwater_lab.strange.schema import StrangeCase, StrangeTable, make_case
 from slackwater_sidecar.run import run_sidecar
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus
-from slackwater_spark.pipeline.definition import PipelineDefinition, pipeline_definition
-from slackwater_sql.catalog import Table
-from slackwater_sql.column_type import TypeKind
-from slackwater_sql.postgres import parse_catalog, pull_schema
-from slackwater_testing.strange.pipeline import LocalPipeline
-from slackwater_testing.strange.schema import StrangeCase, StrangeTable, make_case
 
 _SECONDS = 60.0
 _PAUSE_SECONDS = 0.05

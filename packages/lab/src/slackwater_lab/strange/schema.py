@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from slackwater_testing.strange.values import TYPES, StrangeType
+from slackwater_lab.strange.values import TYPES, StrangeType
 
 _NAMES = ("a", "b", "Camel", "with space", "über", "select", "a-b", "x_y")
 _TABLE_NAMES = ("t{}", "T{}", "odd name {}", "a.b.{}", "😀 %, {}", "größe-{}")

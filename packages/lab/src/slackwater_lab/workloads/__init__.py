@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
-from slackwater_testing.workloads.hot_key import HotKeyWorkload
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.idle import IdleWorkload
-from slackwater_testing.workloads.interleaved import InterleavedWorkload
-from slackwater_testing.workloads.mixed import MixedWorkload
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.tpcc import TpccWorkload
-from slackwater_testing.workloads.transfers import TransfersWorkload
-from slackwater_testing.workloads.workload import Workload
+from slackwater_lab.workloads.hot_key import HotKeyWorkload
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.idle import IdleWorkload
+from slackwater_lab.workloads.interleaved import InterleavedWorkload
+from slackwater_lab.workloads.mixed import MixedWorkload
+from slackwater_lab.workloads.orders import OrdersWorkload
+from slackwater_lab.workloads.tpcc import TpccWorkload
+from slackwater_lab.workloads.transfers import TransfersWorkload
+from slackwater_lab.workloads.workload import Workload
 
 WORKLOADS: Mapping[str, Callable[[int, int], Workload]] = {
     "orders": OrdersWorkload,

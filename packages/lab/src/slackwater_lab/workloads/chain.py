@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_testing.workloads.orders import price
-from slackwater_testing.workloads.workload import (
+from slackwater_lab.workloads.orders import price
+from slackwater_lab.workloads.workload import (
     Delete,
     Insert,
     Operation,

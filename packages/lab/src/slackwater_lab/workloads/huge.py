@@ -2,7 +2,7 @@
 
 Sizes come from the seed: one transaction in fifty is huge, its size equally likely in each order of magnitude
 between ``smallest`` changes and ``largest``. It changes, imports or removes many orders at once, table by
-table, as a nightly job would. Invariants as in :mod:`slackwater_testing.workloads.orders`; writers share
+table, as a nightly job would. Invariants as in :mod:`slackwater_lab.workloads.orders`; writers share
 nothing.
 """
 
@@ -13,7 +13,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_testing.workloads.orders import (
+from slackwater_lab.workloads.orders import (
     FIRST_LINES,
     LINES,
     ORDERS,
@@ -25,7 +25,7 @@ from slackwater_testing.workloads.orders import (
     insert_order,
     price,
 )
-from slackwater_testing.workloads.workload import Change, Transaction, Update, Workload, repository_pipeline
+from slackwater_lab.workloads.workload import Change, Transaction, Update, Workload, repository_pipeline
 
 LARGEST = 1_000_000
 _SMALLEST = 100

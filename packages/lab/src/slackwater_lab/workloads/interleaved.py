@@ -1,7 +1,7 @@
 """Long transactions stay open while many others commit.
 
 The rows of a long one therefore lie in the log before commits that come before its own. Orders and lines as
-in :mod:`slackwater_testing.workloads.orders`, with the same invariants, but nothing is shared among writers,
+in :mod:`slackwater_lab.workloads.orders`, with the same invariants, but nothing is shared among writers,
 and the orders of a long transaction are left alone until it is committed.
 """
 
@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_testing.workloads.orders import (
+from slackwater_lab.workloads.orders import (
     FIRST_LINES,
     LINES,
     Line,
@@ -22,7 +22,7 @@ from slackwater_testing.workloads.orders import (
     insert_line,
     price,
 )
-from slackwater_testing.workloads.workload import (
+from slackwater_lab.workloads.workload import (
     Delete,
     Operation,
     Transaction,

@@ -1,8 +1,8 @@
 """Everything that makes joining what has arrived go wrong, over orders and their lines.
 
-All writers but the last one do what :mod:`slackwater_testing.workloads.orders` does; some transactions undo a
+All writers but the last one do what :mod:`slackwater_lab.workloads.orders` does; some transactions undo a
 part of themselves with a savepoint. The last one also imports, changes and removes many orders at once, as
-:mod:`slackwater_testing.workloads.huge` does; a single writer does without. The invariants are the same.
+:mod:`slackwater_lab.workloads.huge` does; a single writer does without. The invariants are the same.
 """
 
 import random
@@ -12,9 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.orders import Line, OrdersWorkload, insert_line
-from slackwater_testing.workloads.workload import Transaction, Undone, Workload, repository_pipeline
+from slackwater_lab.workloads.huge import HugeWorkload
+from slackwater_lab.workloads.orders import Line, OrdersWorkload, insert_line
+from slackwater_lab.workloads.workload import Transaction, Undone, Workload, repository_pipeline
 
 _SMALLEST_HUGE = 1_500
 _LARGEST_HUGE = 3_000

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from slackwater_testing.workloads.workload import (
+from slackwater_lab.workloads.workload import (
     Change,
     Delete,
     Insert,

@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_sql.catalog import Table
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.catalog import Table
+from slackwater.sql.postgres import parse_catalog
 
 _MEMBER = Path(__file__).parents[3]
 REPOSITORY = _MEMBER.parents[1]

@@ -10,12 +10,12 @@ from typing import Any, Generic, TypeVar, cast
 
 import psycopg
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.bridge import Bridge, bridge, driver_of, in_thread, in_threads, run_in_thread
 from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage
 from slackwater_messaging.receiving.receiver import Receiver, ReceiverProbe, ReceiverSettings
 from slackwater_messaging.receiving.statements import CLEAN_AT_ONCE
 from slackwater_messaging.receiving.table import TableInbox
-from slackwater_protocol import KafkaSettings
 
 AnyConnection = TypeVar("AnyConnection")
 T = TypeVar("T")

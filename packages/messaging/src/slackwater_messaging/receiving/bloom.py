@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from slackwater.protocol import Clock, SystemClock
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
@@ -21,7 +22,6 @@ from slackwater_messaging.receiving.receipt import (
 )
 from slackwater_messaging.receiving.statements import position_statements
 from slackwater_messaging.receiving.stored_filters import SAVE_INTERVAL, StoredFilters, digests_by_place
-from slackwater_protocol import Clock, SystemClock
 
 
 class BloomInbox:

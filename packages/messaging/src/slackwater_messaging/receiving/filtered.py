@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 
+from slackwater.protocol import Clock, SystemClock
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.filters import FilterPolicy, digest_of
@@ -19,7 +20,6 @@ from slackwater_messaging.receiving.receipt import (
 )
 from slackwater_messaging.receiving.stored_filters import SAVE_INTERVAL, StoredFilters, digests_by_place
 from slackwater_messaging.receiving.table import TableInbox
-from slackwater_protocol import Clock, SystemClock
 
 
 class FilteredInbox:

@@ -7,7 +7,8 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from slackwater_markers.kafka_retry import is_transient, kafka_error
+from slackwater.kafka.retry import is_transient, kafka_error
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import (
     READING,
     MessagingConfigError,
@@ -17,7 +18,6 @@ from slackwater_messaging.errors import (
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_messaging.retrying import RepeatedWarning, quiet
-from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Record
 
-from slackwater_markers.kafka_retry import is_transient, kafka_error
-from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
+from slackwater.kafka.retry import is_transient, kafka_error
+from slackwater.kafka.transactions import KafkaTransactions, is_fenced
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 from slackwater_messaging.bridge import run_in_thread
 from slackwater_messaging.errors import (
     WRITING,
@@ -28,7 +29,6 @@ from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.receipt import ReceivedMessage
 from slackwater_messaging.retrying import Patience, quiet
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
 """Returns the outputs of a message. It may be called again, so it must have no other effects."""

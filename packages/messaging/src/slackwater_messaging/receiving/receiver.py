@@ -12,13 +12,13 @@ from typing import Any
 import psycopg
 from confluent_kafka import KafkaException
 
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingConfigError, MessagingError
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember, is_passing
 from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage, TakenOverError
 from slackwater_messaging.retrying import Patience
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 
+from slackwater.protocol import Clock, epoch_ms
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of
 from slackwater_messaging.receiving.receipt import Receipt, ReceivedMessage
 from slackwater_messaging.receiving.statements import filter_statements
-from slackwater_protocol import Clock, epoch_ms
 
 SAVE_INTERVAL = timedelta(minutes=1)
 """How often filters are written. Until then, a :class:`BloomInbox` keeps their keys in its journal."""

@@ -18,16 +18,18 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 from psycopg import sql
 
-from slackwater_cdc.envelope import decode_full_row
-from slackwater_cdc.records.record import Record, bad_input
-from slackwater_client import (
+from slackwater.cdc.envelope import decode_full_row
+from slackwater.cdc.records.record import Record, bad_input
+from slackwater.client import (
     ChangeTopics,
     ClientUnavailableError,
     ConsumerSettings,
     Transaction,
     TransactionalConsumer,
 )
-from slackwater_markers.kafka_retry import KafkaRetry
+from slackwater.kafka.retry import KafkaRetry
+from slackwater.protocol import KafkaSettings
+from slackwater.protocol.keys import HEADER_COMMIT_LSN
 from slackwater_messaging.errors import (
     MessagingConfigError,
     MessagingStateError,
@@ -42,8 +44,6 @@ from slackwater_messaging.sending.outbox import MessageTable, SavedMessage
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import check_name
 from slackwater_messaging.topics import explained
-from slackwater_protocol import KafkaSettings
-from slackwater_protocol.keys import HEADER_COMMIT_LSN
 
 logger = logging.getLogger(__name__)
 
@@ -95,11 +95,11 @@ class CapturedOutbox(MessageTable):
         """Yields the messages that a transaction has written, in order.
 
         Args:
-            transaction: A transaction of a :class:`slackwater_client.TransactionalConsumer` that reads
+            transaction: A transaction of a :class:`slackwater.client.TransactionalConsumer` that reads
                 ``ChangeTopics`` with this table. Records of other tables are ignored.
 
         Raises:
-            slackwater_cdc.BadInputError: A record is not one of this table.
+            slackwater.cdc.BadInputError: A record is not one of this table.
         """
         for record in transaction:
             row = decode_full_row(record.value() or b"null")
@@ -195,7 +195,7 @@ class CaptureRelay(Runner):
                 known; the next call continues at the position that Kafka has committed.
             MessagingConfigError: The relay is in use by another thread or task.
             ClientError: The change topics cannot be read.
-            slackwater_cdc.BadInputError: A record is not one of the table.
+            slackwater.cdc.BadInputError: A record is not one of the table.
         """
         with self._use.held():
             return self._send_next(timeout)

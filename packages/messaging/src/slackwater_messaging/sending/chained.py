@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import MessagingError
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.kafka import SenderProducer
@@ -17,7 +18,6 @@ from slackwater_messaging.sending.transaction import (
     check_whole,
     database_transaction,
 )
-from slackwater_protocol import KafkaSettings
 
 
 class CommitOrder(StrEnum):

@@ -13,14 +13,14 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from slackwater.protocol import KafkaSettings
+from slackwater.protocol.keys import outcome_topic
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import Database
 from slackwater_messaging.sending.step import SenderSettings
 from slackwater_messaging.sending.transaction import autocommit, check_name
 from slackwater_messaging.topics import TopicReader
-from slackwater_protocol import KafkaSettings
-from slackwater_protocol.keys import outcome_topic
 
 _ANSWER: Final = timedelta(seconds=30)
 _PREFIX: Final = "slackwater"

@@ -9,8 +9,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Record
 
-from slackwater_markers.kafka_retry import ABSENT_CODES, is_transient
-from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
+from slackwater.kafka.retry import ABSENT_CODES, is_transient
+from slackwater.kafka.transactions import KafkaTransactions, is_fenced
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import (
     WRITING,
     MessagingConfigError,
@@ -23,7 +24,6 @@ from slackwater_messaging.retrying import quiet
 from slackwater_messaging.sending.headers import HEADER_MESSAGE
 from slackwater_messaging.sending.outbox import SavedMessage
 from slackwater_messaging.sending.step import SenderSettings
-from slackwater_protocol import KafkaSettings
 
 _QUEUE_SECONDS = 0.05
 _UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"

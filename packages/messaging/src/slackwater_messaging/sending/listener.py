@@ -8,7 +8,8 @@ from datetime import timedelta
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Message as Record
 
-from slackwater_markers.kafka_retry import is_transient
+from slackwater.kafka.retry import is_transient
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingUnavailableError
 from slackwater_messaging.retrying import RepeatedWarning, quiet
 from slackwater_messaging.sending.closing import KeptConnection, Runner
@@ -16,7 +17,6 @@ from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId, head
 from slackwater_messaging.sending.outbox import Outbox
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
 from slackwater_messaging.topics import explained
-from slackwater_protocol import KafkaSettings
 
 logger = logging.getLogger(__name__)
 

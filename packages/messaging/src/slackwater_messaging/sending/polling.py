@@ -5,13 +5,13 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingError, MessagingUnavailableError
 from slackwater_messaging.retrying import RepeatedWarning
 from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
 

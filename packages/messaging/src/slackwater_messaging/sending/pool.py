@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
+from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol.keys import slot_prefix
 from slackwater_messaging.bridge import bridge, in_thread
 from slackwater_messaging.errors import MessagingConfigError, MessagingError, MessagingUnavailableError
 from slackwater_messaging.sending.closing import Closing
 from slackwater_messaging.sending.outbox import Database
 from slackwater_messaging.sending.transaction import AnyDatabase, Sender, SendingTransaction, check_idle
-from slackwater_protocol import Clock, SystemClock
-from slackwater_protocol.keys import slot_prefix
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
+from slackwater.protocol import KafkaSettings
+from slackwater.protocol.keys import outcome_topic
 from slackwater_messaging.errors import (
     MessagingConfigError,
     MessagingError,
@@ -39,8 +41,6 @@ from slackwater_messaging.sending.transaction import (
     database_transaction,
 )
 from slackwater_messaging.topics import ensure_compacted_topic
-from slackwater_protocol import KafkaSettings
-from slackwater_protocol.keys import outcome_topic
 
 _PREPARED = "PREPARE TRANSACTION"
 

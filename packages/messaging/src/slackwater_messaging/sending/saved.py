@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 from slackwater_messaging.errors import MessagingError
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, header_of
 from slackwater_messaging.sending.kafka import SenderProducer
@@ -27,7 +28,6 @@ from slackwater_messaging.sending.transaction import (
     database_transaction,
 )
 from slackwater_messaging.topics import TopicReader
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
 

@@ -5,28 +5,26 @@ Names are imported when they are first used, because Spark's workers load this p
 
 from typing import TYPE_CHECKING
 
-from slackwater_protocol import SlackwaterError
-from slackwater_spark.lazy_names import lazy_names
+from slackwater.lazy_names import lazy_names
+from slackwater.protocol import SlackwaterError
 
 if TYPE_CHECKING:
-    from slackwater_spark.api.changes import Changes, ChangesOptions, changes
-    from slackwater_spark.api.commit_batch import CommitBatch, Transaction, for_each_commit_batch
-    from slackwater_spark.api.document_batch import ViewBatch, for_each_document_batch
-    from slackwater_spark.api.documents import Documents, write_view
-    from slackwater_spark.api.pipeline import Pipeline
-    from slackwater_spark.api.session import check_session, missing_settings, session_builder
-    from slackwater_spark.api.stateful import Rows, StatefulOptions, stateful
-    from slackwater_spark.errors import (
+    from slackwater.api.change_frame import Changes, ChangesOptions, changes
+    from slackwater.api.commit_batch import CommitBatch, Transaction, for_each_commit_batch
+    from slackwater.api.document_batch import ViewBatch, for_each_document_batch
+    from slackwater.api.documents import Documents, write_view
+    from slackwater.api.pipeline import Pipeline
+    from slackwater.api.session import check_session, missing_settings, session_builder
+    from slackwater.api.stateful_views import Rows, StatefulOptions, stateful
+    from slackwater.pipeline import BatchProgress, RunSettings, ViewOutput
+    from slackwater.pipeline.errors import (
         PipelineConfigError,
         PipelineError,
         PipelineInputError,
         PipelineStateError,
         PipelineUnavailableError,
     )
-    from slackwater_spark.pipeline import BatchProgress, RunSettings, ViewOutput
-    from slackwater_spark.testing.view_test import ViewTest
-
-__version__ = "0.1.0"
+    from slackwater.pipeline.testing.view_test import ViewTest
 
 __all__ = [
     "BatchProgress",
@@ -59,22 +57,22 @@ __all__ = [
 ]
 
 _NAMES = {
-    "api.changes": ("Changes", "ChangesOptions", "changes"),
-    "api.commit_batch": ("CommitBatch", "Transaction", "for_each_commit_batch"),
-    "api.document_batch": ("ViewBatch", "for_each_document_batch"),
-    "api.documents": ("Documents", "write_view"),
-    "api.pipeline": ("Pipeline",),
-    "api.session": ("check_session", "missing_settings", "session_builder"),
-    "api.stateful": ("Rows", "StatefulOptions", "stateful"),
-    "errors": (
+    "slackwater.api.change_frame": ("Changes", "ChangesOptions", "changes"),
+    "slackwater.api.commit_batch": ("CommitBatch", "Transaction", "for_each_commit_batch"),
+    "slackwater.api.document_batch": ("ViewBatch", "for_each_document_batch"),
+    "slackwater.api.documents": ("Documents", "write_view"),
+    "slackwater.api.pipeline": ("Pipeline",),
+    "slackwater.api.session": ("check_session", "missing_settings", "session_builder"),
+    "slackwater.api.stateful_views": ("Rows", "StatefulOptions", "stateful"),
+    "slackwater.pipeline.errors": (
         "PipelineConfigError",
         "PipelineError",
         "PipelineInputError",
         "PipelineStateError",
         "PipelineUnavailableError",
     ),
-    "pipeline": ("BatchProgress", "RunSettings", "ViewOutput"),
-    "testing.view_test": ("ViewTest",),
+    "slackwater.pipeline": ("BatchProgress", "RunSettings", "ViewOutput"),
+    "slackwater.pipeline.testing.view_test": ("ViewTest",),
 }
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others
     __getattr__ = lazy_names(__name__, _NAMES)

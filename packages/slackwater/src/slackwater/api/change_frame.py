@@ -7,13 +7,13 @@ from typing import Literal, TypedDict, Unpack
 import orjson
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater_protocol.keys import quoted_table, table_name
-from slackwater_spark.api.schema import Schema, declared_tables, find_table, undeclared_table
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.source.data_source import FORMAT
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.typed_rows import TypedTable, typed_frame, unsupported_columns
-from slackwater_sql.catalog import Catalog
+from slackwater.api.schema import Schema, declared_tables, find_table, undeclared_table
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.source.data_source import FORMAT
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.typed_rows import TypedTable, typed_frame, unsupported_columns
+from slackwater.protocol.keys import quoted_table, table_name
+from slackwater.sql.catalog import Catalog
 
 
 class ChangesOptions(TypedDict, total=False):
@@ -74,7 +74,7 @@ class Changes:
     def rows(self) -> "DataFrame":
         """Reads the changes of all tables, with rows as JSON.
 
-        :mod:`slackwater_spark.source.rows` lists the columns.
+        :mod:`slackwater.pipeline.source.rows` lists the columns.
         """
         return self._load({})
 

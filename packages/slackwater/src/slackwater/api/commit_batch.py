@@ -11,13 +11,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import SNAPSHOT_XID
-from slackwater_spark.api.changes import Changes
-from slackwater_spark.errors import PipelineConfigError, PipelineStateError
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position
+from slackwater.api.change_frame import Changes
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position
+from slackwater.protocol import SNAPSHOT_XID
 
 _OUR_FIELDS = {"version", "source", "timeline", "log"}
 """The fields by which offsets of our source are recognised."""

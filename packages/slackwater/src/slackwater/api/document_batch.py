@@ -11,16 +11,16 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater_spark.api.commit_batch import Transaction, source_transaction
-from slackwater_spark.api.documents import Documents, run_settings
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, ViewOutput
-from slackwater_spark.pipeline.batch_job import jobs_of_others
-from slackwater_spark.pipeline.checkpoint import Checkpoint
-from slackwater_spark.pipeline.definition import keys_move
-from slackwater_spark.pipeline.runner import PipelineRun
-from slackwater_spark.pipeline.settings import revision_checkpoint
-from slackwater_spark.sink.function import FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.api.commit_batch import Transaction, source_transaction
+from slackwater.api.documents import Documents, run_settings
+from slackwater.outputs.function import FunctionFailedError, FunctionSink, SettledBatch
+from slackwater.pipeline import BatchProgress, PipelineDefinition, ViewOutput
+from slackwater.pipeline.batch_job import jobs_of_others
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.definition import keys_move
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.runner import PipelineRun
+from slackwater.pipeline.settings import revision_checkpoint
 
 ViewDocument = tuple[int, str, str | None]
 """Commit LSN, key and document, the latter two as JSON; the document is None if the key has left the view."""

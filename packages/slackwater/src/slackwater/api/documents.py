@@ -7,17 +7,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from slackwater_engine.settings import Scope
-from slackwater_spark.api.changes import Changes
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import (
+from slackwater.api.change_frame import Changes
+from slackwater.engine.settings import Scope
+from slackwater.pipeline import (
     BatchProgress,
     PipelineDefinition,
     RunSettings,
     ViewOutput,
     run_pipeline,
 )
-from slackwater_spark.source.options import SourceOptions
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.source.options import SourceOptions
 
 _TUNING = ("min_task_events", "target_task_events", "read_timeout_ms")
 """Options of the source that a run of a pipeline does not have."""

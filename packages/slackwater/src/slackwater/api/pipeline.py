@@ -7,12 +7,12 @@ from typing import Literal, Unpack
 
 from pyspark.sql import SparkSession
 
-from slackwater_spark.api.changes import ChangesOptions, changes
-from slackwater_spark.api.documents import Documents
-from slackwater_spark.api.schema import Schema, declared_tables
-from slackwater_spark.api.session import check_session
-from slackwater_spark.explain import explain_pipeline
-from slackwater_spark.pipeline import (
+from slackwater.api.change_frame import ChangesOptions, changes
+from slackwater.api.documents import Documents
+from slackwater.api.schema import Schema, declared_tables
+from slackwater.api.session import check_session
+from slackwater.outputs import Emit
+from slackwater.pipeline import (
     BatchProgress,
     PipelineDefinition,
     RunSettings,
@@ -21,7 +21,7 @@ from slackwater_spark.pipeline import (
     pipeline_definition,
     run_pipeline,
 )
-from slackwater_spark.sink import Emit
+from slackwater.pipeline.explain import explain_pipeline
 
 
 class Pipeline:

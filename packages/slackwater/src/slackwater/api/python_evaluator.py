@@ -13,16 +13,16 @@ import msgspec
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from slackwater_spark.api.document_encoder import DocumentEncoder, ValueFault
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.source.typed_rows import converter, value_out_of_range
-from slackwater_sql.catalog import Column
-from slackwater_sql.column_type import ColumnType, TypeKind
-from slackwater_sql.limits import StatementLimits
-from slackwater_sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
-from slackwater_sql.row_codec import time_text, wire_text
-from slackwater_sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
-from slackwater_sql.statement_evaluator import ResultRows
+from slackwater.api.document_encoder import DocumentEncoder, ValueFault
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.pipeline.source.typed_rows import converter, value_out_of_range
+from slackwater.sql.catalog import Column
+from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.limits import StatementLimits
+from slackwater.sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
+from slackwater.sql.row_codec import time_text, wire_text
+from slackwater.sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
+from slackwater.sql.statement_evaluator import ResultRows
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
@@ -53,7 +53,7 @@ _PYTHON_TYPES: Final[dict[TypeKind, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function as it is sent to the workers; see :class:`slackwater_engine.evaluate.evaluators.Evaluators`.
+    """A function as it is sent to the workers; see :class:`slackwater.engine.evaluate.evaluators.Evaluators`.
 
     Attributes:
         stage: The name of the stage.

@@ -5,11 +5,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from slackwater_protocol import TableNameError
-from slackwater_protocol.keys import table_name
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_sql.catalog import Catalog, Table
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import TableNameError
+from slackwater.protocol.keys import table_name
+from slackwater.sql.catalog import Catalog, Table
+from slackwater.sql.postgres import parse_catalog
 
 Schema = str | Path | Catalog
 """CREATE TABLE text, the path of a file with such text or of a folder of ``*.sql`` files, or a catalog."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.spark_conf import REQUIRED_CONF
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.spark_conf import REQUIRED_CONF
 
 _PYTHON = "PYSPARK_PYTHON"
 _WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
@@ -66,7 +66,7 @@ def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> Pip
         else f"  {name} is {found!r}, must be {wanted!r} before the session is made"
         for name, found, wanted, can_be_set in missing
     ]
-    hint = "slackwater_spark.session_builder() sets them all:\n" + "\n".join(lines)
+    hint = "slackwater.api.session_builder() sets them all:\n" + "\n".join(lines)
     return PipelineConfigError("the Spark session lacks settings that Slackwater needs", hint)
 
 

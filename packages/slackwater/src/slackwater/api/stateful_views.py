@@ -10,17 +10,17 @@ import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from slackwater_spark.api.changes import Changes
-from slackwater_spark.api.document_encoder import encoder
-from slackwater_spark.api.documents import Documents
-from slackwater_spark.api.python_evaluator import KeyFunction, PickledFunction, Rows
-from slackwater_spark.api.schema import find_table
-from slackwater_spark.api.session import check_session
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline import PipelineDefinition, ViewOutput, table_names
-from slackwater_spark.sink import Emit
-from slackwater_sql.catalog import Catalog, Column, Table
-from slackwater_sql.plan import (
+from slackwater.api.change_frame import Changes
+from slackwater.api.document_encoder import encoder
+from slackwater.api.documents import Documents
+from slackwater.api.python_evaluator import KeyFunction, PickledFunction, Rows
+from slackwater.api.schema import find_table
+from slackwater.api.session import check_session
+from slackwater.outputs import Emit
+from slackwater.pipeline import PipelineDefinition, ViewOutput, table_names
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.sql.catalog import Catalog, Column, Table
+from slackwater.sql.plan import (
     DocumentsOutput,
     EnginePlan,
     InputPlan,

@@ -3,20 +3,18 @@
 Nothing here knows Kafka, Redis, a clock or a thread: records come in as bytes, cuts go out.
 """
 
-from slackwater_cdc.envelope import Change, decode_change
-from slackwater_cdc.errors import (
+from slackwater.cdc.envelope import Change, decode_change
+from slackwater.cdc.errors import (
     BadInputError,
     CdcError,
     MissingTransactionMetadataError,
     UndecodableRecordError,
     WireFormatError,
 )
-from slackwater_cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
-from slackwater_cdc.partition import Partition
-from slackwater_cdc.partition_queues import EndOffsets, Obstacle
-from slackwater_cdc.regression import Regression
-
-__version__ = "0.1.0"
+from slackwater.cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
+from slackwater.cdc.partition import Partition
+from slackwater.cdc.partition_queues import EndOffsets, Obstacle
+from slackwater.cdc.regression import Regression
 
 __all__ = [
     "MAX_TRANSACTIONS_PER_CUT",

@@ -18,7 +18,7 @@ import fastavro._read_py as read_in_python
 import msgspec
 from fastavro.schema import SchemaParseException
 
-from slackwater_cdc.errors import WireFormatError
+from slackwater.cdc.errors import WireFormatError
 
 MAGIC: Final = 0
 HEADER_BYTES: Final = 5

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from slackwater_protocol import SourceTopics
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol import SourceTopics
+from slackwater.protocol.keys import cut_log_topic
 
 _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "S": "a sequence"}
 _PERSISTENCE = {"u": "unlogged", "t": "temporary"}

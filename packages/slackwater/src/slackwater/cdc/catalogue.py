@@ -1,4 +1,4 @@
-"""Looks at the catalogue of a PostgreSQL database for what :mod:`slackwater_cdc.captured` judges.
+"""Looks at the catalogue of a PostgreSQL database for what :mod:`slackwater.cdc.captured` judges.
 
 The queries work from PostgreSQL 13 on: what older servers lack is read through ``to_jsonb``, which leaves out
 columns that do not exist.
@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from slackwater_cdc.captured import (
+from slackwater.cdc.captured import (
     CapturedFinding,
     Column,
     Partition,
@@ -19,8 +19,8 @@ from slackwater_cdc.captured import (
     omitted_by,
     shared_topics,
 )
-from slackwater_cdc.connector import publication_name
-from slackwater_protocol import Finding, SourceTopics, Verdict
+from slackwater.cdc.connector import publication_name
+from slackwater.protocol import Finding, SourceTopics, Verdict
 
 T = TypeVar("T")
 

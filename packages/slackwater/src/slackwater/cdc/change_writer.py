@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from slackwater_cdc.postgres import xid_of_position
+from slackwater.cdc.postgres import xid_of_position
 
 _CONNECTOR: Final = "postgresql"
 """Whose dialect is written: it says what ``lsn``, ``txId`` and ``sequence`` mean."""

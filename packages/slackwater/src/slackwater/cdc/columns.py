@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from slackwater_cdc.envelope import UNREADABLE, Row, decode_row, xid_of
-from slackwater_cdc.errors import UndecodableRecordError
+from slackwater.cdc.envelope import UNREADABLE, Row, decode_row, xid_of
+from slackwater.cdc.errors import UndecodableRecordError
 
 IS_TRUNCATE = 1
 """Flag: a truncation, which has no key."""

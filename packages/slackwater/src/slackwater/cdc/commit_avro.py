@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from slackwater_protocol import (
+from slackwater.protocol import (
     CommitRecord,
     MalformedRecordError,
     SchemaLanguage,

@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from slackwater_cdc.envelope import Begin, End, decode_transaction
-from slackwater_cdc.errors import UndecodableRecordError
-from slackwater_cdc.partition_queues import Obstacle, PartitionQueue
-from slackwater_cdc.regression import RegressionWatch
-from slackwater_cdc.subscription import Subscription
-from slackwater_cdc.transaction import Transaction
-from slackwater_protocol import CommittedTransaction
+from slackwater.cdc.envelope import Begin, End, decode_transaction
+from slackwater.cdc.errors import UndecodableRecordError
+from slackwater.cdc.partition_queues import Obstacle, PartitionQueue
+from slackwater.cdc.regression import RegressionWatch
+from slackwater.cdc.subscription import Subscription
+from slackwater.cdc.transaction import Transaction
+from slackwater.protocol import CommittedTransaction
 
 _WINDOW = 1_000_000
 _MAX_OBSTACLES = 100

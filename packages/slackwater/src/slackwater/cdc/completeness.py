@@ -29,11 +29,11 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from uuid import UUID
 
-from slackwater_cdc.commits import Commits
-from slackwater_cdc.partition_queues import EndOffsets, Fences, PartitionQueue, Partitions
-from slackwater_cdc.subscription import Subscription
-from slackwater_cdc.transaction import RunRows, Transaction, union
-from slackwater_protocol import Evidence
+from slackwater.cdc.commits import Commits
+from slackwater.cdc.partition_queues import EndOffsets, Fences, PartitionQueue, Partitions
+from slackwater.cdc.subscription import Subscription
+from slackwater.cdc.transaction import RunRows, Transaction, union
+from slackwater.protocol import Evidence
 
 _SERVED = 10_000
 """Transactions that one answer is kept for."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater_protocol import Finding, SourceTopics, Verdict
+from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.protocol import Finding, SourceTopics, Verdict
 
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 _OTHER_FORM: Final = "the declared types of columns expect this form"

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from slackwater_cdc.initial_snapshot import InitialSnapshot
-from slackwater_cdc.partition_queues import Obstacle, PartitionQueue, Partitions
-from slackwater_cdc.postgres import next_position_between_commits
-from slackwater_cdc.transaction import Transaction
-from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker
+from slackwater.cdc.initial_snapshot import InitialSnapshot
+from slackwater.cdc.partition_queues import Obstacle, PartitionQueue, Partitions
+from slackwater.cdc.postgres import next_position_between_commits
+from slackwater.cdc.transaction import Transaction
+from slackwater.protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker
 
 
 class Barriers:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slackwater_cdc.errors import MissingTransactionMetadataError, UndecodableRecordError, shortened
-from slackwater_cdc.postgres import (
+from slackwater.cdc.errors import MissingTransactionMetadataError, UndecodableRecordError, shortened
+from slackwater.cdc.postgres import (
     FullOrigin,
     Milliseconds,
     Origin,
@@ -20,7 +20,7 @@ from slackwater_cdc.postgres import (
     parse_transaction_id,
     transaction_of_row,
 )
-from slackwater_protocol import MalformedRecordError
+from slackwater.protocol import MalformedRecordError
 
 MAX_ROWS = 1 << 28
 """The most rows of one table in one transaction: each takes a byte of memory in a sidecar."""

@@ -10,7 +10,7 @@
     └── KeylessEvidenceError              evidence ``overtaken`` for a table without a key
 """
 
-from slackwater_protocol import SlackwaterError
+from slackwater.protocol import SlackwaterError
 
 _SHOWN = 60
 

@@ -7,12 +7,12 @@ within a partition and in any order between partitions, and asks for cuts.
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-from slackwater_cdc.commits import Commits
-from slackwater_cdc.completeness import Completeness
-from slackwater_cdc.cuts import Barriers, Cuts
-from slackwater_cdc.initial_snapshot import InitialSnapshot
-from slackwater_cdc.partition import Partition
-from slackwater_cdc.partition_queues import (
+from slackwater.cdc.commits import Commits
+from slackwater.cdc.completeness import Completeness
+from slackwater.cdc.cuts import Barriers, Cuts
+from slackwater.cdc.initial_snapshot import InitialSnapshot
+from slackwater.cdc.partition import Partition
+from slackwater.cdc.partition_queues import (
     EndOffsets,
     Fences,
     Obstacle,
@@ -21,12 +21,12 @@ from slackwater_cdc.partition_queues import (
     Pending,
     Waiting,
 )
-from slackwater_cdc.regression import Regression, RegressionWatch
-from slackwater_cdc.report import late_rows, open_snapshot, open_transaction
-from slackwater_cdc.snapshots import Snapshots
-from slackwater_cdc.subscription import Subscription
-from slackwater_cdc.transaction import Transaction
-from slackwater_protocol import (
+from slackwater.cdc.regression import Regression, RegressionWatch
+from slackwater.cdc.report import late_rows, open_snapshot, open_transaction
+from slackwater.cdc.snapshots import Snapshots
+from slackwater.cdc.subscription import Subscription
+from slackwater.cdc.transaction import Transaction
+from slackwater.protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from slackwater_cdc.envelope import Notification
-from slackwater_cdc.partition_queues import PartitionQueue, Waiting
-from slackwater_cdc.postgres import CLOCK_SKEW_MS, STARTED_SKEW_MS
-from slackwater_cdc.subscription import Subscription
+from slackwater.cdc.envelope import Notification
+from slackwater.cdc.partition_queues import PartitionQueue, Waiting
+from slackwater.cdc.postgres import CLOCK_SKEW_MS, STARTED_SKEW_MS
+from slackwater.cdc.subscription import Subscription
 
 _INITIAL = "Initial Snapshot"
 _INCREMENTAL = "Incremental Snapshot"

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable
 
-from slackwater_cdc.columns import IS_TRUNCATE, OtherRow, ParsedRows, RowColumns
-from slackwater_cdc.commits import Commits
-from slackwater_cdc.envelope import UNREADABLE, Row, decode_row, xid_of
-from slackwater_cdc.errors import (
+from slackwater.cdc.columns import IS_TRUNCATE, OtherRow, ParsedRows, RowColumns
+from slackwater.cdc.commits import Commits
+from slackwater.cdc.envelope import UNREADABLE, Row, decode_row, xid_of
+from slackwater.cdc.errors import (
     CdcError,
     KeylessEvidenceError,
     MissingTransactionMetadataError,
     UndecodableRecordError,
 )
-from slackwater_cdc.partition_queues import Obstacle, PartitionQueue
-from slackwater_cdc.snapshots import LateRows, Snapshots
-from slackwater_cdc.subscription import Subscription
-from slackwater_cdc.transaction import RunRows, Track, Transaction
-from slackwater_protocol import Evidence
+from slackwater.cdc.partition_queues import Obstacle, PartitionQueue
+from slackwater.cdc.snapshots import LateRows, Snapshots
+from slackwater.cdc.subscription import Subscription
+from slackwater.cdc.transaction import RunRows, Track, Transaction
+from slackwater.protocol import Evidence
 
 _NO_XID = -1
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import ClassVar, Protocol
 
-from slackwater_protocol import SourceTopics
+from slackwater.protocol import SourceTopics
 
 EndOffsets = Mapping[tuple[str, int], int]
 """(topic, partition) to the first offset that was not readable when it was asked for."""

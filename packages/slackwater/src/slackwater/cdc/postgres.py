@@ -1,6 +1,6 @@
 """The dialect of PostgreSQL: everything that the connector of another database would write or do otherwise.
 
-To the rest of Slackwater a commit is a *commit position* (``slackwater_protocol.commit_position``): a number
+To the rest of Slackwater a commit is a *commit position* (``slackwater.protocol.commit_position``): a number
 that rises in the order of commits. Where such numbers stand in records, which of them belong to no commit,
 how a row of a snapshot is recognised and how far clocks may differ is said here and nowhere else.
 """
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from slackwater_protocol import MalformedRecordError
+from slackwater.protocol import MalformedRecordError
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A commit position, a transaction id: a number of 63 bits."""

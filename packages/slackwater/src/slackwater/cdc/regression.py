@@ -15,8 +15,8 @@ compared with a margin: commit times may be out of order by as long as a commit 
 
 from dataclasses import dataclass
 
-from slackwater_cdc.envelope import End
-from slackwater_cdc.postgres import CLOCK_SKEW_MS, COMMIT_TIME_MARGIN_MS
+from slackwater.cdc.envelope import End
+from slackwater.cdc.postgres import CLOCK_SKEW_MS, COMMIT_TIME_MARGIN_MS
 
 
 @dataclass(slots=True)

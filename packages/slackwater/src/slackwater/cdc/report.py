@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from slackwater_cdc.completeness import counts_are_complete
-from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot
-from slackwater_cdc.partition_queues import PartitionQueue
-from slackwater_cdc.snapshots import LateRows
-from slackwater_cdc.transaction import Transaction
-from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
+from slackwater.cdc.completeness import counts_are_complete
+from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot
+from slackwater.cdc.partition_queues import PartitionQueue
+from slackwater.cdc.snapshots import LateRows
+from slackwater.cdc.transaction import Transaction
+from slackwater.protocol import SNAPSHOT_XID, OpenTransaction
 
 WAITS_FOR_OTHERS = "complete, waits for others"
 """The hint of a transaction that lacks nothing itself."""

@@ -17,11 +17,11 @@ Rows of incremental snapshots have no LSN at all: the next cut that ends behind 
 
 from collections.abc import Iterable
 
-from slackwater_cdc.commits import Commits
-from slackwater_cdc.envelope import UNREADABLE, Row, decode_full_row, decode_notification
-from slackwater_cdc.errors import UndecodableRecordError, shortened
-from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot, Portion, RecentRows
-from slackwater_cdc.partition_queues import (
+from slackwater.cdc.commits import Commits
+from slackwater.cdc.envelope import UNREADABLE, Row, decode_full_row, decode_notification
+from slackwater.cdc.errors import UndecodableRecordError, shortened
+from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot, Portion, RecentRows
+from slackwater.cdc.partition_queues import (
     EndOffsets,
     Fences,
     Obstacle,
@@ -30,12 +30,12 @@ from slackwater_cdc.partition_queues import (
     Pending,
     Waiting,
 )
-from slackwater_cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
-from slackwater_cdc.regression import RegressionWatch
-from slackwater_cdc.subscription import Subscription
-from slackwater_cdc.table_snapshots import TableSnapshots
-from slackwater_cdc.transaction import Transaction
-from slackwater_protocol import Cut, SourceTopics
+from slackwater.cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
+from slackwater.cdc.regression import RegressionWatch
+from slackwater.cdc.subscription import Subscription
+from slackwater.cdc.table_snapshots import TableSnapshots
+from slackwater.cdc.transaction import Transaction
+from slackwater.protocol import Cut, SourceTopics
 
 _END_OF_TIME = 1 << 63
 

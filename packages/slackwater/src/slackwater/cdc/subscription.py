@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from slackwater_cdc.envelope import End
-from slackwater_protocol import Evidence
+from slackwater.cdc.envelope import End
+from slackwater.protocol import Evidence
 
 
 class Subscription:

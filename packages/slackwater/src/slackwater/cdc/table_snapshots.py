@@ -13,11 +13,11 @@ A source that has had no snapshot at all has no cut. One that pipelines or servi
 topics begin with it.
 """
 
-from slackwater_cdc.commits import Commits
-from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot
-from slackwater_cdc.partition_queues import EndOffsets, Partitions
-from slackwater_cdc.postgres import ON_ITS_WAY_MS
-from slackwater_protocol import Cut, SourceTopics
+from slackwater.cdc.commits import Commits
+from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot
+from slackwater.cdc.partition_queues import EndOffsets, Partitions
+from slackwater.cdc.postgres import ON_ITS_WAY_MS
+from slackwater.protocol import Cut, SourceTopics
 
 ALL_TABLES = "*"
 """Among tables that need no snapshot: all that the connector's first one did not contain."""

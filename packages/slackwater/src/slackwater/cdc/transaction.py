@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from slackwater_cdc.envelope import MAX_ROWS, End
-from slackwater_cdc.partition_queues import EndOffsets, PartitionQueue
+from slackwater.cdc.envelope import MAX_ROWS, End
+from slackwater.cdc.partition_queues import EndOffsets, PartitionQueue
 
 _CAPACITY = 16
 _TO_ONE = bytes([0] + [1] * 255)
@@ -88,7 +88,7 @@ def union(runs: Sequence[RunRows], table: str) -> bytes:
 class Transaction(RunRows):
     """A transaction of which something was read and that is not on the frontier.
 
-    Implements :class:`~slackwater_cdc.partition_queues.Pending`. It is itself the rows of the first run of
+    Implements :class:`~slackwater.cdc.partition_queues.Pending`. It is itself the rows of the first run of
     which rows were read.
     """
 

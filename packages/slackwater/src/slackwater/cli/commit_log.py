@@ -8,18 +8,18 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater.topics import open_consumer
-from slackwater_command.errors import (
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.topics import open_consumer
+from slackwater.kafka.retry import KafkaRetry, is_transient, reason_of, watermark_offsets
+from slackwater.protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
+from slackwater.protocol.commit_lookup import PlacedCommit
+from slackwater.protocol.keys import commit_topic, progress_topic
+from slackwater.settings.errors import (
     CommandConfigError,
     CommandInputError,
     CommandUnavailableError,
     unreachable,
 )
-from slackwater_markers.kafka_retry import KafkaRetry, is_transient, reason_of, watermark_offsets
-from slackwater_protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
-from slackwater_protocol.commit_lookup import PlacedCommit
-from slackwater_protocol.keys import commit_topic, progress_topic
 
 _SECONDS = 30.0
 _LOOK_BACK = 16
@@ -69,7 +69,7 @@ class CommitLog:
         return _bounds(self._consumer, self.topic)
 
     def record_from(self, start: int, end: int) -> PlacedCommit | None:
-        """See :data:`slackwater_protocol.commit_lookup.RecordFrom`."""
+        """See :data:`slackwater.protocol.commit_lookup.RecordFrom`."""
         return next(self.records(start, end), None)
 
     def records(self, start: int, end: int | None = None) -> Iterator[PlacedCommit]:
@@ -105,7 +105,7 @@ def pipeline_name(folder: Path | None, name: str | None) -> str:
         raise CommandConfigError("no pipeline was specified", "specify either its folder or --pipeline")
     if folder is None:
         return name or ""
-    from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
+    from slackwater.pipeline import load_pipeline  # Spark's libraries take a second to import
 
     return load_pipeline(pipeline_folder(str(folder))).name
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from psycopg import sql
 
-from slackwater.databases import Database
-from slackwater_cdc.captured import faults_of_table, shared_topics
-from slackwater_cdc.catalogue import read_tables
-from slackwater_cdc.connector import (
+from slackwater.cdc.captured import faults_of_table, shared_topics
+from slackwater.cdc.catalogue import read_tables
+from slackwater.cdc.connector import (
     publication_name,
     reading_properties,
     table_list,
     topic_properties,
 )
-from slackwater_command.errors import CommandInputError
-from slackwater_protocol import Finding, SourceTopics, Verdict
-from slackwater_protocol.keys import quoted_table
+from slackwater.cli.databases import Database
+from slackwater.protocol import Finding, SourceTopics, Verdict
+from slackwater.protocol.keys import quoted_table
+from slackwater.settings.errors import CommandInputError
 
 HIDDEN = "********"
 _LOGICAL = "logical"

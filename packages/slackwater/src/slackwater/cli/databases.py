@@ -6,9 +6,9 @@ from typing import Any
 
 import psycopg
 
-from slackwater_command.errors import unreachable
-from slackwater_command.invocation import required, setting
-from slackwater_command.settings import Settings
+from slackwater.command.invocation import required, setting
+from slackwater.settings.errors import unreachable
+from slackwater.settings.model import Settings
 
 Database = psycopg.Connection[tuple[Any, ...]]
 

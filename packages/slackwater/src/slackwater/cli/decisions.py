@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slackwater.doctor.facts import SourceFacts
-from slackwater_command.errors import CommandInputError
-from slackwater_markers import CutLog, CutLogDamagedError, RegressionNotice
-from slackwater_protocol import (
+from slackwater.cli.doctor.facts import SourceFacts
+from slackwater.cuts import CutLog, CutLogDamagedError, RegressionNotice
+from slackwater.protocol import (
     SNAPSHOT_XID,
     OpenTransaction,
     PassDecision,
@@ -14,6 +13,7 @@ from slackwater_protocol import (
     TimelineDecision,
     format_position,
 )
+from slackwater.settings.errors import CommandInputError
 from slackwater_sidecar import describe_open
 
 Decision = SkipDecision | TimelineDecision | PassDecision
@@ -89,7 +89,7 @@ def decisions_in(log: CutLog) -> list[Decision]:
     """Returns the newest decisions in a cut log, oldest first.
 
     Raises:
-        slackwater_markers.CutLogError: the log cannot be read.
+        slackwater.cuts.CutLogError: the log cannot be read.
     """
     logged = log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False)
     return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
@@ -100,7 +100,7 @@ def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
 
     Raises:
         CommandInputError: nothing is, or it is not the first one that holds readers up.
-        slackwater_markers.CutLogError: the log cannot be read.
+        slackwater.cuts.CutLogError: the log cannot be read.
     """
     try:
         if 0 <= log_offset < log.end():

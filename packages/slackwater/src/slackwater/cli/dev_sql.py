@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 
-from slackwater_command.errors import CommandInputError
+from slackwater.settings.errors import CommandInputError
 
 Row = tuple[object, ...]
 

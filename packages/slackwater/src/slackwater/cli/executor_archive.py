@@ -19,8 +19,8 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from slackwater.pipeline_folders import ENTRY_POINTS, NAMESPACE
-from slackwater_command.errors import CommandInputError, installing
+from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE
+from slackwater.settings.errors import CommandInputError, installing
 
 PYTHON: Final = "bin/python"
 """The program in an archive that Spark starts as Python."""

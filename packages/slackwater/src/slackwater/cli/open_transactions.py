@@ -11,11 +11,11 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, T
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
-from slackwater.topics import open_consumer
-from slackwater_command.errors import unreachable
-from slackwater_markers.kafka_retry import KafkaRetry, reason_of
-from slackwater_protocol import KafkaSettings
-from slackwater_protocol.keys import HEADER_PIPELINE, progress_topic
+from slackwater.cli.topics import open_consumer
+from slackwater.kafka.retry import KafkaRetry, reason_of
+from slackwater.protocol import KafkaSettings
+from slackwater.protocol.keys import HEADER_PIPELINE, progress_topic
+from slackwater.settings.errors import unreachable
 
 _SECONDS = 30.0
 

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from slackwater_command.errors import CommandInputError, installing
+from slackwater.settings.errors import CommandInputError, installing
 
 ENTRY_POINTS = "slackwater.pipelines"
 """The group of entry points by which a distribution says which pipelines it has: name = module."""

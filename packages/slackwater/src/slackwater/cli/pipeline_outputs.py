@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater_client import ClientConfigError, NotVisibleError, PipelineOutput, TopicOutput
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError, CommandTimeoutError, unknown
-from slackwater_command.invocation import setting
-from slackwater_command.settings import Settings
-from slackwater_control import known_runs
-from slackwater_markers import CompactedTopicUnavailableError, KafkaPipelineLog
-from slackwater_protocol import LakeSettings
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.client import ClientConfigError, NotVisibleError, PipelineOutput, TopicOutput
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting
+from slackwater.control import known_runs
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog
+from slackwater.protocol import LakeSettings
+from slackwater.settings.errors import CommandConfigError, CommandTimeoutError, unknown
+from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:
-    from slackwater_client.lake_views import LakeTables
+    from slackwater.client.lake_views import LakeTables
 
 KINDS = ("kafka", "postgres", "delta", "iceberg")
 """The kinds of outputs, as pipeline.toml has them."""
@@ -88,7 +88,7 @@ def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) ->
 
 
 def _of_folder(folder: Path) -> NamedPipeline:
-    from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
+    from slackwater.pipeline import load_pipeline  # Spark's libraries take a second to import
 
     definition = load_pipeline(pipeline_folder(str(folder)))
     kind = str(definition.outputs[0].kind)
@@ -158,7 +158,7 @@ def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:
         return TopicOutput(kafka_settings(settings, "where the output is"), pipeline.name)
     if pipeline.kind == "postgres":
         return _open_tables(settings, pipeline.name)
-    from slackwater_client.lake_views import LakeOutput
+    from slackwater.client.lake_views import LakeOutput
 
     return LakeOutput(lake_tables(settings, pipeline.kind, pipeline.name), pipeline.name)
 
@@ -175,7 +175,7 @@ def lake_tables(settings: Settings, kind: str, pipeline: str) -> "LakeTables":
         CommandConfigError: Nothing says where it is.
         ClientUnavailableError: It does not answer.
     """
-    from slackwater_client.lake_views import DeltaTables, IcebergTables
+    from slackwater.client.lake_views import DeltaTables, IcebergTables
 
     if kind == "delta":
         return DeltaTables(_lake(settings.delta.lake(), "delta.location", pipeline))
@@ -183,7 +183,7 @@ def lake_tables(settings: Settings, kind: str, pipeline: str) -> "LakeTables":
 
 
 def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:
-    from slackwater_client.table_views import TableOutput
+    from slackwater.client.table_views import TableOutput
 
     return TableOutput(tables_url(settings, pipeline), pipeline)
 

@@ -4,13 +4,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
-from slackwater.revisions import of_first_sources
-from slackwater_client import PipelineOutput
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import unknown
-from slackwater_command.output import ago, aligned
-from slackwater_command.settings import Settings
-from slackwater_control import (
+from slackwater.cli.revisions import of_first_sources
+from slackwater.client import PipelineOutput
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.output import ago, aligned
+from slackwater.control import (
     PipelineNode,
     PipelineState,
     Progress,
@@ -20,7 +18,7 @@ from slackwater_control import (
     find_snapshots,
     make_topology,
 )
-from slackwater_markers import (
+from slackwater.cuts import (
     CompactedTopicUnavailableError,
     CutLog,
     CutLogError,
@@ -28,7 +26,7 @@ from slackwater_markers import (
     KafkaPipelineLog,
     PipelineLog,
 )
-from slackwater_protocol import (
+from slackwater.protocol import (
     CommitPosition,
     KafkaSettings,
     PipelineEntry,
@@ -37,6 +35,8 @@ from slackwater_protocol import (
     epoch_ms,
     from_epoch_ms,
 )
+from slackwater.settings.errors import unknown
+from slackwater.settings.model import Settings
 
 
 @contextmanager

@@ -5,15 +5,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater.pipeline_outputs import KINDS, lake_tables, tables_url
-from slackwater.revisions import named_pipeline
-from slackwater_client.switched import Switched
-from slackwater_client.topic_switch import newest_switch, switch_topics
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError, CommandInputError, unknown
-from slackwater_command.settings import Settings
-from slackwater_control import PipelineState, Progress, Topology
-from slackwater_protocol import PipelineRegistration
+from slackwater.cli.pipeline_outputs import KINDS, lake_tables, tables_url
+from slackwater.cli.revisions import named_pipeline
+from slackwater.client.switched import Switched
+from slackwater.client.topic_switch import newest_switch, switch_topics
+from slackwater.command.conversion import kafka_settings
+from slackwater.control import PipelineState, Progress, Topology
+from slackwater.protocol import PipelineRegistration
+from slackwater.settings.errors import CommandConfigError, CommandInputError, unknown
+from slackwater.settings.model import Settings
 
 
 def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
@@ -29,14 +29,14 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
         ClientUnavailableError: A server does not answer.
     """
     if kind == "postgres":
-        from slackwater_client.table_switch import schemas_of_readers
+        from slackwater.client.table_switch import schemas_of_readers
 
         found = schemas_of_readers(tables_url(settings, pipeline), pipeline)
         return {f"schema {schema}": read for schema, read in found.items()}
     if kind == "kafka":
         switch = newest_switch(kafka_settings(settings, "where the output is"), pipeline)
     else:
-        from slackwater_client.lake_switch import newest_lake_switch
+        from slackwater.client.lake_switch import newest_lake_switch
 
         with closing(lake_tables(settings, kind, pipeline)) as tables:
             switch = newest_lake_switch(tables, pipeline)
@@ -167,7 +167,7 @@ def switch_readers(
     if named.kind == "postgres":
         if schema is None:
             raise CommandConfigError(f"pipeline {name!r} has tables in PostgreSQL", "specify --schema")
-        from slackwater_client.table_switch import switch_tables
+        from slackwater.client.table_switch import switch_tables
 
         url = tables_url(settings, name)
         done = switch_tables(url, schema, name, accept_earlier=accept_earlier, source=source, timeout=timeout)
@@ -186,7 +186,7 @@ def switch_readers(
             timeout=timeout,
         )
         return f"of the topics of {registration.base_name}", done
-    from slackwater_client.lake_switch import switch_lake
+    from slackwater.client.lake_switch import switch_lake
 
     with closing(lake_tables(settings, named.kind, name)) as tables:
         done = switch_lake(

@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.pipeline_outputs import tables_url
-from slackwater.readers import readers_of
-from slackwater_client import open_leases
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError, unknown
-from slackwater_command.output import Output, ago
-from slackwater_command.settings import Settings
-from slackwater_control import KnownRun, Topology, is_over, known_runs, make_topology
-from slackwater_markers import PipelineLog
-from slackwater_protocol import KafkaSettings, Lease, PipelineRegistration, SystemClock, epoch_ms
-from slackwater_protocol.keys import (
+from slackwater.cli.pipeline_outputs import tables_url
+from slackwater.cli.readers import readers_of
+from slackwater.client import open_leases
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.output import Output, ago
+from slackwater.control import KnownRun, Topology, is_over, known_runs, make_topology
+from slackwater.cuts import PipelineLog
+from slackwater.protocol import KafkaSettings, Lease, PipelineRegistration, SystemClock, epoch_ms
+from slackwater.protocol.keys import (
     commit_topic,
     cut_log_topic,
     notification_topic,
     progress_topic,
     transaction_topic,
 )
+from slackwater.settings.errors import CommandInputError, unknown
+from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import, and need not be installed
-    from slackwater_spark.pipeline.checkpoint import Checkpoint
+    from slackwater.pipeline.checkpoint import Checkpoint
 
 _SECONDS = 30.0
 _PAUSE = threading.Event()
@@ -326,10 +326,10 @@ def _delete_topics(kafka: KafkaSettings, topics: Sequence[str]) -> None:
 def _found_checkpoint(settings: Settings, runs: Sequence[KnownRun]) -> "Checkpoint | None":
     """Returns the pipeline's checkpoint if it can be reached from here, and is the pipeline's."""
     try:
-        from slackwater_engine.errors import EngineError
-        from slackwater_spark.errors import PipelineStateError
-        from slackwater_spark.pipeline.checkpoint import Checkpoint
-        from slackwater_spark.pipeline.settings import revision_checkpoint
+        from slackwater.engine.errors import EngineError
+        from slackwater.pipeline.checkpoint import Checkpoint
+        from slackwater.pipeline.errors import PipelineStateError
+        from slackwater.pipeline.settings import revision_checkpoint
     except ModuleNotFoundError:  # without slackwater[spark] there are no checkpoints here
         return None
     last, given = runs[-1].registration, settings.run.checkpoint

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.pipeline_outputs import KINDS, NamedPipeline
-from slackwater.topics import known_topics, read_to_end
-from slackwater_cdc.envelope import End, decode_transaction
-from slackwater_client import OfOneSource, PipelineOutput
-from slackwater_command.errors import CommandInputError, unknown
-from slackwater_control import KnownRun, first_source, known_pipelines
-from slackwater_protocol import KafkaSettings, PipelineEntry, PipelineRegistration, RegisteredView
-from slackwater_protocol.keys import transaction_topic
+from slackwater.cdc.envelope import End, decode_transaction
+from slackwater.cli.pipeline_outputs import KINDS, NamedPipeline
+from slackwater.cli.topics import known_topics, read_to_end
+from slackwater.client import OfOneSource, PipelineOutput
+from slackwater.control import KnownRun, first_source, known_pipelines
+from slackwater.protocol import KafkaSettings, PipelineEntry, PipelineRegistration, RegisteredView
+from slackwater.protocol.keys import transaction_topic
+from slackwater.settings.errors import CommandInputError, unknown
 
 OneDatabase = Callable[[str, str], bool]
 """Whether two sources follow one database: the commits of both then have one order, that of its LSNs."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from slackwater_command.exposition import make_registry
-from slackwater_protocol.metrics import RUN_METRICS
+from slackwater.observe.exposition import make_registry
+from slackwater.protocol.metrics import RUN_METRICS
 from slackwater_sidecar import HttpSettings
 from slackwater_sidecar.http_server import Answer, HttpServer, health_answer, json_answer, readiness_answer
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import
-    from slackwater_spark.pipeline import RunMonitor
+    from slackwater.pipeline import RunMonitor
 
 
 def run_registry(monitor: "RunMonitor") -> CollectorRegistry:

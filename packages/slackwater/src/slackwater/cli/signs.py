@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
 
-from slackwater_command.conversion import redis_settings
-from slackwater_command.settings import Settings
-from slackwater_control import Culprit, SourceSigns, Topology
-from slackwater_markers import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
+from slackwater.command.conversion import redis_settings
+from slackwater.control import Culprit, SourceSigns, Topology
+from slackwater.cuts import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
+from slackwater.settings.model import Settings
 
 _TIMEOUT = timedelta(seconds=3)
 """Redis answers at once, or is away."""

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from slackwater_command.errors import CommandUnavailableError, unreachable
-from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, reason_of, watermark_offsets
-from slackwater_protocol import KafkaSettings
+from slackwater.kafka.retry import GROUP_REFUSED, KafkaRetry, reason_of, watermark_offsets
+from slackwater.protocol import KafkaSettings
+from slackwater.settings.errors import CommandUnavailableError, unreachable
 
 _log = logging.getLogger(__name__)
 

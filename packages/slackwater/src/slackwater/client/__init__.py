@@ -1,16 +1,16 @@
 """Reads and writes whole source transactions in Kafka, for services. Needs neither Spark nor a JVM."""
 
-from slackwater_client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
-from slackwater_client.broker import ProducerSettings
-from slackwater_client.comparison import (
+from slackwater.client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
+from slackwater.client.broker import ProducerSettings
+from slackwater.client.comparison import (
     ComparedView,
     Difference,
     DocumentComparison,
     compare_documents,
     compare_views,
 )
-from slackwater_client.consumer import ConsumerSettings, TransactionalConsumer
-from slackwater_client.errors import (
+from slackwater.client.consumer import ConsumerSettings, TransactionalConsumer
+from slackwater.client.errors import (
     ClientConfigError,
     ClientError,
     ClientStateError,
@@ -22,12 +22,12 @@ from slackwater_client.errors import (
     StateNotKeptError,
     TransactionLostError,
 )
-from slackwater_client.inputs import ChangeTopics, OutputTopics, PipelineViews
-from slackwater_client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
-from slackwater_client.producer import TransactionalProducer
-from slackwater_client.producer_transaction import ProducerTransaction
-from slackwater_client.shares import ByPartition, ByUnit, Everything, Share
-from slackwater_client.snapshot import (
+from slackwater.client.inputs import ChangeTopics, OutputTopics, PipelineViews
+from slackwater.client.leases import end_lease, find_lease, open_leases, renew_lease, take_lease
+from slackwater.client.producer import TransactionalProducer
+from slackwater.client.producer_transaction import ProducerTransaction
+from slackwater.client.shares import ByPartition, ByUnit, Everything, Share
+from slackwater.client.snapshot import (
     OfOneSource,
     PipelineOutput,
     ReadableStates,
@@ -39,10 +39,8 @@ from slackwater_client.snapshot import (
     wait_visible,
     wait_visible_async,
 )
-from slackwater_client.topic_views import TopicOutput
-from slackwater_client.transaction import Commit, Transaction
-
-__version__ = "0.1.0"
+from slackwater.client.topic_views import TopicOutput
+from slackwater.client.transaction import Commit, Transaction
 
 __all__ = [
     "AsyncTransaction",

@@ -18,15 +18,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from confluent_kafka import TopicPartition
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Broker
-from slackwater_client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
-from slackwater_client.errors import ClientConfigError
-from slackwater_client.finishing import finished
-from slackwater_client.inputs import Inputs
-from slackwater_client.shares import Share
-from slackwater_client.transaction import Piece, Transaction
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
+from slackwater.cdc.records.record import Record
+from slackwater.client.broker import Broker
+from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
+from slackwater.client.errors import ClientConfigError
+from slackwater.client.finishing import finished
+from slackwater.client.inputs import Inputs
+from slackwater.client.shares import Share
+from slackwater.client.transaction import Piece, Transaction
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 
 _IDLE_SECONDS = 0.1
 """How often the thread polls the group while it has nothing else to do."""
@@ -286,7 +286,7 @@ class AsyncTransactionalConsumer:
     Use it from one task at a time. Use ``async with``, or call :meth:`close`.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
         inputs: What to read.
         group: The consumer group.
         share: How the members of the group share the work; the same for all of them.
@@ -361,8 +361,8 @@ class AsyncTransactionalConsumer:
 
         Raises:
             ClientError: See the tree of errors. The consumer cannot be used afterwards.
-            slackwater_cdc.BadInputError: A change record cannot be decoded.
-            slackwater_protocol.ProtocolError: A commit record or a cut cannot be decoded.
+            slackwater.cdc.BadInputError: A change record cannot be decoded.
+            slackwater.protocol.ProtocolError: A commit record or a cut cannot be decoded.
         """
         self._settle()
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

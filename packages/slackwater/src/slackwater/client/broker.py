@@ -1,4 +1,4 @@
-"""What a consumer needs from Kafka, for :mod:`slackwater_client.kafka` and, in tests, ``memory``."""
+"""What a consumer needs from Kafka, for :mod:`slackwater.client.kafka` and, in tests, ``memory``."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.transaction import Place
-from slackwater_markers.kafka_transactions import DeliveredRecord, Headers
-from slackwater_protocol import SlackwaterError
+from slackwater.cdc.records.record import Record
+from slackwater.client.transaction import Place
+from slackwater.kafka.transactions import DeliveredRecord, Headers
+from slackwater.protocol import SlackwaterError
 
 DeliveryReport = Callable[[KafkaError | None, DeliveredRecord], None]
 """Called with an error, or with the place at which a record was written."""
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 class Reader(Protocol):
     """Reads committed records of partitions from given offsets on. Not thread-safe.
 
-    Methods raise only :class:`slackwater_client.errors.ClientError`. Transient errors are not raised: the
+    Methods raise only :class:`slackwater.client.errors.ClientError`. Transient errors are not raised: the
     call waits for their end, and so do later calls.
     """
 

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slackwater_cdc import Change
-from slackwater_cdc.avro import ToJson
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
-from slackwater_cdc.records.record import Record
-from slackwater_client.errors import RecordsMissingError
-from slackwater_client.queues import PartitionQueues, size_of
-from slackwater_client.shares import Share, select
-from slackwater_client.transaction import Commit, LanePosition, Piece, Place
-from slackwater_protocol import (
+from slackwater.cdc import Change
+from slackwater.cdc.avro import ToJson
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.cdc.records.record import Record
+from slackwater.client.errors import RecordsMissingError
+from slackwater.client.queues import PartitionQueues, size_of
+from slackwater.client.shares import Share, select
+from slackwater.client.transaction import Commit, LanePosition, Piece, Place
+from slackwater.protocol import (
     SNAPSHOT_XID,
     CommitPosition,
     CommittedTransaction,
@@ -22,7 +22,7 @@ from slackwater_protocol import (
     PublishedCut,
     SourceTopics,
 )
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol.keys import cut_log_topic
 
 _ENOUGH = 4
 """Cuts that are known in advance; each may list ten thousand transactions."""

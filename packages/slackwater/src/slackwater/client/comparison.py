@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater_client.errors import ClientConfigError, StateNotKeptError
-from slackwater_client.snapshot import PipelineOutput, newest_common, repeated
-from slackwater_protocol import Clock, CommitPosition
+from slackwater.client.errors import ClientConfigError, StateNotKeptError
+from slackwater.client.snapshot import PipelineOutput, newest_common, repeated
+from slackwater.protocol import Clock, CommitPosition
 
 _EXAMPLES: Final = 10
 _ABSENT: Final = object()

@@ -8,14 +8,14 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from slackwater_client.broker import Broker, Stored
-from slackwater_client.errors import ClientConfigError, ClientUnavailableError, TransactionLostError
-from slackwater_client.feeds import Merge
-from slackwater_client.inputs import Inputs, check_share
-from slackwater_client.kafka import KafkaBroker
-from slackwater_client.shares import Everything, Share
-from slackwater_client.transaction import LanePosition, Piece, Place, Transaction
-from slackwater_protocol import Clock, CommitPosition, KafkaSettings, SystemClock, epoch_ms
+from slackwater.client.broker import Broker, Stored
+from slackwater.client.errors import ClientConfigError, ClientUnavailableError, TransactionLostError
+from slackwater.client.feeds import Merge
+from slackwater.client.inputs import Inputs, check_share
+from slackwater.client.kafka import KafkaBroker
+from slackwater.client.shares import Everything, Share
+from slackwater.client.transaction import LanePosition, Piece, Place, Transaction
+from slackwater.protocol import Clock, CommitPosition, KafkaSettings, SystemClock, epoch_ms
 
 _TEND_SECONDS = 0.1
 """How often the consumer polls its group while there is work."""
@@ -52,7 +52,7 @@ class TransactionalConsumer:
     Not thread-safe. The handler must return within the group's ``max.poll.interval.ms``.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
         inputs: What to read.
         group: The consumer group.
         share: How the members of the group share the work; the same for all of them.
@@ -133,8 +133,8 @@ class TransactionalConsumer:
 
         Raises:
             ClientError: See the tree of errors. The consumer cannot be used afterwards.
-            slackwater_cdc.BadInputError: A change record cannot be decoded.
-            slackwater_protocol.ProtocolError: A commit record or a cut cannot be decoded.
+            slackwater.cdc.BadInputError: A change record cannot be decoded.
+            slackwater.protocol.ProtocolError: A commit record or a cut cannot be decoded.
         """
         self._settle()
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

@@ -14,7 +14,7 @@
         └── OutcomeUnknownError  it is not known yet whether a transaction was committed
 """
 
-from slackwater_protocol import ExplainedError
+from slackwater.protocol import ExplainedError
 
 
 class ClientError(ExplainedError):

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from slackwater_cdc.records.record import Record
-from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater_client.broker import Stored
-from slackwater_client.changes import ChangeMerge, ChangeRules
-from slackwater_client.errors import ClientStateError, RecordsMissingError
-from slackwater_client.log import Log
-from slackwater_client.outputs import OutputMerge
-from slackwater_client.shares import Share
-from slackwater_client.transaction import LanePosition, Piece, Place
-from slackwater_protocol import CommitPosition, PublishedCut
-from slackwater_protocol.commit_lookup import (
+from slackwater.cdc.records.record import Record
+from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.client.broker import Stored
+from slackwater.client.changes import ChangeMerge, ChangeRules
+from slackwater.client.errors import ClientStateError, RecordsMissingError
+from slackwater.client.log import Log
+from slackwater.client.outputs import OutputMerge
+from slackwater.client.shares import Share
+from slackwater.client.transaction import LanePosition, Piece, Place
+from slackwater.protocol import CommitPosition, PublishedCut
+from slackwater.protocol.commit_lookup import (
     PlacedCommit,
     Reached,
     first_reached,

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Broker, Stored
-from slackwater_client.errors import ClientConfigError, ClientStateError
-from slackwater_client.feeds import Merge, OutputFeed
-from slackwater_client.log import Log, commit_log
-from slackwater_client.shares import Share
-from slackwater_client.transaction import LanePosition, Piece, Place
-from slackwater_protocol import Clock, CommitPosition, ReaderSwitch, decode_reader_switch
-from slackwater_protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
-from slackwater_protocol.keys import commit_topic, readers_topic
+from slackwater.cdc.records.record import Record
+from slackwater.client.broker import Broker, Stored
+from slackwater.client.errors import ClientConfigError, ClientStateError
+from slackwater.client.feeds import Merge, OutputFeed
+from slackwater.client.log import Log, commit_log
+from slackwater.client.shares import Share
+from slackwater.client.transaction import LanePosition, Piece, Place
+from slackwater.protocol import Clock, CommitPosition, ReaderSwitch, decode_reader_switch
+from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
+from slackwater.protocol.keys import commit_topic, readers_topic
 
 _LOOK_BACK = 64
 """Offsets of a commit topic among which the newest record is, between markers."""
@@ -60,7 +60,7 @@ def place_behind(commits: Log[PlacedCommit], position: CommitPosition) -> int | 
 
 
 class FollowedFeed:
-    """Implements :class:`slackwater_client.feeds.Feed` over whichever revision is read.
+    """Implements :class:`slackwater.client.feeds.Feed` over whichever revision is read.
 
     A lane's position names the revision that it is in. It goes over at the first commit at or behind that of
     the newest switch at which it has processed everything, and the other revision ended a batch, too.
@@ -70,7 +70,7 @@ class FollowedFeed:
         pipeline: The name without a revision.
         views: The views that are wanted.
         share: How members share the work.
-        max_bytes: See :class:`~slackwater_client.queues.PartitionQueues`.
+        max_bytes: See :class:`~slackwater.client.queues.PartitionQueues`.
         clock: For deadlines.
 
     Raises:
@@ -230,7 +230,7 @@ class FollowedFeed:
 
 
 class _FollowedMerge:
-    """Implements :class:`slackwater_client.feeds.Merge`: hands out a revision until it is left."""
+    """Implements :class:`slackwater.client.feeds.Merge`: hands out a revision until it is left."""
 
     def __init__(
         self, merge: Merge, revision: int, lanes: Mapping[int, LanePosition], feed: FollowedFeed

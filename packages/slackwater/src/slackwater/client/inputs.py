@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slackwater_cdc.avro import ToJson
-from slackwater_client.broker import Broker
-from slackwater_client.changes import ChangeRules
-from slackwater_client.errors import ClientConfigError
-from slackwater_client.feeds import ChangeFeed, Feed, OutputFeed
-from slackwater_client.followed import FollowedFeed
-from slackwater_client.log import commit_log, cut_log
-from slackwater_client.shares import ByPartition, Share
-from slackwater_protocol import Clock, SourceTopics
-from slackwater_protocol.keys import commit_topic, cut_log_topic, readers_topic
+from slackwater.cdc.avro import ToJson
+from slackwater.client.broker import Broker
+from slackwater.client.changes import ChangeRules
+from slackwater.client.errors import ClientConfigError
+from slackwater.client.feeds import ChangeFeed, Feed, OutputFeed
+from slackwater.client.followed import FollowedFeed
+from slackwater.client.log import commit_log, cut_log
+from slackwater.client.shares import ByPartition, Share
+from slackwater.protocol import Clock, SourceTopics
+from slackwater.protocol.keys import commit_topic, cut_log_topic, readers_topic
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -60,7 +60,7 @@ class ChangeTopics:
     routed: Mapping[str, str] = field(default_factory=dict)
     """Maps tables to topics, for tables whose records a transform sends to another topic."""
     to_json: ToJson | None = None
-    """Converts values to JSON, see ``slackwater_registry.avro_to_json``; None: the values are JSON."""
+    """Converts values to JSON, see ``slackwater.kafka.registry.avro_to_json``; None: the values are JSON."""
 
     @property
     def log(self) -> str:

@@ -13,19 +13,19 @@ from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Portion, ProducerSettings, Stored, Writer
-from slackwater_client.errors import (
+from slackwater.cdc.records.record import Record
+from slackwater.client.broker import Portion, ProducerSettings, Stored, Writer
+from slackwater.client.errors import (
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
     RecordsMissingError,
     TransactionLostError,
 )
-from slackwater_client.kafka_writer import KafkaWriter
-from slackwater_client.transaction import Place
-from slackwater_markers.kafka_advice import NeededRights
-from slackwater_markers.kafka_retry import (
+from slackwater.client.kafka_writer import KafkaWriter
+from slackwater.client.transaction import Place
+from slackwater.kafka.advice import NeededRights
+from slackwater.kafka.retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
     KafkaRetry,
@@ -36,7 +36,7 @@ from slackwater_markers.kafka_retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater_protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, KafkaSettings, SystemClock
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ _NOT_A_MEMBER = (
 
 
 class KafkaBroker:
-    """Implements :class:`slackwater_client.broker.Broker`.
+    """Implements :class:`slackwater.client.broker.Broker`.
 
     Args:
         kafka: The brokers, and further librdkafka settings for every client.
@@ -201,7 +201,7 @@ class BrokerSilence:
 
 
 class KafkaReader:
-    """Implements :class:`slackwater_client.broker.Reader`."""
+    """Implements :class:`slackwater.client.broker.Reader`."""
 
     def __init__(self, consumer: Consumer, silence: "BrokerSilence") -> None:
         self._consumer = consumer
@@ -319,7 +319,7 @@ class KafkaReader:
 
 
 class KafkaMember:
-    """Implements :class:`slackwater_client.broker.Member`."""
+    """Implements :class:`slackwater.client.broker.Member`."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_client.broker import ProducerSettings
-from slackwater_client.errors import (
+from slackwater.client.broker import ProducerSettings
+from slackwater.client.errors import (
     ClientConfigError,
     ClientError,
     ClientStateError,
@@ -12,9 +12,9 @@ from slackwater_client.errors import (
     ProducerFencedError,
     TransactionLostError,
 )
-from slackwater_markers.kafka_advice import NeededRights
-from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
-from slackwater_protocol import KafkaSettings
+from slackwater.kafka.advice import NeededRights
+from slackwater.kafka.transactions import KafkaTransactions, is_fenced
+from slackwater.protocol import KafkaSettings
 
 _UNFIT = (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD)
 _ABSENT = (
@@ -63,7 +63,7 @@ def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
 
 
 class KafkaWriter(KafkaTransactions):
-    """Implements :class:`slackwater_client.broker.Writer`."""
+    """Implements :class:`slackwater.client.broker.Writer`."""
 
     def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: ProducerSettings) -> None:
         self._id = transactional_id

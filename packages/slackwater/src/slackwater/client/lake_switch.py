@@ -9,18 +9,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from slackwater_client.errors import ClientUnavailableError, NotVisibleError, StateNotKeptError
-from slackwater_client.followed import never_switched
-from slackwater_client.lake_views import (
+from slackwater.client.errors import ClientUnavailableError, NotVisibleError, StateNotKeptError
+from slackwater.client.followed import never_switched
+from slackwater.client.lake_views import (
     LakeOutput,
     LakeTables,
     NoSuchLakeTableError,
     TableChangedError,
 )
-from slackwater_client.snapshot import repeated
-from slackwater_client.switched import Switched, Views, base_name, check_views, place_of_switch
-from slackwater_protocol import Clock, ReaderSwitch, SystemClock, epoch_ms, from_epoch_ms
-from slackwater_protocol.keys import lake_ledger, lake_readers
+from slackwater.client.snapshot import repeated
+from slackwater.client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater.protocol import Clock, ReaderSwitch, SystemClock, epoch_ms, from_epoch_ms
+from slackwater.protocol.keys import lake_ledger, lake_readers
 
 
 def switch_lake(

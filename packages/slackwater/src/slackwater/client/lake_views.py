@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from slackwater_client.errors import ClientConfigError, ClientError, ClientUnavailableError, StateNotKeptError
-from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
-from slackwater_protocol import CommitPosition, LakeSettings
-from slackwater_protocol.keys import lake_ledger
+from slackwater.client.errors import ClientConfigError, ClientError, ClientUnavailableError, StateNotKeptError
+from slackwater.client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
+from slackwater.protocol import CommitPosition, LakeSettings
+from slackwater.protocol.keys import lake_ledger
 
 _WITHOUT_RETRY = {"commit.retry.num-retries": "0"}
 """A commit is made on top of what was read or not at all."""
@@ -208,7 +208,7 @@ class _Batch:
 
 
 class LakeOutput:
-    """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a lake.
+    """Implements :class:`slackwater.client.snapshot.PipelineOutput` over the tables of a lake.
 
     Each call reads the ledger, and then the snapshots that one of its rows names. All tables are therefore at
     one commit, even while the pipeline writes. The name of a view is that of its table, ``schema.name``.

@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
-from slackwater_client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
-from slackwater_control import LeaseStanding, LeaseState, is_over, lease_standings
-from slackwater_markers import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
-from slackwater_protocol import (
+from slackwater.client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater.client.snapshot import PipelineOutput, newest_common, repeated, views_by_output
+from slackwater.control import LeaseStanding, LeaseState, is_over, lease_standings
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
+from slackwater.protocol import (
     Clock,
     CommitPosition,
     Hold,

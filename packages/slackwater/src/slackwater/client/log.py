@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Broker
-from slackwater_client.errors import ClientStateError, ClientUnavailableError, RecordsMissingError
-from slackwater_client.transaction import Place
-from slackwater_markers import CutLogDamagedError
-from slackwater_markers.cut_log import RecordDecoder, is_pass_decision
-from slackwater_protocol import Clock, Cut, PassDecision, PublishedCut, decode_commit_record
-from slackwater_protocol.commit_lookup import PlacedCommit
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.cdc.records.record import Record
+from slackwater.client.broker import Broker
+from slackwater.client.errors import ClientStateError, ClientUnavailableError, RecordsMissingError
+from slackwater.client.transaction import Place
+from slackwater.cuts import CutLogDamagedError
+from slackwater.cuts.cut_log import RecordDecoder, is_pass_decision
+from slackwater.protocol import Clock, Cut, PassDecision, PublishedCut, decode_commit_record
+from slackwater.protocol.commit_lookup import PlacedCommit
+from slackwater.protocol.keys import cut_log_topic
 
 _PATIENCE_SECONDS = 60.0
 """How long to wait for a record that must exist."""

@@ -10,18 +10,18 @@ from zlib import crc32
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TopicPartition
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import DeliveryReport, Portion, ProducerSettings, Stored
-from slackwater_client.errors import (
+from slackwater.cdc.records.record import Record
+from slackwater.client.broker import DeliveryReport, Portion, ProducerSettings, Stored
+from slackwater.client.errors import (
     ClientConfigError,
     ClientStateError,
     ProducerFencedError,
     RecordsMissingError,
     TransactionLostError,
 )
-from slackwater_client.transaction import Place
-from slackwater_markers.kafka_transactions import Headers
-from slackwater_protocol import Clock, SlackwaterError, SystemClock, epoch_ms
+from slackwater.client.transaction import Place
+from slackwater.kafka.transactions import Headers
+from slackwater.protocol import Clock, SlackwaterError, SystemClock, epoch_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _Partition:
 
 
 class MemoryBroker:
-    """Implements :class:`slackwater_client.broker.Broker`. What is written is committed at once. Thread-safe.
+    """Implements :class:`slackwater.client.broker.Broker`. What is written is committed at once. Thread-safe.
 
     Args:
         at_once: Records that a reader returns at once, of all its partitions.
@@ -186,7 +186,7 @@ class MemoryBroker:
 
 
 class MemoryReader:
-    """Implements :class:`slackwater_client.broker.Reader`."""
+    """Implements :class:`slackwater.client.broker.Reader`."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -244,7 +244,7 @@ class MemoryReader:
 
 
 class MemoryMember:
-    """Implements :class:`slackwater_client.broker.Member`."""
+    """Implements :class:`slackwater.client.broker.Member`."""
 
     def __init__(self, group: "_Group", on_revoke: Callable[[frozenset[int]], None]) -> None:
         self._group = group
@@ -313,7 +313,7 @@ class MemoryMember:
 
 
 class MemoryWriter:
-    """Implements :class:`slackwater_client.broker.Writer`; nobody else may write to its topics meanwhile."""
+    """Implements :class:`slackwater.client.broker.Writer`; nobody else may write to its topics meanwhile."""
 
     def __init__(self, broker: MemoryBroker, transactional_id: str) -> None:
         self._broker = broker

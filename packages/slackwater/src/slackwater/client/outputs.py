@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.queues import PartitionQueue, PartitionQueues
-from slackwater_client.shares import Share, divide, select
-from slackwater_client.transaction import Commit, LanePosition, Piece, Place
-from slackwater_protocol import CommitRecord
-from slackwater_protocol.commit_lookup import PlacedCommit
+from slackwater.cdc.records.record import Record
+from slackwater.client.queues import PartitionQueue, PartitionQueues
+from slackwater.client.shares import Share, divide, select
+from slackwater.client.transaction import Commit, LanePosition, Piece, Place
+from slackwater.protocol import CommitRecord
+from slackwater.protocol.commit_lookup import PlacedCommit
 
 _ENOUGH = 2_000
 """Deliveries that are known in advance: the partitions of the nearest ones are read together."""

@@ -5,9 +5,9 @@ import threading
 from datetime import timedelta
 from types import TracebackType
 
-from slackwater_client.broker import Broker, ProducerSettings, Writer
-from slackwater_client.consumer import TransactionalConsumer
-from slackwater_client.errors import (
+from slackwater.client.broker import Broker, ProducerSettings, Writer
+from slackwater.client.consumer import TransactionalConsumer
+from slackwater.client.errors import (
     ClientConfigError,
     ClientError,
     ClientStateError,
@@ -15,13 +15,13 @@ from slackwater_client.errors import (
     ProducerFencedError,
     TransactionLostError,
 )
-from slackwater_client.kafka import KafkaBroker
-from slackwater_client.log import commit_log
-from slackwater_client.producer_transaction import ProducerTransaction
-from slackwater_client.transaction import Commit
-from slackwater_client.written import CommitPlace, WrittenTransaction, place_after, place_of
-from slackwater_protocol import Clock, CommitPosition, CommitRecord, KafkaSettings, SystemClock, epoch_ms
-from slackwater_protocol.keys import commit_topic, data_topic, transaction_topic
+from slackwater.client.kafka import KafkaBroker
+from slackwater.client.log import commit_log
+from slackwater.client.producer_transaction import ProducerTransaction
+from slackwater.client.transaction import Commit
+from slackwater.client.written import CommitPlace, WrittenTransaction, place_after, place_of
+from slackwater.protocol import Clock, CommitPosition, CommitRecord, KafkaSettings, SystemClock, epoch_ms
+from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
 
 _LOOK_BACK = 64
 """Offsets of the commit topic in which its newest record is looked for first."""
@@ -48,7 +48,7 @@ class TransactionalProducer:
     Not thread-safe. Only one transaction can be open at a time.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
         source: The name of the source. All topics begin with it.
         settings: The producer's settings.
         clock: Provides commit times, and measures deadlines.

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
-from slackwater_client.broker import Writer
-from slackwater_client.consumer import TransactionalConsumer
-from slackwater_client.errors import ClientConfigError, ClientError, ClientUnavailableError
-from slackwater_client.kafka_writer import DROPPED, failure
-from slackwater_client.rows import Row
-from slackwater_client.transaction import Commit
-from slackwater_client.written import WrittenTransaction
-from slackwater_markers.kafka_transactions import DeliveredOffsets, Headers
-from slackwater_protocol import CommitPosition, CommitRecord, encode_commit_record
-from slackwater_protocol.keys import commit_topic, transaction_topic
+from slackwater.client.broker import Writer
+from slackwater.client.consumer import TransactionalConsumer
+from slackwater.client.errors import ClientConfigError, ClientError, ClientUnavailableError
+from slackwater.client.kafka_writer import DROPPED, failure
+from slackwater.client.rows import Row
+from slackwater.client.transaction import Commit
+from slackwater.client.written import WrittenTransaction
+from slackwater.kafka.transactions import DeliveredOffsets, Headers
+from slackwater.protocol import CommitPosition, CommitRecord, encode_commit_record
+from slackwater.protocol.keys import commit_topic, transaction_topic
 
 _SERVE_EVERY = 1000
 """The number of records between two checks of the delivery reports."""

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.transaction import Place
+from slackwater.cdc.records.record import Record
+from slackwater.client.transaction import Place
 
 _RECORD_BYTES = 400
 """What a record takes besides its value, about: objects of Python and of the client."""

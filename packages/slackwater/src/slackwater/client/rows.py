@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from slackwater_client.errors import ClientConfigError
+from slackwater.client.errors import ClientConfigError
 
 Row = Mapping[str, Any]
 """Values by column."""

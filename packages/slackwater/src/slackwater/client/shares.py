@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.transaction import Place
-from slackwater_protocol.keys import units_topic
+from slackwater.cdc.records.record import Record
+from slackwater.client.transaction import Place
+from slackwater.protocol.keys import units_topic
 
 KeyOf = Callable[[Record], bytes | str | None]
 """Returns the key of the unit that a record belongs to; None: no member receives the record."""

@@ -17,14 +17,14 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from slackwater_client.errors import (
+from slackwater.client.errors import (
     ClientConfigError,
     ClientError,
     NotVisibleError,
     StateNotKeptError,
 )
-from slackwater_client.finishing import finished
-from slackwater_protocol import Clock, CommitPosition, Lease, SystemClock, epoch_ms, from_epoch_ms
+from slackwater.client.finishing import finished
+from slackwater.protocol import Clock, CommitPosition, Lease, SystemClock, epoch_ms, from_epoch_ms
 
 _LOOK_SECONDS = 0.05
 """How long to wait before an output is read again."""

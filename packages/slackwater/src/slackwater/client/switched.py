@@ -4,9 +4,9 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from slackwater_client.errors import ClientConfigError, NotVisibleError, StateNotKeptError
-from slackwater_client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
-from slackwater_protocol import CommitPosition
+from slackwater.client.errors import ClientConfigError, NotVisibleError, StateNotKeptError
+from slackwater.client.snapshot import OfOneSource, PipelineOutput, newest_common, not_visible
+from slackwater.protocol import CommitPosition
 
 
 @dataclass(frozen=True, slots=True)

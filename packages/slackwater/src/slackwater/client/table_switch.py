@@ -14,11 +14,11 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from slackwater_client.errors import ClientConfigError, ClientUnavailableError, NotVisibleError
-from slackwater_client.snapshot import repeated
-from slackwater_client.switched import Switched, base_name, check_not_behind, check_views
-from slackwater_client.table_views import table_identifier, tables_of, translated
-from slackwater_protocol import Clock, CommitPosition
+from slackwater.client.errors import ClientConfigError, ClientUnavailableError, NotVisibleError
+from slackwater.client.snapshot import repeated
+from slackwater.client.switched import Switched, base_name, check_not_behind, check_views
+from slackwater.client.table_views import table_identifier, tables_of, translated
+from slackwater.protocol import Clock, CommitPosition
 
 LEDGER_VIEW: Final = "slackwater_ledger"
 """The view that tells readers which pipeline they read, and at which commit it is."""

@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import sql
 
-from slackwater_client.errors import (
+from slackwater.client.errors import (
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
     StateNotKeptError,
 )
-from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
-from slackwater_protocol import CommitPosition, MalformedRecordError, decode_progress_record
+from slackwater.client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
+from slackwater.protocol import CommitPosition, MalformedRecordError, decode_progress_record
 
 _CONNECT_SECONDS: Final = 10
 _NEWEST: Final = (
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 class TableOutput:
-    """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a pipeline.
+    """Implements :class:`slackwater.client.snapshot.PipelineOutput` over the tables of a pipeline.
 
     Each call is one `REPEATABLE READ` transaction, in which the ledger and all tables are at one commit.
     Close the object after use.

@@ -11,13 +11,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, P
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
-from slackwater_client.inputs import Inputs
-from slackwater_client.memory import MemoryBroker
-from slackwater_client.shares import Share
-from slackwater_client.transaction import Place, Transaction
-from slackwater_markers.kafka_retry import create_topics
-from slackwater_protocol import (
+from slackwater.client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
+from slackwater.client.inputs import Inputs
+from slackwater.client.memory import MemoryBroker
+from slackwater.client.shares import Share
+from slackwater.client.transaction import Place, Transaction
+from slackwater.kafka.retry import create_topics
+from slackwater.protocol import (
     SNAPSHOT_XID,
     CommitRecord,
     CommittedTransaction,
@@ -31,7 +31,7 @@ from slackwater_protocol import (
     encode_cut,
     encode_progress_record,
 )
-from slackwater_protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
+from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, progress_topic
 
 COMMIT_MS = 1_795_206_861_000
 _SECONDS = 120.0

@@ -8,13 +8,13 @@ at once, the second one fences the first. A process that is killed has written t
 from contextlib import ExitStack, closing
 from datetime import timedelta
 
-from slackwater_client.broker import Broker, ProducerSettings
-from slackwater_client.followed import never_switched, switch_log
-from slackwater_client.kafka import KafkaBroker
-from slackwater_client.snapshot import repeated
-from slackwater_client.switched import Switched, Views, base_name, check_views, place_of_switch
-from slackwater_client.topic_views import TopicOutput
-from slackwater_protocol import (
+from slackwater.client.broker import Broker, ProducerSettings
+from slackwater.client.followed import never_switched, switch_log
+from slackwater.client.kafka import KafkaBroker
+from slackwater.client.snapshot import repeated
+from slackwater.client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater.client.topic_views import TopicOutput
+from slackwater.protocol import (
     Clock,
     KafkaSettings,
     ReaderSwitch,
@@ -22,7 +22,7 @@ from slackwater_protocol import (
     encode_reader_switch,
     epoch_ms,
 )
-from slackwater_protocol.keys import readers_topic
+from slackwater.protocol.keys import readers_topic
 
 _MAX_BYTES = 64 << 20
 _TRANSACTION = timedelta(seconds=10)
@@ -45,7 +45,7 @@ def switch_topics(
     one commit. Repeating the call changes nothing.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
         pipeline: The name with the revision.
         revision: The number of the revision.
         views: The topic of each view.

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Broker
-from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
-from slackwater_client.kafka import KafkaBroker
-from slackwater_client.log import Log, commit_log
-from slackwater_client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
-from slackwater_client.transaction import Place
-from slackwater_control import first_source, known_pipelines
-from slackwater_markers.pipeline_log import decoded_entry
-from slackwater_protocol import (
+from slackwater.cdc.records.record import Record
+from slackwater.client.broker import Broker
+from slackwater.client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater.client.kafka import KafkaBroker
+from slackwater.client.log import Log, commit_log
+from slackwater.client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
+from slackwater.client.transaction import Place
+from slackwater.control import first_source, known_pipelines
+from slackwater.cuts.pipeline_log import decoded_entry
+from slackwater.protocol import (
     Clock,
     CommitPosition,
     KafkaSettings,
@@ -30,8 +30,8 @@ from slackwater_protocol import (
     from_epoch_ms,
     lease_record_key,
 )
-from slackwater_protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
-from slackwater_protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater.protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
+from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
 
 _LOOK_BACK = 64
 """How many of the last offsets of the progress topic are read first to find the newest record."""
@@ -149,13 +149,13 @@ def _columns_of(key: bytes) -> dict[str, Any]:
 
 
 class TopicOutput:
-    """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the topics of a pipeline.
+    """Implements :class:`slackwater.client.snapshot.PipelineOutput` over the topics of a pipeline.
 
     Each read reads whole topics, so it suits inspection, tests and initial copies. Close the object after
     use.
 
     Args:
-        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        kafka: The brokers; in tests a :class:`slackwater.client.memory.MemoryBroker`.
         pipeline: The pipeline's name in the output.
         clock: Measures deadlines.
     """
@@ -219,13 +219,13 @@ class TopicOutput:
         return ViewSnapshot(progress.source, at, documents, keys=others)
 
     def first_source(self, source: str) -> str:
-        """See :class:`slackwater_client.snapshot.KnowsChains`. Pipelines register in the same Kafka."""
+        """See :class:`slackwater.client.snapshot.KnowsChains`. Pipelines register in the same Kafka."""
         found = (_registered(each) for each in self._newest_records(PIPELINES_TOPIC).values())
         known = [entry for entry in found if entry is not None]
         return first_source(known_pipelines(known, epoch_ms(self._clock.now())), source)
 
     def has_lease(self, lease: Lease) -> bool:
-        """See :class:`slackwater_client.snapshot.KnowsLeases`."""
+        """See :class:`slackwater.client.snapshot.KnowsLeases`."""
         found = self._newest_records(LEASES_TOPIC).get(lease_record_key(lease))
         return found is not None and found.value() is not None
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slackwater_cdc.records.record import Record
-from slackwater_client.errors import ClientConfigError, TransactionLostError
-from slackwater_protocol import CommitPosition, commit_id
+from slackwater.cdc.records.record import Record
+from slackwater.client.errors import ClientConfigError, TransactionLostError
+from slackwater.protocol import CommitPosition, commit_id
 
 Place = tuple[str, int]
 """Topic and partition."""

@@ -2,14 +2,14 @@
 
 from typing import Final, NamedTuple
 
-from slackwater_cdc.change_writer import ChangeWriter, EventSource, TableChangeWriter, WrittenCommit
-from slackwater_client.broker import DeliveryReport
-from slackwater_client.errors import ClientConfigError
-from slackwater_client.rows import Row, encode_row
-from slackwater_client.transaction import Commit
-from slackwater_markers.kafka_transactions import DeliveredOffsets, Headers
-from slackwater_protocol import CommitPosition, CommitRecord
-from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID, data_topic
+from slackwater.cdc.change_writer import ChangeWriter, EventSource, TableChangeWriter, WrittenCommit
+from slackwater.client.broker import DeliveryReport
+from slackwater.client.errors import ClientConfigError
+from slackwater.client.rows import Row, encode_row
+from slackwater.client.transaction import Commit
+from slackwater.kafka.transactions import DeliveredOffsets, Headers
+from slackwater.protocol import CommitPosition, CommitRecord
+from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID, data_topic
 
 _STEP: Final = 1 << 24
 """The distance of two commits whose positions the producer chooses, so that each change has its own LSN."""

@@ -70,7 +70,7 @@ def _named(error: Exception, extras: Mapping[str, str]) -> Exception:
     """Says what to install if that is all that is wrong."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None or error.name not in extras:
         return error
-    from slackwater_command.errors import CommandConfigError, installing
+    from slackwater.settings.errors import CommandConfigError, installing
 
     hint = f"install it with: {installing(extras[error.name])}"
     missing = CommandConfigError(f"{error.name} is not installed", hint)
@@ -95,7 +95,7 @@ def _report(error: Exception, *, is_debug: bool) -> int:
 
 def _tell(line: str) -> None:
     """Writes to standard error, as long as anybody reads it and its disk has room."""
-    from slackwater_command.logs import hidden
+    from slackwater.observe.logs import hidden
 
     with suppress(OSError):
         click.echo(hidden(line), err=True)

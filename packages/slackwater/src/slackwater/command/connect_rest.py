@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from slackwater_command.errors import CommandConfigError, CommandInputError, unreachable
+from slackwater.settings.errors import CommandConfigError, CommandInputError, unreachable
 
 _TIMEOUT = timedelta(seconds=30)
 _NOT_FOUND = 404

@@ -1,9 +1,7 @@
 """Makes the settings of servers of the one settings model; what only one command needs is made by it."""
 
-from slackwater_command.errors import CommandConfigError, CommandInputError
-from slackwater_command.invocation import required
-from slackwater_command.settings import Settings
-from slackwater_protocol import (
+from slackwater.command.invocation import required
+from slackwater.protocol import (
     KafkaSettings,
     MalformedRecordError,
     RedisSettings,
@@ -12,6 +10,8 @@ from slackwater_protocol import (
     ServersConfigError,
     parse_position,
 )
+from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.model import Settings
 
 QUIET = "2"
 """librdkafka writes to standard error by itself: only what is critical, unless everything is to be seen."""

@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from slackwater_command.boundary import is_watched
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.loading import LoadedSettings, load_settings, take_secrets
-from slackwater_command.logs import configure_logging
-from slackwater_command.settings import Settings
-from slackwater_protocol.log_fields import set_log_fields
+from slackwater.command.boundary import is_watched
+from slackwater.observe.logs import configure_logging
+from slackwater.protocol.log_fields import set_log_fields
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.loading import LoadedSettings, load_settings, take_secrets
+from slackwater.settings.model import Settings
 
 NO_FLAGS: Mapping[str, object] = {}
 
@@ -49,7 +49,7 @@ class Invocation:
         """Returns the settings, with further ones by path on top.
 
         Raises:
-            CommandConfigError: as :func:`slackwater_command.loading.load_settings` does.
+            CommandConfigError: as :func:`slackwater.settings.loading.load_settings` does.
         """
         config = Path(self.config) if self.config else None
         return load_settings(self.flags | dict(flags), self.environment, config)

@@ -34,7 +34,7 @@ def _general(flag: str, **options: Any) -> Callable[[Command], Command]:
     name = flag.removeprefix("--").replace("-", "_")
 
     def remember(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-        from slackwater_command.invocation import Invocation  # takes 0.2 s; a help text needs none
+        from slackwater.command.invocation import Invocation  # takes 0.2 s; a help text needs none
 
         invocation = ctx.ensure_object(Invocation)
         if name == "config":

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from slackwater_command.logs import hidden
-from slackwater_protocol import Finding
+from slackwater.observe.logs import hidden
+from slackwater.protocol import Finding
 
 
 class Output:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from slackwater_command.errors import CommandConfigError
+from slackwater.settings.errors import CommandConfigError
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """One picture of sources, pipelines, stages, views and outputs, computed from what pipelines tell."""
 
-from slackwater_control.delay import Arrival, Delays, Hop, ViewDelay, measure_delays
-from slackwater_control.health import (
+from slackwater.control.delay import Arrival, Delays, Hop, ViewDelay, measure_delays
+from slackwater.control.health import (
     Culprit,
     HopKind,
     SourceSigns,
@@ -10,9 +10,9 @@ from slackwater_control.health import (
     faults_of_source,
     sidecar_absence,
 )
-from slackwater_control.history import SAMPLES, DelayCourse, DelayHistory
-from slackwater_control.leases import LeaseStanding, LeaseState, is_over, lease_standings
-from slackwater_control.pipelines import (
+from slackwater.control.history import SAMPLES, DelayCourse, DelayHistory
+from slackwater.control.leases import LeaseStanding, LeaseState, is_over, lease_standings
+from slackwater.control.pipelines import (
     HELD_FOR,
     VANISHED_AFTER,
     KnownRun,
@@ -23,10 +23,10 @@ from slackwater_control.pipelines import (
     known_runs,
     superseded,
 )
-from slackwater_control.rendering import topology_dot, topology_json, topology_schema
-from slackwater_control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
-from slackwater_control.snapshots import BarrierStanding, SourceSnapshot, find_snapshots
-from slackwater_control.topology import (
+from slackwater.control.rendering import topology_dot, topology_json, topology_schema
+from slackwater.control.sharing import EqualStages, Sharing, StageCopy, find_equal_stages
+from slackwater.control.snapshots import BarrierStanding, SourceSnapshot, find_snapshots
+from slackwater.control.topology import (
     Link,
     PipelineNode,
     Progress,
@@ -36,8 +36,6 @@ from slackwater_control.topology import (
     VisibleBatch,
     make_topology,
 )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "HELD_FOR",

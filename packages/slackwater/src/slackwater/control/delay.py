@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from slackwater_control.health import Culprit, HopKind, SourceSigns, fault_of_run, faults_of_source
-from slackwater_control.pipelines import PipelineState
-from slackwater_control.topology import PipelineNode, SourceCut, SourceNode, Topology
-from slackwater_protocol import StageWork, parse_position
+from slackwater.control.health import Culprit, HopKind, SourceSigns, fault_of_run, faults_of_source
+from slackwater.control.pipelines import PipelineState
+from slackwater.control.topology import PipelineNode, SourceCut, SourceNode, Topology
+from slackwater.protocol import StageWork, parse_position
 
 STARTS_WITHIN = timedelta(seconds=10)
 """So long a run that has shown nothing is taken to be starting."""

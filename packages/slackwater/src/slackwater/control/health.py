@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from slackwater_control.pipelines import PipelineState
-from slackwater_control.topology import PipelineNode
-from slackwater_protocol import ConnectorReport, SlotReport
+from slackwater.control.pipelines import PipelineState
+from slackwater.control.topology import PipelineNode
+from slackwater.protocol import ConnectorReport, SlotReport
 
 AWAY_AFTER = timedelta(seconds=7)
 """Sidecars report every second and runs every three, whatever they do; one that is silent for longer is

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater_control.delay import Delays
+from slackwater.control.delay import Delays
 
 SAMPLES: Final = 720
 """So many are kept: one every 30 seconds makes six hours. Each takes 8 bytes a view."""

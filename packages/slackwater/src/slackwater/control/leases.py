@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from slackwater_protocol import Hold, Lease, LeaseRecord
+from slackwater.protocol import Hold, Lease, LeaseRecord
 
 
 class LeaseState(StrEnum):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from slackwater_protocol import PipelineEntry, PipelineRegistration, PipelineReport
+from slackwater.protocol import PipelineEntry, PipelineRegistration, PipelineReport
 
 VANISHED_AFTER = timedelta(seconds=30)
 """A run that is silent for longer, and did not say that it ends, has vanished; it reports every 3 s."""

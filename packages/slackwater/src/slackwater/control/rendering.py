@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from slackwater_control.topology import PipelineNode, SourceNode, Topology
+from slackwater.control.topology import PipelineNode, SourceNode, Topology
 
 _COLOURS = {"running": "black", "left": "gray50", "failed": "red", "vanished": "red"}
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slackwater_control.topology import PipelineNode, Topology
+from slackwater.control.topology import PipelineNode, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

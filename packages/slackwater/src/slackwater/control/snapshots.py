@@ -4,9 +4,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater_control.pipelines import PipelineState
-from slackwater_control.topology import PipelineNode, SourceNode, Topology
-from slackwater_protocol import CommitPosition, format_position, parse_position
+from slackwater.control.pipelines import PipelineState
+from slackwater.control.topology import PipelineNode, SourceNode, Topology
+from slackwater.protocol import CommitPosition, format_position, parse_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

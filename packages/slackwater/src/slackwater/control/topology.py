@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from slackwater_control.pipelines import KnownRun, PipelineState, known_pipelines
-from slackwater_protocol import (
+from slackwater.control.pipelines import KnownRun, PipelineState, known_pipelines
+from slackwater.protocol import (
     Cut,
     PipelineEntry,
     PipelineRegistration,

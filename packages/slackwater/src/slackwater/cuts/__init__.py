@@ -1,7 +1,7 @@
 """Cuts and markers in the cut log and the marker store; registrations and reports of pipelines."""
 
-from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
-from slackwater_markers.errors import (
+from slackwater.cuts.cut_log import CutLog, LoggedRecord, cuts_of
+from slackwater.cuts.errors import (
     CompactedTopicUnavailableError,
     CutLogDamagedError,
     CutLogError,
@@ -13,19 +13,18 @@ from slackwater_markers.errors import (
     MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
 )
-from slackwater_markers.kafka_log import KafkaCutLog
-from slackwater_markers.kafka_pipeline_log import KafkaPipelineLog
-from slackwater_markers.kafka_retry import KafkaRetry
-from slackwater_markers.lease_log import KafkaLeaseLog, LeaseLog
-from slackwater_markers.memory import (
+from slackwater.cuts.kafka_log import KafkaCutLog
+from slackwater.cuts.kafka_pipeline_log import KafkaPipelineLog
+from slackwater.cuts.lease_log import KafkaLeaseLog, LeaseLog
+from slackwater.cuts.memory import (
     InMemoryCutLog,
     InMemoryLeaseLog,
     InMemoryMarkerStore,
     InMemoryPipelineLog,
 )
-from slackwater_markers.pipeline_log import PipelineLog
-from slackwater_markers.redis_store import RedisMarkerStore
-from slackwater_markers.store import (
+from slackwater.cuts.pipeline_log import PipelineLog
+from slackwater.cuts.redis_store import RedisMarkerStore
+from slackwater.cuts.store import (
     CutRetention,
     FrontierState,
     FrontierStatus,
@@ -35,8 +34,7 @@ from slackwater_markers.store import (
     markers_of,
     merged_markers,
 )
-
-__version__ = "0.1.0"
+from slackwater.kafka.retry import KafkaRetry
 
 __all__ = [
     "CompactedTopicUnavailableError",

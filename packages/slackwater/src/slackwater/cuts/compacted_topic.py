@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from slackwater_markers.errors import CompactedTopicUnavailableError
-from slackwater_markers.kafka_retry import (
+from slackwater.cuts.errors import CompactedTopicUnavailableError
+from slackwater.kafka.retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
     KafkaRetry,
@@ -44,7 +44,7 @@ Decode = Callable[[bytes, int, int, bytes], Entry | None]
 class CompactedTopic(Generic[Entry]):
     """Reads the newest record of each key of a topic, and writes records.
 
-    Methods raise nothing but :class:`~slackwater_markers.errors.CompactedTopicUnavailableError`, and block
+    Methods raise nothing but :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block
     for the time-out at most. Not thread-safe, except for :meth:`send`.
 
     Args:

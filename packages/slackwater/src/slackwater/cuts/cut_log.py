@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slackwater_markers.errors import CutLogDamagedError, CutLogReplacedError
-from slackwater_protocol import (
+from slackwater.cuts.errors import CutLogDamagedError, CutLogReplacedError
+from slackwater.protocol import (
     Cut,
     LogRecord,
     MalformedRecordError,
     PublishedCut,
     decode_log_record,
 )
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol.keys import cut_log_topic
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ class CutLog(Protocol):
     :class:`RecordDecoder`.
 
     Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
-    log's time-out, and raise only :class:`~slackwater_markers.errors.CutLogError`, among them
-    :class:`~slackwater_markers.errors.CutLogDamagedError`, and protocol errors. Not thread-safe.
+    log's time-out, and raise only :class:`~slackwater.cuts.errors.CutLogError`, among them
+    :class:`~slackwater.cuts.errors.CutLogDamagedError`, and protocol errors. Not thread-safe.
     """
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
@@ -160,7 +160,7 @@ class RecordDecoder:
 
         Raises:
             CutLogDamagedError: it cannot be read.
-            slackwater_protocol.UnsupportedVersionError: a newer version wrote it.
+            slackwater.protocol.UnsupportedVersionError: a newer version wrote it.
         """
         if value is None or not value.startswith(_BEGIN):
             self._log_passed(log_offset, "it is not a record of Slackwater")

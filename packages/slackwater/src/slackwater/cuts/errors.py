@@ -17,7 +17,7 @@
 be pickled: their data are their positional arguments.
 """
 
-from slackwater_protocol import ExplainedError
+from slackwater.protocol import ExplainedError
 
 
 class MarkersError(ExplainedError):

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.cut_log import (
+from slackwater.cuts.cut_log import (
     LoggedRecord,
     RecordDecoder,
     beyond_end,
@@ -26,8 +26,8 @@ from slackwater_markers.cut_log import (
     is_no_cut,
     is_pass_decision,
 )
-from slackwater_markers.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
-from slackwater_markers.kafka_retry import (
+from slackwater.cuts.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
+from slackwater.kafka.retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
     KafkaRetry,
@@ -36,8 +36,8 @@ from slackwater_markers.kafka_retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
+from slackwater.protocol.keys import cut_log_topic
 
 _NEWEST_STEP = 16
 """The offsets that ``newest`` goes back at first; more when none of them holds a record."""
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class KafkaCutLog:
-    """Implements :class:`~slackwater_markers.cut_log.CutLog`; one topic with one partition per source.
+    """Implements :class:`~slackwater.cuts.cut_log.CutLog`; one topic with one partition per source.
 
     Args:
         source: The connector's ``topic.prefix``.

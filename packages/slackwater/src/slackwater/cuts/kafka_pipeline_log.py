@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from slackwater_markers.compacted_topic import CompactedTopic
-from slackwater_markers.pipeline_log import decoded_entry
-from slackwater_protocol import (
+from slackwater.cuts.compacted_topic import CompactedTopic
+from slackwater.cuts.pipeline_log import decoded_entry
+from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,
     PipelineReport,
     encode_pipeline_record,
     pipeline_record_key,
 )
-from slackwater_protocol.keys import PIPELINES_TOPIC, registration_key, report_key
+from slackwater.protocol.keys import PIPELINES_TOPIC, registration_key, report_key
 
 
 class KafkaPipelineLog:
-    """Implements :class:`~slackwater_markers.pipeline_log.PipelineLog`; one topic for a cluster.
+    """Implements :class:`~slackwater.cuts.pipeline_log.PipelineLog`; one topic for a cluster.
 
     Args:
         bootstrap: Kafka's ``bootstrap.servers``.

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Protocol
 
-from slackwater_markers.compacted_topic import CompactedTopic
-from slackwater_protocol import (
+from slackwater.cuts.compacted_topic import CompactedTopic
+from slackwater.protocol import (
     KafkaSettings,
     LeaseRecord,
     MalformedRecordError,
@@ -15,7 +15,7 @@ from slackwater_protocol import (
     encode_lease_record,
     lease_record_key,
 )
-from slackwater_protocol.keys import LEASES_TOPIC
+from slackwater.protocol.keys import LEASES_TOPIC
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class LeaseLog(Protocol):
     """The leases of a cluster's readers and the holds of its pipelines.
 
     Written by both, read by anybody. Methods raise nothing but
-    :class:`~slackwater_markers.errors.CompactedTopicUnavailableError`, and block for the time-out at most.
+    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block for the time-out at most.
     Not thread-safe.
     """
 

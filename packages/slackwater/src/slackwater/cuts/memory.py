@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slackwater_markers.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
-from slackwater_markers.errors import CutLogTruncatedError
-from slackwater_markers.lease_log import decoded_lease_record
-from slackwater_markers.pipeline_log import decoded_entry
-from slackwater_markers.store import FrontierStatus, StoredPosition
-from slackwater_protocol import (
+from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
+from slackwater.cuts.errors import CutLogTruncatedError
+from slackwater.cuts.lease_log import decoded_lease_record
+from slackwater.cuts.pipeline_log import decoded_entry
+from slackwater.cuts.store import FrontierStatus, StoredPosition
+from slackwater.protocol import (
     Clock,
     CommitPosition,
     Cut,
@@ -30,7 +30,7 @@ from slackwater_protocol import (
     lease_record_key,
     pipeline_record_key,
 )
-from slackwater_protocol.keys import cut_log_topic, registration_key, report_key
+from slackwater.protocol.keys import cut_log_topic, registration_key, report_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class _Bytes:
 
 
 class InMemoryCutLog:
-    """Implements :class:`~slackwater_markers.cut_log.CutLog` in this process."""
+    """Implements :class:`~slackwater.cuts.cut_log.CutLog` in this process."""
 
     def __init__(self, source: str) -> None:
         self._topic = cut_log_topic(source)
@@ -143,7 +143,7 @@ class InMemoryCutLog:
 
 
 class InMemoryPipelineLog:
-    """Implements :class:`~slackwater_markers.pipeline_log.PipelineLog` in this process.
+    """Implements :class:`~slackwater.cuts.pipeline_log.PipelineLog` in this process.
 
     Args:
         clock: Says when a record is written; None: the system's.
@@ -188,7 +188,7 @@ class InMemoryPipelineLog:
 
 
 class InMemoryLeaseLog:
-    """Implements :class:`~slackwater_markers.lease_log.LeaseLog` in this process; several may share records.
+    """Implements :class:`~slackwater.cuts.lease_log.LeaseLog` in this process; several may share records.
 
     Args:
         records: The topic, by key; None: one of its own.
@@ -226,7 +226,7 @@ class InMemoryLeaseLog:
 
 
 class InMemoryMarkerStore:
-    """A :class:`~slackwater_markers.store.MarkerStore` in this process; keeps every cut."""
+    """A :class:`~slackwater.cuts.store.MarkerStore` in this process; keeps every cut."""
 
     def __init__(self) -> None:
         self._cuts: dict[tuple[str, int], list[PublishedCut]] = {}

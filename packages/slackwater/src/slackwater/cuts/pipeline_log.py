@@ -3,7 +3,7 @@
 import logging
 from typing import Protocol
 
-from slackwater_protocol import (
+from slackwater.protocol import (
     MalformedRecordError,
     PipelineEntry,
     PipelineRegistration,
@@ -12,7 +12,7 @@ from slackwater_protocol import (
     decode_pipeline_record,
     pipeline_record_key,
 )
-from slackwater_protocol.keys import PIPELINES_TOPIC
+from slackwater.protocol.keys import PIPELINES_TOPIC
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class PipelineLog(Protocol):
     """The registration and the newest report of each run of each pipeline.
 
     Written by runs, read by anybody. Methods raise nothing but
-    :class:`~slackwater_markers.errors.CompactedTopicUnavailableError`. Not thread-safe, except for
+    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`. Not thread-safe, except for
     :meth:`report`, which one other thread may call at the same time.
     """
 

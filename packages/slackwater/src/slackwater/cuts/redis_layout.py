@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from slackwater_markers.store import FrontierState, FrontierStatus, RegressionNotice
-from slackwater_protocol import (
+from slackwater.cuts.store import FrontierState, FrontierStatus, RegressionNotice
+from slackwater.protocol import (
     END_OF_TIME_MS,
     ConnectorReport,
     Marker,

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import redis
 
-from slackwater_markers import redis_layout as layout
-from slackwater_markers.errors import (
+from slackwater.cuts import redis_layout as layout
+from slackwater.cuts.errors import (
     MarkerStoreContentError,
     MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
 )
-from slackwater_markers.store import CutRetention, FrontierStatus, StoredPosition
-from slackwater_protocol import (
+from slackwater.cuts.store import CutRetention, FrontierStatus, StoredPosition
+from slackwater.protocol import (
     CommitPosition,
     Marker,
     OpenTransaction,
@@ -28,14 +28,14 @@ from slackwater_protocol import (
     encode_marker,
     encode_open_transaction,
 )
-from slackwater_protocol.keys import cuts_key, frontier_key, markers_key, open_key
+from slackwater.protocol.keys import cuts_key, frontier_key, markers_key, open_key
 
 _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
 """The words of Redis and our scripts for a key that holds something else."""
 
 
 class RedisMarkerStore:
-    """Implements :class:`~slackwater_markers.store.MarkerStore`.
+    """Implements :class:`~slackwater.cuts.store.MarkerStore`.
 
     Args:
         client: Must return bytes and have a socket time-out; :meth:`connect` makes one.

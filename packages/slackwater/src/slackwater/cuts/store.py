@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from slackwater_protocol import CommitPosition, ConnectorReport, Cut, Marker, OpenTransaction, PublishedCut
+from slackwater.protocol import CommitPosition, ConnectorReport, Cut, Marker, OpenTransaction, PublishedCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ class MarkerStore(Protocol):
     A cache without authority: it may lose everything at any moment, may lag behind the cut log, and may be
     replaced by a copy of itself or of another store; and anybody may have written to it, so what it says is
     true only when the cut log says so, too. All methods block for at most the store's time-out and raise
-    :class:`~slackwater_markers.errors.MarkerStoreUnavailableError`, and nothing else: its
-    :class:`~slackwater_markers.errors.MarkerStoreContentError` when the store holds what cannot be read. Not
+    :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`, and nothing else: its
+    :class:`~slackwater.cuts.errors.MarkerStoreContentError` when the store holds what cannot be read. Not
     thread-safe.
     """
 

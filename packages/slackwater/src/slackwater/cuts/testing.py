@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_protocol import Cut, PipelineRegistration, RegisteredStage, RegisteredView
+from slackwater.protocol import Cut, PipelineRegistration, RegisteredStage, RegisteredView
 
 Place = tuple[str, int]
 _NO_ERROR = KafkaError.NO_ERROR

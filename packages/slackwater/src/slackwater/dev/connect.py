@@ -9,19 +9,19 @@ from typing import ClassVar
 
 import orjson
 
-from slackwater_cdc.connector import reading_properties, table_list, topic_properties
-from slackwater_devstack.errors import not_running
-from slackwater_devstack.java import (
+from slackwater.cdc.connector import reading_properties, table_list, topic_properties
+from slackwater.dev.errors import not_running
+from slackwater.dev.java import (
     JavaProgram,
     Properties,
     java_program,
     render_properties,
     resolve_plugin,
 )
-from slackwater_devstack.loopback import LOOPBACK, accepts_connections
-from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.server import START_TIMEOUT, Deadline, Server
-from slackwater_devstack.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
+from slackwater.dev.loopback import LOOPBACK, accepts_connections
+from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.server import START_TIMEOUT, Deadline, Server
+from slackwater.dev.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
 
 _CONNECT_HEAP = "256m"
 _PRODUCER_BATCH_BYTES = "262144"

@@ -22,17 +22,17 @@ import docker
 import psutil
 from testcontainers.core.container import DockerContainer
 
-from slackwater_devstack.connect import ConnectWorker
-from slackwater_devstack.errors import wrong_setting
-from slackwater_devstack.java import JarSet, JavaProgram, PinnedJar, Properties, cache_folder
-from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
-from slackwater_devstack.postgres import USER, PostgresServer
-from slackwater_devstack.processes import Launch, ManagedProcess, ProcessIdentity, find_process
-from slackwater_devstack.programs import InstalledProgram, Version
-from slackwater_devstack.redis_server import RedisServer
-from slackwater_devstack.server import Server
-from slackwater_devstack.settings import Collector
-from slackwater_devstack.stack import ServerKinds
+from slackwater.dev.connect import ConnectWorker
+from slackwater.dev.errors import wrong_setting
+from slackwater.dev.java import JarSet, JavaProgram, PinnedJar, Properties, cache_folder
+from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
+from slackwater.dev.postgres import USER, PostgresServer
+from slackwater.dev.processes import Launch, ManagedProcess, ProcessIdentity, find_process
+from slackwater.dev.programs import InstalledProgram, Version
+from slackwater.dev.redis_server import RedisServer
+from slackwater.dev.server import Server
+from slackwater.dev.settings import Collector
+from slackwater.dev.stack import ServerKinds
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -233,7 +233,7 @@ class InContainer(Server):
         container.with_command(list(order.argv)).with_envs(**order.environment)
         for path in (str(self._shared), str(self.log_path)):
             container.with_volume_mapping(path, path, "rw")
-        for folder in (str(resources.files("slackwater_devstack") / "data"), str(cache_folder())):
+        for folder in (str(resources.files("slackwater.dev") / "data"), str(cache_folder())):
             container.with_volume_mapping(folder, folder, "ro")
         return container.start().get_wrapped_container()
 

@@ -10,7 +10,7 @@
 
 from pathlib import Path
 
-from slackwater_protocol import ExplainedError
+from slackwater.protocol import ExplainedError
 
 
 class DevStackError(ExplainedError):

@@ -11,12 +11,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_devstack.errors import failed_start, missing_prerequisite, not_running
-from slackwater_devstack.java import JarSet, resolve_server
-from slackwater_devstack.loopback import LOOPBACK, accepts_connections
-from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.programs import find_java
-from slackwater_devstack.server import START_TIMEOUT, Server
+from slackwater.dev.errors import failed_start, missing_prerequisite, not_running
+from slackwater.dev.java import JarSet, resolve_server
+from slackwater.dev.loopback import LOOPBACK, accepts_connections
+from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.programs import find_java
+from slackwater.dev.server import START_TIMEOUT, Server
 
 _HEAP = "96m"
 _SERVERS = "org.apache.hadoop.hdfs.server"
@@ -172,7 +172,7 @@ class DataNode(_HadoopServer):
 def _pyspark_jars() -> list[str]:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        hint = "install the package slackwater-devstack with its dependencies"
+        hint = "install slackwater[dev]"
         raise missing_prerequisite("PySpark", "it is not installed", hint)
     folder = Path(spec.origin).parent / "jars"
     return [str(jar) for pattern in _LIBRARIES for jar in sorted(folder.glob(pattern))]

@@ -20,10 +20,10 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
-from slackwater_devstack.programs import InstalledProgram, find_java
-from slackwater_devstack.settings import Collector, ConnectPlugin
-from slackwater_protocol import user_cache
+from slackwater.dev.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater.dev.programs import InstalledProgram, find_java
+from slackwater.dev.settings import Collector, ConnectPlugin
+from slackwater.protocol import user_cache
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
@@ -33,7 +33,7 @@ Properties = dict[str, str]
 
 Fetch = Callable[[Path, Progress], None]
 """Puts all jars into a folder that does not exist yet."""
-_DATA = resources.files("slackwater_devstack") / "data"
+_DATA = resources.files("slackwater.dev") / "data"
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TAIL_LINES = 15
 _PROGRESS_STEP = 20
@@ -72,7 +72,7 @@ class JarSet:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Returns where downloads are kept, see :func:`slackwater_protocol.user_cache`.
+    """Returns where downloads are kept, see :func:`slackwater.protocol.user_cache`.
 
     Raises:
         DevStackUnavailableError: the account has no home folder, and no other place was named.
@@ -240,7 +240,7 @@ def _unresolved(reason: str, hint: str, log_tail: str = "") -> DevStackUnavailab
 def _find_ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        hint = "install the package slackwater-devstack with its dependencies"
+        hint = "install slackwater[dev]"
         raise missing_prerequisite("PySpark", "it is not installed", hint)
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
     if not found:
@@ -264,7 +264,7 @@ class JavaProgram:
 
     def command(self, arguments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
         """The argument list. Uses the class archive, or records one into the folder when there is none."""
-        log4j = resources.files("slackwater_devstack") / "data" / "log4j2.properties"
+        log4j = resources.files("slackwater.dev") / "data" / "log4j2.properties"
         return (
             str(self.java.path),
             f"-Xmx{self.heap}",

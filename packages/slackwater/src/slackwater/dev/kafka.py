@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_devstack.errors import not_running
-from slackwater_devstack.java import JavaProgram, Properties, java_program, render_properties
-from slackwater_devstack.kafka_security import NOBODY_SAYS, ListenerSecurity
-from slackwater_devstack.loopback import LOOPBACK, TcpProxy, accepts_connections
-from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.server import START_TIMEOUT, Server
-from slackwater_devstack.settings import Collector
+from slackwater.dev.errors import not_running
+from slackwater.dev.java import JavaProgram, Properties, java_program, render_properties
+from slackwater.dev.kafka_security import NOBODY_SAYS, ListenerSecurity
+from slackwater.dev.loopback import LOOPBACK, TcpProxy, accepts_connections
+from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.server import START_TIMEOUT, Server
+from slackwater.dev.settings import Collector
 
 logger = logging.getLogger(__name__)
 

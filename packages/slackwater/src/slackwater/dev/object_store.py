@@ -6,13 +6,13 @@ from importlib import resources
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_devstack.errors import not_running
-from slackwater_devstack.java import JavaProgram, Properties, render_properties, resolve_server
-from slackwater_devstack.loopback import LOOPBACK, accepts_connections
-from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.programs import find_java
-from slackwater_devstack.server import START_TIMEOUT, Server
-from slackwater_devstack.settings import Collector
+from slackwater.dev.errors import not_running
+from slackwater.dev.java import JavaProgram, Properties, render_properties, resolve_server
+from slackwater.dev.loopback import LOOPBACK, accepts_connections
+from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.programs import find_java
+from slackwater.dev.server import START_TIMEOUT, Server
+from slackwater.dev.settings import Collector
 
 _HEAP = "96m"
 _SECRET_BYTES = 20
@@ -87,7 +87,7 @@ class ObjectStore(Server):
     def _prepare(self) -> None:
         jars = resolve_server("s3proxy", progress=self.progress)
         self.version = jars.version_of("s3proxy")
-        logback = resources.files("slackwater_devstack") / "data" / "s3proxy" / "logback.xml"
+        logback = resources.files("slackwater.dev") / "data" / "s3proxy" / "logback.xml"
         self._program = JavaProgram(
             java=find_java(),
             jars=jars,

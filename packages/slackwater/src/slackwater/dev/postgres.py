@@ -19,11 +19,11 @@ from typing import ClassVar
 import psycopg
 from psycopg import sql
 
-from slackwater_devstack.errors import missing_prerequisite, wrong_setting
-from slackwater_devstack.loopback import LOOPBACK
-from slackwater_devstack.processes import Account, Launch, Lifetime, can_write, run_as, unprivileged_account
-from slackwater_devstack.programs import InstalledProgram, find_postgres, missing_postgres
-from slackwater_devstack.server import START_TIMEOUT, Server
+from slackwater.dev.errors import missing_prerequisite, wrong_setting
+from slackwater.dev.loopback import LOOPBACK
+from slackwater.dev.processes import Account, Launch, Lifetime, can_write, run_as, unprivileged_account
+from slackwater.dev.programs import InstalledProgram, find_postgres, missing_postgres
+from slackwater.dev.server import START_TIMEOUT, Server
 
 logger = logging.getLogger(__name__)
 USER = "postgres"

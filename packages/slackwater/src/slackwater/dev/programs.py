@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
-from slackwater_devstack.processes import Account, run_as
+from slackwater.dev.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater.dev.processes import Account, run_as
 
 LEAST_JAVA = 17
 LEAST_POSTGRES = 14

@@ -3,8 +3,8 @@
 ``--stack containers`` puts all of them into containers; tests do not differ. Redis and a broker are started
 once per session, a whole stack once per module: idle JVMs take a share of every core.
 
-Loaded by pytest itself (entry point). When a test that uses one of them fails, the last lines of the
-servers' logs are in its report.
+Loaded with ``-p slackwater.dev.pytest_plugin``. When a test that uses one of them fails, the last lines of
+the servers' logs are in its report.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater_devstack import (
+    from slackwater.dev import (
         DevStack,
         KafkaBroker,
         NameNode,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost n
         RedisServer,
         Server,
     )
-    from slackwater_devstack.containers import ContainerImages
-    from slackwater_devstack.stack import ServerKinds
+    from slackwater.dev.containers import ContainerImages
+    from slackwater.dev.stack import ServerKinds
 
     DevStackFactory = Callable[..., DevStack]
 
@@ -67,7 +67,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Add the servers' last words to the report of a failed test."""
     report = yield
     if report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
-        from slackwater_devstack.server import log_tail
+        from slackwater.dev.server import log_tail
 
         for servers in item.config.stash[_SERVERS]:
             for server in servers():
@@ -80,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.fixture(scope="session")
 def container_images(pytestconfig: pytest.Config) -> "ContainerImages":
     """The images that ``--image`` names; skips the test where no container can be started."""
-    from slackwater_devstack.containers import ContainerImages, why_not_here
+    from slackwater.dev.containers import ContainerImages, why_not_here
 
     reason = why_not_here()
     if reason is not None:
@@ -91,11 +91,11 @@ def container_images(pytestconfig: pytest.Config) -> "ContainerImages":
 @pytest.fixture(scope="session")
 def server_kinds(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> "ServerKinds":
     """Makes servers where ``--stack`` says."""
-    from slackwater_devstack.stack import EMBEDDED_KINDS
+    from slackwater.dev.stack import EMBEDDED_KINDS
 
     if pytestconfig.getoption("stack") == "embedded":
         return EMBEDDED_KINDS
-    from slackwater_devstack.containers import container_kinds
+    from slackwater.dev.containers import container_kinds
 
     return container_kinds(request.getfixturevalue("container_images"))
 
@@ -129,7 +129,7 @@ def object_store(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> "Iterator[ObjectStore]":
     """Object storage for all tests of the session: use folders of your own."""
-    from slackwater_devstack import ObjectStore
+    from slackwater.dev import ObjectStore
 
     yield from _running(ObjectStore(tmp_path_factory.mktemp("objects")), pytestconfig)
 
@@ -137,7 +137,7 @@ def object_store(
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> "Iterator[NameNode]":
     """A file system of Hadoop for all tests of the session: use folders of your own."""
-    from slackwater_devstack import DataNode, NameNode
+    from slackwater.dev import DataNode, NameNode
 
     folder = tmp_path_factory.mktemp("hdfs")
     for name_node in _running(NameNode(folder), pytestconfig):
@@ -153,7 +153,7 @@ def dev_stack(
 
     It ends with the module.
     """
-    from slackwater_devstack import DevStack, DevStackSettings
+    from slackwater.dev import DevStack, DevStackSettings
 
     with ExitStack() as running:
 

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from slackwater_devstack.loopback import LOOPBACK
-from slackwater_devstack.processes import Launch
-from slackwater_devstack.programs import InstalledProgram, find_redis
-from slackwater_devstack.server import Server
+from slackwater.dev.loopback import LOOPBACK
+from slackwater.dev.processes import Launch
+from slackwater.dev.programs import InstalledProgram, find_redis
+from slackwater.dev.server import Server
 
 if TYPE_CHECKING:
     import redis

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import psutil
 
-from slackwater_devstack.errors import DevStackUnavailableError, failed_start, not_running
-from slackwater_devstack.loopback import free_port, is_free
-from slackwater_devstack.processes import (
+from slackwater.dev.errors import DevStackUnavailableError, failed_start, not_running
+from slackwater.dev.loopback import free_port, is_free
+from slackwater.dev.processes import (
     Launch,
     Lifetime,
     ManagedProcess,
@@ -25,7 +25,7 @@ from slackwater_devstack.processes import (
     find_process,
     launch,
 )
-from slackwater_devstack.state import ServerRecord
+from slackwater.dev.state import ServerRecord
 
 logger = logging.getLogger(__name__)
 

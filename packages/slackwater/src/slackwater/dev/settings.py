@@ -7,9 +7,9 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
-from slackwater_devstack.errors import wrong_setting
-from slackwater_protocol import TableNameError
-from slackwater_protocol.keys import table_name
+from slackwater.dev.errors import wrong_setting
+from slackwater.protocol import TableNameError
+from slackwater.protocol.keys import table_name
 
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _ROUTE = re.compile(r"[a-z][a-z0-9_]*")
@@ -56,7 +56,7 @@ class DevStackSettings:
     database: str = "inventory"
     """Created when missing."""
     tables: tuple[str, ...] = ()
-    """``schema.table`` each, for :func:`slackwater_devstack.up`; empty: all tables, also later ones."""
+    """``schema.table`` each, for :func:`slackwater.dev.up`; empty: all tables, also later ones."""
     partitions: int = 4
     """Partitions of each data topic; transaction, notification and heartbeat topics have one."""
     postgres: bool = True
@@ -65,12 +65,12 @@ class DevStackSettings:
     second_kafka: bool = False
     """Whether there is a second broker, for partitions that are slow or away by themselves."""
     kafka_routes: tuple[str, ...] = ()
-    """Routes to the brokers that go through proxies, see :class:`slackwater_devstack.KafkaBroker`.
+    """Routes to the brokers that go through proxies, see :class:`slackwater.dev.KafkaBroker`.
 
     Connect uses the one named ``connect`` when there is one.
     """
     connect: bool = True
-    """Whether the stack has a Connect worker; :func:`slackwater_devstack.up` then starts it, too."""
+    """Whether the stack has a Connect worker; :func:`slackwater.dev.up` then starts it, too."""
     connect_mode: ConnectMode = ConnectMode.STANDALONE
     fsync: bool = False
     """Whether PostgreSQL survives a crash of the machine; a killed process it always survives."""

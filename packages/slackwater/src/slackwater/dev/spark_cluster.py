@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import orjson
 
-from slackwater_devstack.errors import missing_prerequisite
-from slackwater_devstack.loopback import LOOPBACK
-from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.programs import find_java
-from slackwater_devstack.server import START_TIMEOUT, Server
+from slackwater.dev.errors import missing_prerequisite
+from slackwater.dev.loopback import LOOPBACK
+from slackwater.dev.processes import Launch, Lifetime
+from slackwater.dev.programs import find_java
+from slackwater.dev.server import START_TIMEOUT, Server
 
 _DAEMON_MEMORY = "128m"
 _MASTER = "org.apache.spark.deploy.master.Master"
@@ -139,6 +139,6 @@ class SparkWorker(_SparkDaemon):
 def _installed_spark() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        hint = "install the package slackwater-devstack with its dependencies"
+        hint = "install slackwater[dev]"
         raise missing_prerequisite("PySpark", "it is not installed", hint)
     return Path(spec.origin).parent

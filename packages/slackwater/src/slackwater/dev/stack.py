@@ -11,21 +11,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from slackwater_cdc.connector import publication_name, replication_name
-from slackwater_devstack.connect import (
+from slackwater.cdc.connector import publication_name, replication_name
+from slackwater.dev.connect import (
     ConnectWorker,
     DatabaseAddress,
     connector_properties,
 )
-from slackwater_devstack.errors import DevStackStateError, failed_start, not_running, wrong_setting
-from slackwater_devstack.java import Progress
-from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
-from slackwater_devstack.postgres import USER, PostgresServer
-from slackwater_devstack.processes import Lifetime, ManagedProcess, find_process
-from slackwater_devstack.redis_server import RedisServer
-from slackwater_devstack.server import POLL_SECONDS, Deadline, Server, log_tail
-from slackwater_devstack.settings import DevStackSettings, checked_tables
-from slackwater_devstack.state import StackState, StackStatus, look_up_status, read_state, write_state
+from slackwater.dev.errors import DevStackStateError, failed_start, not_running, wrong_setting
+from slackwater.dev.java import Progress
+from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
+from slackwater.dev.postgres import USER, PostgresServer
+from slackwater.dev.processes import Lifetime, ManagedProcess, find_process
+from slackwater.dev.redis_server import RedisServer
+from slackwater.dev.server import POLL_SECONDS, Deadline, Server, log_tail
+from slackwater.dev.settings import DevStackSettings, checked_tables
+from slackwater.dev.state import StackState, StackStatus, look_up_status, read_state, write_state
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
 

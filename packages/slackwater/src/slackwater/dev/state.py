@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from slackwater_devstack.errors import DevStackStateError
-from slackwater_devstack.processes import ManagedProcess, ProcessIdentity
+from slackwater.dev.errors import DevStackStateError
+from slackwater.dev.processes import ManagedProcess, ProcessIdentity
 
 _FORMAT = 1
 FILE_NAME = "devstack.json"

@@ -10,19 +10,19 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.evaluate.evaluators import Evaluators
-from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
-from slackwater_engine.index.together import BucketRoute, TogetherContents
-from slackwater_engine.moves import MovedRows
-from slackwater_engine.owners import KeyOwners, Owners, check_aggregate
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import Event, Outcome, PackedPayload, decode_events
-from slackwater_engine.settings import Scope, StageSettings
-from slackwater_engine.stages import GroupElsewhereError, StagesEvaluation
-from slackwater_engine.state.entry import Change
-from slackwater_engine.state.log import BucketLog, LogWrite, log_write
-from slackwater_sql.plan import EnginePlan, StagePlan, fingerprint
+from slackwater.engine.errors import EngineUnavailableError
+from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.index.together import BucketRoute, TogetherContents
+from slackwater.engine.moves import MovedRows
+from slackwater.engine.owners import KeyOwners, Owners, check_aggregate
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import Event, Outcome, PackedPayload, decode_events
+from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.stages import GroupElsewhereError, StagesEvaluation
+from slackwater.engine.state.entry import Change
+from slackwater.engine.state.log import BucketLog, LogWrite, log_write
+from slackwater.sql.plan import EnginePlan, StagePlan, fingerprint
 
 MAX_REPLAYED_BLOBS: Final = 256
 """The maximum number of blobs that are added to an outdated index; if more are missing, rebuilding it is

@@ -18,19 +18,19 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from slackwater_engine.errors import EngineConfigError, EngineStateError
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import PackingInput, PackingSpec
-from slackwater_engine.payloads import TOUCH_SEQUENCE, PackedPayload
-from slackwater_engine.state.contents import read_contents
-from slackwater_engine.state.entry import group_width, input_tag
-from slackwater_engine.state.inspection import find_state
-from slackwater_engine.state.log import BlobSource, BucketLog, LogHead
-from slackwater_engine.state.manifest import history, segment_name, segment_path
-from slackwater_engine.state.store import StateStore, missing_file
-from slackwater_sql.catalog import Column
-from slackwater_sql.row_codec import RowCodec, WireRow
+from slackwater.engine.errors import EngineConfigError, EngineStateError
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import PackingInput, PackingSpec
+from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
+from slackwater.engine.state.contents import read_contents
+from slackwater.engine.state.entry import group_width, input_tag
+from slackwater.engine.state.inspection import find_state
+from slackwater.engine.state.log import BlobSource, BucketLog, LogHead
+from slackwater.engine.state.manifest import history, segment_name, segment_path
+from slackwater.engine.state.store import StateStore, missing_file
+from slackwater.sql.catalog import Column
+from slackwater.sql.row_codec import RowCodec, WireRow
 
 FIRST_BATCH: Final = 0
 TASK_BYTES: Final = 8 << 20

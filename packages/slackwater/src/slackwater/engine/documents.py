@@ -13,9 +13,9 @@ from operator import itemgetter
 import msgspec
 import zstandard
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.payloads import Document, PackedPayload, unpack_change
-from slackwater_protocol import BatchHeader
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.payloads import Document, PackedPayload, unpack_change
+from slackwater.protocol import BatchHeader
 
 _DECODER = msgspec.msgpack.Decoder(list[Document])
 

@@ -13,7 +13,7 @@ Spark passes errors between processes, so all of them can be pickled: their posi
 data.
 """
 
-from slackwater_protocol import SlackwaterError
+from slackwater.protocol import SlackwaterError
 
 FULL_HINT = "ALTER TABLE {table} REPLICA IDENTITY FULL"
 

@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from itertools import chain, islice, takewhile
 from typing import TypeVar
 
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.documents import decode_documents, documents_by_view, settled
-from slackwater_engine.evaluate.evaluators import Evaluators
-from slackwater_engine.evaluate.touched_keys import OldRowsNeededError
-from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
-from slackwater_engine.owners import sequence_in_group
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import Document, PackedPayload
-from slackwater_engine.settings import Scope, StageSettings
-from slackwater_engine.state.entry import Change, Entry
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.manifest import State
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import MemoryStore
-from slackwater_engine.task import PipelineTask, TaskResult
-from slackwater_sql.plan import EnginePlan
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.documents import decode_documents, documents_by_view, settled
+from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
+from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.owners import sequence_in_group
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import Document, PackedPayload
+from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.state.entry import Change, Entry
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.manifest import State
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import MemoryStore
+from slackwater.engine.task import PipelineTask, TaskResult
+from slackwater.sql.plan import EnginePlan
 
 T = TypeVar("T")
 

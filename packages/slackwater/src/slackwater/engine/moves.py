@@ -9,13 +9,13 @@ in another bucket, or comes from earlier events of the batch. The module is pure
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater_engine.errors import FULL_HINT, EngineInputError
-from slackwater_engine.pack.specification import stage_inputs
-from slackwater_engine.payloads import Event, PackedRow
-from slackwater_engine.state.entry import input_tag, part
-from slackwater_sql.plan import StagePlan
-from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.stage_evaluation import key_text
+from slackwater.engine.errors import FULL_HINT, EngineInputError
+from slackwater.engine.pack.specification import stage_inputs
+from slackwater.engine.payloads import Event, PackedRow
+from slackwater.engine.state.entry import input_tag, part
+from slackwater.sql.plan import StagePlan
+from slackwater.sql.row_codec import RowCodec
+from slackwater.sql.stage_evaluation import key_text
 
 Decoded = Mapping[int, Sequence[tuple[int, list[Event]]]]
 """The events of a batch by bucket, with the sequences of their payloads."""

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater_engine.errors import EngineConfigError, EngineInputError
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.pack.specification import PackingSpec
-from slackwater_engine.payloads import Event, Outcome
-from slackwater_engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part
-from slackwater_sql.plan import DocumentsOutput, EnginePlan
+from slackwater.engine.errors import EngineConfigError, EngineInputError
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.pack.specification import PackingSpec
+from slackwater.engine.payloads import Event, Outcome
+from slackwater.engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part
+from slackwater.sql.plan import DocumentsOutput, EnginePlan
 
 _SEQUENCE_BITS: Final = 32
 _OWNER_BYTES: Final = 4

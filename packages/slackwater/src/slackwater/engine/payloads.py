@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 import zstandard
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state.entry import Change
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.state.entry import Change
 
 TOUCH_INPUT: Final = -2
 """The input of an event without a row, which states that the group of no columns exists from its LSN on."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 
 _LEAST_BUCKETS = 8
 _BUCKETS_PER_CORE = 2

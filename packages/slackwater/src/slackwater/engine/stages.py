@@ -5,16 +5,16 @@ The module is pure: the same events and contents give the same outcome.
 
 from collections.abc import Collection, Sequence
 
-from slackwater_engine.accumulate.groups import AccumulateEvaluation
-from slackwater_engine.evaluate.evaluators import Evaluators, PartEvaluator, stage_name
-from slackwater_engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
-from slackwater_engine.evaluate.latest import LatestEvaluation
-from slackwater_engine.evaluate.results import route_of
-from slackwater_engine.evaluate.touched_keys import OWN_LSN
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome
-from slackwater_engine.settings import Scope, StageSettings
-from slackwater_sql.plan import EnginePlan, Reads, RowsPart, StagePlan
+from slackwater.engine.accumulate.groups import AccumulateEvaluation
+from slackwater.engine.evaluate.evaluators import Evaluators, PartEvaluator, stage_name
+from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
+from slackwater.engine.evaluate.latest import LatestEvaluation
+from slackwater.engine.evaluate.results import route_of
+from slackwater.engine.evaluate.touched_keys import OWN_LSN
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, Outcome
+from slackwater.engine.settings import Scope, StageSettings
+from slackwater.sql.plan import EnginePlan, Reads, RowsPart, StagePlan
 
 
 class GroupElsewhereError(Exception):

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from slackwater_engine.bucket import BucketProcessor
-from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators
-from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.owners import check_aggregate
-from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.settings import Scope, StageSettings
-from slackwater_engine.state.log import BlobSource, BucketLog, LogWrite
-from slackwater_engine.state.manifest import State
-from slackwater_sql.plan import EnginePlan
+from slackwater.engine.bucket import BucketProcessor
+from slackwater.engine.evaluate.evaluators import Evaluators, SqlEvaluators
+from slackwater.engine.index.contract import BucketIndex
+from slackwater.engine.owners import check_aggregate
+from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.settings import Scope, StageSettings
+from slackwater.engine.state.log import BlobSource, BucketLog, LogWrite
+from slackwater.engine.state.manifest import State
+from slackwater.sql.plan import EnginePlan
 
 FindIndex = Callable[[int, int], BucketIndex]
 """Returns the index of a bucket, with any contents, given stage and bucket."""

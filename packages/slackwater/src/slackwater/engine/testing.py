@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from slackwater_engine.accumulate.groups import AccumulateEvaluation
-from slackwater_engine.evaluate.evaluators import ResultRows
-from slackwater_engine.evaluate.results import ResultPoints
-from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
-from slackwater_engine.payloads import Outcome, Partial
-from slackwater_engine.state.entry import Change, Entry
+from slackwater.engine.accumulate.groups import AccumulateEvaluation
+from slackwater.engine.evaluate.evaluators import ResultRows
+from slackwater.engine.evaluate.results import ResultPoints
+from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
+from slackwater.engine.payloads import Outcome, Partial
+from slackwater.engine.state.entry import Change, Entry
 
 T = TypeVar("T")
 
@@ -75,17 +75,17 @@ class CountingIndex:
         self.reads = 0
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
-        """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
+        """See :class:`~slackwater.engine.index.contract.BucketIndex`."""
         return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
 
     @contextmanager
     def snapshot(self) -> Iterator[Contents]:
-        """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
+        """See :class:`~slackwater.engine.index.contract.BucketIndex`."""
         with self._index.snapshot() as contents:
             yield _CountingContents(contents, self)
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
-        """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
+        """See :class:`~slackwater.engine.index.contract.BucketIndex`."""
         self._index.load(batches, token)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from slackwater_protocol import Clock, SystemClock
+from slackwater.protocol import Clock, SystemClock
 
 if TYPE_CHECKING:  # readers of records need no administration, and start without its modules
     from confluent_kafka.admin import AdminClient

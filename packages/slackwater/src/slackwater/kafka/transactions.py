@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from slackwater_protocol import KafkaSettings, OffsetRange, SlackwaterError
+from slackwater.protocol import KafkaSettings, OffsetRange, SlackwaterError
 
 Headers = list[tuple[str, str | bytes | None]]
 DeliveryReport = Callable[[KafkaError | None, Message], None]

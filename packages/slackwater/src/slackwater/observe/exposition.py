@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from slackwater_protocol.metrics import Distribution, Metric, MetricKind
+from slackwater.protocol.metrics import Distribution, Metric, MetricKind
 
 Samples = Iterable[tuple[tuple[str, ...], float | Distribution]]
 """Values of all labels, in the order of the metric's, and the value: of a histogram its distribution."""

@@ -5,11 +5,11 @@ import logging.config
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from slackwater_protocol import hide
-from slackwater_protocol.log_fields import JsonFormatter, remember_format
+from slackwater.protocol import hide
+from slackwater.protocol.log_fields import JsonFormatter, remember_format
 
 if TYPE_CHECKING:  # pydantic takes 0.2 s, and errors of the command line need none
-    from slackwater_command.settings import LogSection
+    from slackwater.settings.model import LogSection
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.settings import TelemetrySection
-from slackwater_protocol import SystemClock
-from slackwater_protocol.tracing import TransactionSpan
+from slackwater.protocol import SystemClock
+from slackwater.protocol.tracing import TransactionSpan
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import TelemetrySection
 
 if TYPE_CHECKING:  # an extra
     from opentelemetry.sdk.metrics.export import Metric, MetricsData

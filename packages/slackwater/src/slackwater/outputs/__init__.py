@@ -3,8 +3,8 @@
 ``sink.function`` is for the Python API; a pipeline folder cannot specify it.
 """
 
-from slackwater_spark.sink.batch import Emit
-from slackwater_spark.sink.contract import (
+from slackwater.outputs.batch import Emit
+from slackwater.outputs.contract import (
     REQUEST_TIMEOUT,
     Format,
     KeyFormat,

@@ -11,11 +11,11 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from slackwater_engine.documents import DocumentBatch, in_commit_order, malformed_batch
-from slackwater_engine.payloads import Document
-from slackwater_engine.settings import Scope
-from slackwater_protocol import BatchHeader, ProgressRecord, format_position
-from slackwater_spark.errors import PipelineStateError
+from slackwater.engine.documents import DocumentBatch, in_commit_order, malformed_batch
+from slackwater.engine.payloads import Document
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import BatchHeader, ProgressRecord, format_position
 
 NOTHING_VISIBLE = -1
 """The batch number of a progress record that only states which run may write."""

@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import BatchHeader, CommitPosition, ProgressRecord
+from slackwater.engine.documents import DocumentBatch
+from slackwater.protocol import BatchHeader, CommitPosition, ProgressRecord
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
 """The default time-out of one call to an output's server."""
@@ -79,7 +79,7 @@ class Sink(Protocol):
     """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
 
     Every method except ``close`` may block for the output's request time-out, and raises
-    :class:`~slackwater_spark.errors.PipelineUnavailableError` if the output does not answer within it.
+    :class:`~slackwater.pipeline.errors.PipelineUnavailableError` if the output does not answer within it.
     """
 
     @property

@@ -11,11 +11,14 @@ from datetime import datetime
 from itertools import chain
 from typing import Final
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import Document
-from slackwater_engine.settings import Scope
-from slackwater_engine.state.store import StateStore
-from slackwater_protocol import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import Document
+from slackwater.engine.settings import Scope
+from slackwater.engine.state.store import StateStore
+from slackwater.outputs.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
+from slackwater.outputs.contract import WriteReport
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import (
     BatchHeader,
     CommitPosition,
     MalformedRecordError,
@@ -24,9 +27,6 @@ from slackwater_protocol import (
     decode_progress_record,
     encode_progress_record,
 )
-from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
-from slackwater_spark.sink.contract import WriteReport
 
 PROGRESS_FILE: Final = "progress.json"
 """The progress record of the newest batch whose function has returned."""
@@ -71,7 +71,7 @@ class FunctionFailedError(Exception):
 
 
 class FunctionSink:
-    """A :class:`~slackwater_spark.sink.contract.Sink` that calls a function.
+    """A :class:`~slackwater.outputs.contract.Sink` that calls a function.
 
     Args:
         function: Called with each batch.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from slackwater_protocol import Clock
-from slackwater_spark.errors import PipelineUnavailableError
+from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.protocol import Clock
 
 _FIRST_PAUSE: Final = timedelta(milliseconds=50)
 _LONGEST_PAUSE: Final = timedelta(seconds=1)

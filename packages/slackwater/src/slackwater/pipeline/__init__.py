@@ -6,11 +6,11 @@ loaded.
 
 from typing import TYPE_CHECKING
 
-from slackwater_spark.lazy_names import lazy_names
+from slackwater.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from slackwater_spark.pipeline.class_archive import make_class_archive
-    from slackwater_spark.pipeline.definition import (
+    from slackwater.pipeline.class_archive import make_class_archive
+    from slackwater.pipeline.definition import (
         PipelineDefinition,
         PipelineSql,
         ViewOutput,
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
         table_names,
         view_inputs,
     )
-    from slackwater_spark.pipeline.folder import load_pipeline, read_sql
-    from slackwater_spark.pipeline.folder_run import run_folder
-    from slackwater_spark.pipeline.monitor import RunMonitor
-    from slackwater_spark.pipeline.progress import BatchProgress
-    from slackwater_spark.pipeline.runner import run_pipeline
-    from slackwater_spark.pipeline.settings import RunSettings
-    from slackwater_spark.pipeline.spark_home import default_class_archives
-    from slackwater_spark.pipeline.toml_table import labels_of
-    from slackwater_spark.pipeline.tracing import batch_spans
+    from slackwater.pipeline.folder import load_pipeline, read_sql
+    from slackwater.pipeline.folder_run import run_folder
+    from slackwater.pipeline.monitor import RunMonitor
+    from slackwater.pipeline.progress import BatchProgress
+    from slackwater.pipeline.runner import run_pipeline
+    from slackwater.pipeline.settings import RunSettings
+    from slackwater.pipeline.spark_home import default_class_archives
+    from slackwater.pipeline.toml_table import labels_of
+    from slackwater.pipeline.tracing import batch_spans
 
 __all__ = [
     "BatchProgress",
@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 _NAMES = {
-    "class_archive": ("make_class_archive",),
-    "definition": (
+    "slackwater.pipeline.class_archive": ("make_class_archive",),
+    "slackwater.pipeline.definition": (
         "PipelineDefinition",
         "PipelineSql",
         "ViewOutput",
@@ -58,15 +58,15 @@ _NAMES = {
         "table_names",
         "view_inputs",
     ),
-    "folder": ("load_pipeline", "read_sql"),
-    "folder_run": ("run_folder",),
-    "monitor": ("RunMonitor",),
-    "progress": ("BatchProgress",),
-    "runner": ("run_pipeline",),
-    "settings": ("RunSettings",),
-    "spark_home": ("default_class_archives",),
-    "toml_table": ("labels_of",),
-    "tracing": ("batch_spans",),
+    "slackwater.pipeline.folder": ("load_pipeline", "read_sql"),
+    "slackwater.pipeline.folder_run": ("run_folder",),
+    "slackwater.pipeline.monitor": ("RunMonitor",),
+    "slackwater.pipeline.progress": ("BatchProgress",),
+    "slackwater.pipeline.runner": ("run_pipeline",),
+    "slackwater.pipeline.settings": ("RunSettings",),
+    "slackwater.pipeline.spark_home": ("default_class_archives",),
+    "slackwater.pipeline.toml_table": ("labels_of",),
+    "slackwater.pipeline.tracing": ("batch_spans",),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

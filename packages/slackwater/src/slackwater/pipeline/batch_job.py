@@ -22,11 +22,10 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import Serializer
 from pyspark.util import _load_from_socket
 
-from slackwater_cdc.records.batch import PlannedBatch, in_one_task
-from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.state.log import LogUpdate, LogWrite
-from slackwater_protocol import StageWork
-from slackwater_spark.pipeline.batch_task import (
+from slackwater.cdc.records.batch import PlannedBatch, in_one_task
+from slackwater.engine.payloads import PackedPayload
+from slackwater.engine.state.log import LogUpdate, LogWrite
+from slackwater.pipeline.batch_task import (
     KnownState,
     NeedsWhole,
     SourceTask,
@@ -37,8 +36,9 @@ from slackwater_spark.pipeline.batch_task import (
     run_level,
     run_whole,
 )
-from slackwater_spark.pipeline.copied_state import CopiedBatch
-from slackwater_spark.pipeline.jvm import explain_jvm_end
+from slackwater.pipeline.copied_state import CopiedBatch
+from slackwater.pipeline.jvm import explain_jvm_end
+from slackwater.protocol import StageWork
 
 SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
 """What a call into Spark raises: Java's error, a ``PySparkException`` if the process has created a session,

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
-from slackwater_cdc.records.batch import PlannedBatch
-from slackwater_engine.documents import DocumentBatch, documents_by_view
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.manifest import WrittenManifest
-from slackwater_protocol import Clock, from_epoch_ms
-from slackwater_spark.collector import collector_paused
-from slackwater_spark.pipeline.batch_job import BatchJobs
-from slackwater_spark.pipeline.batch_task import KnownState
-from slackwater_spark.pipeline.copied_state import CopiedBatch
-from slackwater_spark.pipeline.progress import BatchProgress
-from slackwater_spark.sink import Sink
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position
+from slackwater.cdc.records.batch import PlannedBatch
+from slackwater.engine.documents import DocumentBatch, documents_by_view
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.manifest import WrittenManifest
+from slackwater.outputs import Sink
+from slackwater.pipeline.batch_job import BatchJobs
+from slackwater.pipeline.batch_task import KnownState
+from slackwater.pipeline.collector import collector_paused
+from slackwater.pipeline.copied_state import CopiedBatch
+from slackwater.pipeline.progress import BatchProgress
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position
+from slackwater.protocol import Clock, from_epoch_ms
 
 POLL_SECONDS: Final = 0.01
 """How long an idle run waits before it checks again for a newer cut."""

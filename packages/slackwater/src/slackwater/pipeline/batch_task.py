@@ -16,23 +16,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from slackwater_cdc.records.batch import BatchTask
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.copied_state import CopyTask, pack_rows
-from slackwater_engine.evaluate.evaluators import Evaluators
-from slackwater_engine.evaluate.touched_keys import OldRowsNeededError
-from slackwater_engine.index.folders import (
+from slackwater.cdc.records.batch import BatchTask
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.copied_state import CopyTask, pack_rows
+from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
+from slackwater.engine.index.folders import (
     index_folder,
     make_private_folder,
     remove_unused_indexes,
     unusable_folder,
 )
-from slackwater_engine.index.lmdb_index import LmdbIndex, OpenIndexes
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import PackedPayload, documents_stage, with_documents
-from slackwater_engine.settings import StageSettings
-from slackwater_engine.state.log import LogUpdate, LogWrite, place_writes
-from slackwater_engine.state.manifest import (
+from slackwater.engine.index.lmdb_index import LmdbIndex, OpenIndexes
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.payloads import PackedPayload, documents_stage, with_documents
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes
+from slackwater.engine.state.manifest import (
     State,
     WrittenManifest,
     manifest_path,
@@ -40,16 +40,16 @@ from slackwater_engine.state.manifest import (
     segment_name,
     segment_path,
 )
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import StateStore, open_store
-from slackwater_engine.task import PipelineTask, TaskResult
-from slackwater_protocol import SystemClock
-from slackwater_spark.collector import collector_paused
-from slackwater_spark.sink.formats.form import OutputForm
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.packed import IdlePackers
-from slackwater_spark.source.task import read_packed
-from slackwater_sql.plan import EnginePlan
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import StateStore, open_store
+from slackwater.engine.task import PipelineTask, TaskResult
+from slackwater.outputs.formats.form import OutputForm
+from slackwater.pipeline.collector import collector_paused
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.packed import IdlePackers
+from slackwater.pipeline.source.task import read_packed
+from slackwater.protocol import SystemClock
+from slackwater.sql.plan import EnginePlan
 
 CARRIED_BYTES: Final = 1 << 20
 """Blobs of a task up to this size are sent to the driver, which writes those of a batch as one segment."""

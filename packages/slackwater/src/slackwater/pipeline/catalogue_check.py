@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 import psycopg
 
-from slackwater_cdc.captured import CapturedFinding, Table
-from slackwater_cdc.catalogue import examine_tables, find_publication
-from slackwater_protocol import SourceTopics, hide
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
-from slackwater_spark.pipeline.definition import PipelineDefinition, used_columns
+from slackwater.cdc.captured import CapturedFinding, Table
+from slackwater.cdc.catalogue import examine_tables, find_publication
+from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
+from slackwater.pipeline.definition import PipelineDefinition, used_columns
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import SourceTopics, hide
 
 LOOK_SECONDS: Final = 5.0
 """The time between two looks at the catalogue."""

@@ -1,6 +1,6 @@
 """The checkpoint of a pipeline: its identity, the meaning of its pipeline, and the store of its state.
 
-The folder is on a disk of this machine, in HDFS, or in object storage. :mod:`slackwater_engine.state` defines
+The folder is on a disk of this machine, in HDFS, or in object storage. :mod:`slackwater.engine.state` defines
 the state in it.
 """
 
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from slackwater_engine.state.store import DRAFTS, open_store
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.pipeline.s3a import S3A, s3_address
-from slackwater_spark.pipeline.spark_conf import given_conf
+from slackwater.engine.state.store import DRAFTS, open_store
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
+from slackwater.pipeline.s3a import S3A, s3_address
+from slackwater.pipeline.spark_conf import given_conf
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
-    from slackwater_engine.state.hadoop_store import HadoopStore
-    from slackwater_engine.state.store import ArrowStore
-    from slackwater_spark.pipeline.fingerprint import Change, PipelineFingerprint
+    from slackwater.engine.state.hadoop_store import HadoopStore
+    from slackwater.engine.state.store import ArrowStore
+    from slackwater.pipeline.fingerprint import Change, PipelineFingerprint
 
 CHECKPOINT_FILE = "slackwater.json"
 HOLD_FILE = "slackwater.lock"
@@ -156,9 +156,9 @@ class Checkpoint:
         Raises:
             EngineUnavailableError: The store does not answer.
         """
-        from slackwater_engine.state.keeper import PUBLISHED
-        from slackwater_engine.state.manifest import MANIFESTS, SEGMENTS
-        from slackwater_spark.sink.function import PROGRESS_FILE
+        from slackwater.engine.state.keeper import PUBLISHED
+        from slackwater.engine.state.manifest import MANIFESTS, SEGMENTS
+        from slackwater.outputs.function import PROGRESS_FILE
 
         for folder in (MANIFESTS, SEGMENTS, DRAFTS):
             self.store.delete([f"{folder}/{name}" for name in self.store.list(folder)])

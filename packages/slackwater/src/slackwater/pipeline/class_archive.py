@@ -11,14 +11,13 @@ from tempfile import TemporaryDirectory
 
 from pyspark import SparkContext
 
-from slackwater_engine.index.folders import make_private_folder
-from slackwater_protocol import NO_SERVERS
-from slackwater_spark.errors import PipelineUnavailableError
-from slackwater_spark.pipeline.batch_job import collect
-from slackwater_spark.pipeline.jvm import end_jvm, explain_exit
-from slackwater_spark.pipeline.session import starting_spark
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.spark_home import (
+from slackwater.engine.index.folders import make_private_folder
+from slackwater.pipeline.batch_job import collect
+from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.pipeline.jvm import end_jvm, explain_exit
+from slackwater.pipeline.session import starting_spark
+from slackwater.pipeline.settings import RunSettings
+from slackwater.pipeline.spark_home import (
     ARCHIVE_PATTERN,
     ArchivePlace,
     SparkHome,
@@ -26,6 +25,7 @@ from slackwater_spark.pipeline.spark_home import (
     archive_place,
     link_spark_home,
 )
+from slackwater.protocol import NO_SERVERS
 
 _TASKS = 2
 

@@ -11,11 +11,11 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
-from slackwater_cdc.captured import omitted_by, subject_of
-from slackwater_cdc.connector import property_findings
-from slackwater_markers import FrontierStatus, RedisMarkerStore
-from slackwater_protocol import Finding, RedisSettings, SlackwaterError, Verdict
-from slackwater_spark.errors import PipelineInputError
+from slackwater.cdc.captured import omitted_by, subject_of
+from slackwater.cdc.connector import property_findings
+from slackwater.cuts import FrontierStatus, RedisMarkerStore
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import Finding, RedisSettings, SlackwaterError, Verdict
 
 LOOK_SECONDS: Final = 3.0
 """The time between two looks."""

@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.copied_state import CopyTask, TableCopy, copy_state, copy_tasks, plan_copy
-from slackwater_engine.errors import EngineConfigError, EngineStateError
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.settings import Scope
-from slackwater_engine.state.inspection import find_state
-from slackwater_engine.state.store import StateStore
-from slackwater_protocol import SNAPSHOT_XID, BatchHeader, SourceTopics
-from slackwater_spark.errors import PipelineConfigError, PipelineStateError
-from slackwater_spark.pipeline.checkpoint import Checkpoint, listed_changes
-from slackwater_spark.pipeline.definition import PipelineDefinition, stage_settings
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
-from slackwater_spark.source.position import Position
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.copied_state import CopyTask, TableCopy, copy_state, copy_tasks, plan_copy
+from slackwater.engine.errors import EngineConfigError, EngineStateError
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.settings import Scope
+from slackwater.engine.state.inspection import find_state
+from slackwater.engine.state.store import StateStore
+from slackwater.pipeline.checkpoint import Checkpoint, listed_changes
+from slackwater.pipeline.definition import PipelineDefinition, stage_settings
+from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
+from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater.pipeline.source.position import Position
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader, SourceTopics
 
 _FROM_THE_BEGINNING = (
     "start without --copy-state-of: the views are then built from the beginning of the source's topics"

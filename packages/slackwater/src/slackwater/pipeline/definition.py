@@ -5,17 +5,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slackwater_cdc.captured import shared_topics
-from slackwater_engine.evaluate.evaluators import Evaluators
-from slackwater_engine.settings import Scope, StageSettings
-from slackwater_protocol import SourceTopics
-from slackwater_protocol.keys import commit_topic, is_reserved_topic
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.compiler import compile_pipeline, compile_separately
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
-from slackwater_sql.plan import (
+from slackwater.cdc.captured import shared_topics
+from slackwater.engine.evaluate.evaluators import Evaluators
+from slackwater.engine.settings import Scope, StageSettings
+from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import SourceTopics
+from slackwater.protocol.keys import commit_topic, is_reserved_topic
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.compiler import compile_pipeline, compile_separately
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.sql.plan import (
     DocumentsOutput,
     EnginePlan,
     InputPlan,
@@ -23,7 +23,7 @@ from slackwater_sql.plan import (
     StagePlan,
     with_documents_before,
 )
-from slackwater_sql.planner.sharing import stage_uses
+from slackwater.sql.planner.sharing import stage_uses
 
 SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 """The name of a topic that contains a table of a source, <prefix>.<schema>.<table>."""

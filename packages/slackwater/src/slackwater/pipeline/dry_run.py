@@ -13,16 +13,31 @@ import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater_engine.state.manifest import history
-from slackwater_markers import (
+from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.cuts import (
     KafkaCutLog,
     MarkerStoreRefusedError,
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_markers.kafka_retry import reason_of
-from slackwater_protocol import (
+from slackwater.engine.state.manifest import history
+from slackwater.kafka.retry import reason_of
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint, CheckpointIdentity
+from slackwater.pipeline.connector_check import ConnectorCheck
+from slackwater.pipeline.copied_state import EarlierRevision
+from slackwater.pipeline.definition import PipelineDefinition, used_columns
+from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.folder import load_pipeline
+from slackwater.pipeline.progress import RunReporter
+from slackwater.pipeline.registration import make_registration
+from slackwater.pipeline.rights import ask_for_rights, rights_of
+from slackwater.pipeline.runner import missing_table, tables_without_topic
+from slackwater.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater.pipeline.sinks import make_sink
+from slackwater.pipeline.spark_home import JAVA_HINT, fault_of_java
+from slackwater.protocol import (
     Cut,
     Finding,
     RedisSettings,
@@ -33,22 +48,7 @@ from slackwater_protocol import (
     format_position,
     hide,
 )
-from slackwater_protocol.keys import cut_log_topic
-from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
-from slackwater_spark.pipeline.checkpoint import FOLDER_HINT, Checkpoint, CheckpointIdentity
-from slackwater_spark.pipeline.connector_check import ConnectorCheck
-from slackwater_spark.pipeline.copied_state import EarlierRevision
-from slackwater_spark.pipeline.definition import PipelineDefinition, used_columns
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.pipeline.folder import load_pipeline
-from slackwater_spark.pipeline.progress import RunReporter
-from slackwater_spark.pipeline.registration import make_registration
-from slackwater_spark.pipeline.rights import ask_for_rights, rights_of
-from slackwater_spark.pipeline.runner import missing_table, tables_without_topic
-from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
-from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.pipeline.spark_home import JAVA_HINT, fault_of_java
-from slackwater_spark.sink.waiting import Waiting
+from slackwater.protocol.keys import cut_log_topic
 
 ANSWER: Final = timedelta(seconds=5)
 """The time in which each server has to answer."""

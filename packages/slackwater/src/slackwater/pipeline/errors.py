@@ -17,8 +17,8 @@ Spark passes errors between processes, so all of them can be pickled: their posi
 data.
 """
 
-from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater_protocol import ExplainedError
+from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.protocol import ExplainedError
 
 
 class PipelineError(ExplainedError):

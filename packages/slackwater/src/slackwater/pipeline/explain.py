@@ -6,10 +6,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slackwater_spark.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
-from slackwater_spark.sink import Emit
-from slackwater_sql.catalog import Catalog, Table
-from slackwater_sql.plan import (
+from slackwater.outputs import Emit
+from slackwater.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
+from slackwater.sql.catalog import Catalog, Table
+from slackwater.sql.plan import (
     AccumulatePart,
     Accumulator,
     AccumulatorKind,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, view_inputs
-from slackwater_spark.sink import Format, KeyFormat
-from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
+from slackwater.outputs import Format, KeyFormat
+from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, view_inputs
+from slackwater.sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
 VERSION = 3
 """The version of the state as a whole. Version 3 has segments and manifests."""

@@ -16,13 +16,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from slackwater_engine.errors import EngineConfigError
-from slackwater_engine.owners import check_aggregate
-from slackwater_engine.settings import Scope
-from slackwater_protocol import TableNameError
-from slackwater_protocol.keys import table_name
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.definition import (
+from slackwater.engine.errors import EngineConfigError
+from slackwater.engine.owners import check_aggregate
+from slackwater.engine.settings import Scope
+from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
+from slackwater.pipeline.definition import (
     HISTORY_SUFFIX,
     SOURCE_TOPIC,
     PipelineDefinition,
@@ -35,12 +33,14 @@ from slackwater_spark.pipeline.definition import (
     table_names,
     with_changes,
 )
-from slackwater_spark.pipeline.settings import revision_name
-from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition, read_file
-from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.settings import revision_name
+from slackwater.pipeline.toml_table import TomlTable, name_and_revision, read_definition, read_file
+from slackwater.protocol import TableNameError
+from slackwater.protocol.keys import table_name
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "owner", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 _KEYS_OF = {

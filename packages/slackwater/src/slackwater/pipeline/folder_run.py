@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater_spark.pipeline.session import starting_spark, with_spark_log
-from slackwater_spark.pipeline.settings import RunSettings, revision_name
-from slackwater_spark.pipeline.toml_table import name_and_revision, read_definition
+from slackwater.pipeline.session import starting_spark, with_spark_log
+from slackwater.pipeline.settings import RunSettings, revision_name
+from slackwater.pipeline.toml_table import name_and_revision, read_definition
 
 if TYPE_CHECKING:
-    from slackwater_spark.pipeline.progress import BatchProgress
+    from slackwater.pipeline.progress import BatchProgress
 
 
 def run_folder(
@@ -44,8 +44,8 @@ def run_folder(
     on_step(f"{name}: starting Spark")
     with starting_spark(name, settings, stop=stop) as started:
         # These load the libraries that plan views, which takes as long as half of Spark's start.
-        from slackwater_spark.pipeline.folder import load_pipeline
-        from slackwater_spark.pipeline.runner import run_pipeline
+        from slackwater.pipeline.folder import load_pipeline
+        from slackwater.pipeline.runner import run_pipeline
 
         run_pipeline(
             load_pipeline(folder),

@@ -14,8 +14,8 @@ from typing import Any
 import pyspark.java_gateway
 from pyspark import SparkContext
 
-from slackwater_protocol import SystemClock
-from slackwater_spark.errors import PipelineUnavailableError
+from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.protocol import SystemClock
 
 _LONGEST_START = timedelta(minutes=10)
 _LONGEST_END = timedelta(minutes=10)
@@ -33,7 +33,7 @@ _SPARK_NOISE = b"WARNING: Using incubator modules"
 """The beginning of a line that Spark itself prints at every start."""
 
 _log = logging.getLogger(__name__)
-_output_log = logging.getLogger("slackwater_spark.jvm")
+_output_log = logging.getLogger("slackwater.jvm")
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from slackwater_control import is_over
-from slackwater_markers import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
-from slackwater_protocol import Clock, CommitPosition, Hold, Lease, LeaseRecord, epoch_ms, from_epoch_ms
-from slackwater_spark.errors import PipelineError, RunOvertakenError
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.sink import Sink
+from slackwater.control import is_over
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
+from slackwater.outputs import Sink
+from slackwater.pipeline.errors import PipelineError, RunOvertakenError
+from slackwater.pipeline.settings import RunSettings
+from slackwater.protocol import Clock, CommitPosition, Hold, Lease, LeaseRecord, epoch_ms, from_epoch_ms
 
 _LOOK_SECONDS: Final = 0.5
 """The time between two reads of the topic of leases."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from slackwater_protocol import Clock, SystemClock, epoch_ms, metrics
-from slackwater_protocol.metrics import HOPS, LOG_LEVELS, Distribution, Metric
+from slackwater.protocol import Clock, SystemClock, epoch_ms, metrics
+from slackwater.protocol.metrics import HOPS, LOG_LEVELS, Distribution, Metric
 
 if TYPE_CHECKING:  # it loads what plans batches, which need not be there before Spark starts
-    from slackwater_spark.pipeline.progress import BatchProgress
+    from slackwater.pipeline.progress import BatchProgress
 
 Value = float | Distribution
 Values = Iterable[tuple[tuple[str, ...], Value]]
@@ -114,7 +114,7 @@ class RunMonitor:
             self._records["error" if record.levelno >= logging.ERROR else "warning"] += 1
 
     def read(self, metric: Metric) -> list[tuple[tuple[str, ...], Value]]:
-        """Returns the samples of a metric of :data:`slackwater_protocol.metrics.RUN_METRICS`."""
+        """Returns the samples of a metric of :data:`slackwater.protocol.metrics.RUN_METRICS`."""
         return [((self.source, self.pipeline, *labels), value) for labels, value in self._values[metric]()]
 
     def _count(self, metric: Metric) -> Values:

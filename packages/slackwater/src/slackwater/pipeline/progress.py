@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from slackwater_control import HELD_FOR, KnownRun, holder_of, superseded
-from slackwater_markers import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
-from slackwater_protocol import (
+from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
+from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
+from slackwater.outputs.batch import starting_over
+from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
+from slackwater.pipeline.registration import with_checkpoint
+from slackwater.pipeline.settings import RunSettings
+from slackwater.pipeline.source.planner import PlannedCut
+from slackwater.protocol import (
     Clock,
     PipelineEntry,
     PipelineRegistration,
@@ -23,11 +28,6 @@ from slackwater_protocol import (
     hide,
     secret_options,
 )
-from slackwater_spark.errors import PipelineStateError, RunOvertakenError
-from slackwater_spark.pipeline.registration import with_checkpoint
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.sink.batch import starting_over
-from slackwater_spark.source.planner import PlannedCut
 
 _REPORT_SECONDS: Final = 1.0
 """The time between two reports while there is news."""

@@ -6,7 +6,10 @@ import uuid
 from dataclasses import replace
 from importlib.metadata import version
 
-from slackwater_protocol import (
+from slackwater.outputs import SinkKind
+from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, stage_inputs
+from slackwater.pipeline.settings import revision_name
+from slackwater.protocol import (
     Clock,
     PipelineRegistration,
     RegisteredStage,
@@ -14,10 +17,7 @@ from slackwater_protocol import (
     SourceTopics,
     epoch_ms,
 )
-from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, stage_inputs
-from slackwater_spark.pipeline.settings import revision_name
-from slackwater_spark.sink import SinkKind
-from slackwater_sql.plan import EnginePlan, PublishedView
+from slackwater.sql.plan import EnginePlan, PublishedView
 
 _FUNCTION = "function"
 """The kind of an output that passes documents to a function; a folder cannot specify it."""
@@ -56,7 +56,7 @@ def make_registration(
         run=uuid.uuid4().hex,
         host=socket.gethostname(),
         pid=os.getpid(),
-        version=version("slackwater-spark"),
+        version=version("slackwater"),
         started_ms=epoch_ms(clock.now()),
     )
 

@@ -13,11 +13,11 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import kafka_error
-from slackwater_protocol import KafkaSettings, SourceTopics
-from slackwater_protocol.rights import Operation, Resource, Right, pipeline_rights
-from slackwater_spark.pipeline.definition import PipelineDefinition
-from slackwater_spark.sink import Emit, SinkKind
+from slackwater.kafka.retry import kafka_error
+from slackwater.outputs import Emit, SinkKind
+from slackwater.pipeline.definition import PipelineDefinition
+from slackwater.protocol import KafkaSettings, SourceTopics
+from slackwater.protocol.rights import Operation, Resource, Right, pipeline_rights
 
 _LOG: Final = logging.getLogger(f"{__name__}.librdkafka")
 _REFUSED: Final = frozenset(

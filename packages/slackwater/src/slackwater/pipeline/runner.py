@@ -12,47 +12,47 @@ from pathlib import Path
 import psycopg
 from pyspark import SparkContext
 
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.settings import Scope, default_buckets
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.manifest import history
-from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
-from slackwater_protocol.keys import cut_log_topic
-from slackwater_spark.errors import (
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    QueryFailedError,
-)
-from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs
-from slackwater_spark.pipeline.batch_loop import BatchLoop
-from slackwater_spark.pipeline.batch_task import TaskProgram
-from slackwater_spark.pipeline.catalogue_check import CatalogueCheck
-from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater_spark.pipeline.connector_check import ConnectorCheck
-from slackwater_spark.pipeline.copied_state import CopiedBatch, EarlierRevision
-from slackwater_spark.pipeline.definition import (
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.settings import Scope, default_buckets
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.manifest import history
+from slackwater.outputs import REQUEST_TIMEOUT, Sink, SinkProbe
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs
+from slackwater.pipeline.batch_loop import BatchLoop
+from slackwater.pipeline.batch_task import TaskProgram
+from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
+from slackwater.pipeline.connector_check import ConnectorCheck
+from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
+from slackwater.pipeline.definition import (
     PipelineDefinition,
     columns_with_default,
     stage_settings,
     used_columns,
 )
-from slackwater_spark.pipeline.failure import is_cancelled, root_cause
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.pipeline.folder import load_pipeline
-from slackwater_spark.pipeline.jvm import explain_jvm_end
-from slackwater_spark.pipeline.leases import LeaseHolder
-from slackwater_spark.pipeline.progress import BatchProgress, RunReporter
-from slackwater_spark.pipeline.registration import make_registration
-from slackwater_spark.pipeline.session import starting_spark, with_spark_log
-from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
-from slackwater_spark.pipeline.sinks import make_sink, output_forms
-from slackwater_spark.pipeline.spark_conf import index_root
-from slackwater_spark.sink import REQUEST_TIMEOUT, Sink, SinkProbe
-from slackwater_spark.sink.waiting import Waiting
-from slackwater_spark.source.kafka_reader import existing_topics, may_see
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
+from slackwater.pipeline.errors import (
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    QueryFailedError,
+)
+from slackwater.pipeline.failure import is_cancelled, root_cause
+from slackwater.pipeline.fingerprint import PipelineFingerprint
+from slackwater.pipeline.folder import load_pipeline
+from slackwater.pipeline.jvm import explain_jvm_end
+from slackwater.pipeline.leases import LeaseHolder
+from slackwater.pipeline.progress import BatchProgress, RunReporter
+from slackwater.pipeline.registration import make_registration
+from slackwater.pipeline.session import starting_spark, with_spark_log
+from slackwater.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater.pipeline.sinks import make_sink, output_forms
+from slackwater.pipeline.source.kafka_reader import existing_topics, may_see
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.spark_conf import index_root
+from slackwater.protocol import Clock, ProgressRecord, SourceTopics, SystemClock
+from slackwater.protocol.keys import cut_log_topic
 
 _CANCEL_INTERVAL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0

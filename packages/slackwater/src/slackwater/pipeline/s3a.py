@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from slackwater_spark.errors import PipelineConfigError
+from slackwater.pipeline.errors import PipelineConfigError
 
 S3A: Final = "s3a://"
 """The beginning of such an address."""

@@ -19,17 +19,17 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.checkpoint import FOLDER_HINT, SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
-from slackwater_spark.pipeline.jvm import (
+from slackwater.pipeline.checkpoint import FOLDER_HINT, SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.jvm import (
     explain_jvm_end,
     is_submitted,
     logged_output,
     spark_does_not_start,
     watched_start,
 )
-from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
-from slackwater_spark.pipeline.spark_conf import (
+from slackwater.pipeline.settings import RunSettings, revision_checkpoint
+from slackwater.pipeline.spark_conf import (
     LOCAL_CLUSTER,
     given_conf,
     is_local,
@@ -37,7 +37,7 @@ from slackwater_spark.pipeline.spark_conf import (
     without_effect,
     workers_python,
 )
-from slackwater_spark.pipeline.spark_home import (
+from slackwater.pipeline.spark_home import (
     JAVA_HINT,
     SparkHome,
     archived_home,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from slackwater_protocol import Servers
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.protocol import Servers
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

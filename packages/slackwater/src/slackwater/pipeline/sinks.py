@@ -2,21 +2,21 @@
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from slackwater_protocol import Clock, LakeSettings
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.sink import Sink, SinkKind, SinkProbe
-from slackwater_spark.sink.formats.form import OutputForm, output_form
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
-from slackwater_spark.sink.kafka.debezium import row_type
-from slackwater_spark.sink.waiting import Waiting
-from slackwater_sql.plan import PublishedView
-from slackwater_sql.postgres import table_statement
+from slackwater.outputs import Sink, SinkKind, SinkProbe
+from slackwater.outputs.formats.form import OutputForm, output_form
+from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater.outputs.kafka.debezium import row_type
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.settings import RunSettings
+from slackwater.protocol import Clock, LakeSettings
+from slackwater.sql.plan import PublishedView
+from slackwater.sql.postgres import table_statement
 
 if TYPE_CHECKING:
-    from slackwater_spark.sink.lake import LakeSinkSettings
-    from slackwater_spark.sink.postgres import PostgresSinkSettings
+    from slackwater.outputs.lake import LakeSinkSettings
+    from slackwater.outputs.postgres import PostgresSinkSettings
 
 
 _DELTA_PLACE: Final = (
@@ -57,19 +57,19 @@ def make_sink(
             return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
         case SinkKind.POSTGRES:
             # Runs without such an output start faster without its library.
-            from slackwater_spark.sink.postgres import PostgresSink
+            from slackwater.outputs.postgres import PostgresSink
 
             postgres = _postgres_sink_settings(definition, settings)
             return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
         case SinkKind.DELTA:
-            from slackwater_spark.sink.lake import LakeSink
-            from slackwater_spark.sink.lake.delta import DeltaLake
+            from slackwater.outputs.lake import LakeSink
+            from slackwater.outputs.lake.delta import DeltaLake
 
             delta = _lake_sink_settings(definition, settings, settings.servers.delta, _DELTA_PLACE)
             return LakeSink(delta, DeltaLake(delta.lake), probe=probe, clock=clock, waiting=waiting)
         case SinkKind.ICEBERG:
-            from slackwater_spark.sink.lake import LakeSink
-            from slackwater_spark.sink.lake.iceberg import IcebergLake
+            from slackwater.outputs.lake import LakeSink
+            from slackwater.outputs.lake.iceberg import IcebergLake
 
             iceberg = _lake_sink_settings(definition, settings, settings.servers.iceberg, _ICEBERG_PLACE)
             return LakeSink(iceberg, IcebergLake(iceberg.lake), probe=probe, clock=clock, waiting=waiting)
@@ -160,7 +160,7 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     Raises:
         PipelineConfigError: No database was given, or a view cannot be a table.
     """
-    from slackwater_spark.sink import postgres
+    from slackwater.outputs import postgres
 
     if settings.servers.postgres is None:
         problem = f"pipeline {definition.name!r} publishes to PostgreSQL, but no database is configured"
@@ -198,7 +198,7 @@ def _lake_sink_settings(
     Raises:
         PipelineConfigError: No lake was given, or a view cannot be a table.
     """
-    from slackwater_spark.sink.lake import LakeSinkSettings, OutputTable, lake_columns
+    from slackwater.outputs.lake import LakeSinkSettings, OutputTable, lake_columns
 
     if lake is None:
         what, hint = missing

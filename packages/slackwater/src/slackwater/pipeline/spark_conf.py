@@ -18,10 +18,10 @@ import javaproperties
 import pyspark
 from pyspark import SparkConf, SparkContext
 
-from slackwater_protocol.log_fields import WORKER_VARIABLE, worker_logging
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.jvm import is_submitted, shows_output
-from slackwater_spark.pipeline.settings import RunSettings
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.jvm import is_submitted, shows_output
+from slackwater.pipeline.settings import RunSettings
+from slackwater.protocol.log_fields import WORKER_VARIABLE, worker_logging
 
 LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
 """A master that starts executors on this machine."""
@@ -66,7 +66,7 @@ _REQUIRED: Final = {
         "reach",
     ),
     "spark.python.daemon.module": _Required(
-        "slackwater_spark.worker_daemon",
+        "slackwater.pipeline.worker_daemon",
         "workers are forked from a process that has imported what tasks need",
     ),
     "spark.python.worker.reuse": _Required("true", "a worker keeps indexes and statements from task to task"),
@@ -167,7 +167,7 @@ def session_conf(
         **settings.spark_conf,
     }
     if spark_log is not None:
-        log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
+        log_conf = files("slackwater.pipeline") / "log4j2.properties"
         logging_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
         if shows_output():
             logging_options += " -Dslackwater.spark.console=warn"

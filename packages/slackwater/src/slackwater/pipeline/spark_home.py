@@ -2,7 +2,7 @@
 
 A JVM accepts an archive of classes only with exactly the class path with which the archive was made. A Spark
 home is therefore stored beside the archive, and a JVM that uses the archive is started from it. Runs only
-read; :func:`slackwater_spark.pipeline.class_archive.make_class_archive` writes.
+read; :func:`slackwater.pipeline.class_archive.make_class_archive` writes.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from typing import Final
 
 import pyspark
 
-from slackwater_protocol import user_cache
+from slackwater.protocol import user_cache
 
 ARCHIVE_PATTERN = "classes-*.jsa"
 LEAST_JAVA: Final = 17

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.settings import revision_name
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.settings import revision_name
 
 DEFINITION_FILE: Final = "pipeline.toml"
 

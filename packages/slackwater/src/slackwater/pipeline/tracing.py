@@ -6,11 +6,11 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from slackwater_protocol import SNAPSHOT_XID, epoch_ms
-from slackwater_protocol.tracing import TracedTransaction, TransactionSpan, pipeline_spans
+from slackwater.protocol import SNAPSHOT_XID, epoch_ms
+from slackwater.protocol.tracing import TracedTransaction, TransactionSpan, pipeline_spans
 
 if TYPE_CHECKING:  # it loads what plans batches
-    from slackwater_spark.pipeline.progress import BatchProgress
+    from slackwater.pipeline.progress import BatchProgress
 
 _PARTS: Final = (("plan",), ("read", "evaluate", "schedule"), ("state",), ("produce", "commit"))
 """The parts of a batch that belong to each step after the wait for it."""

@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 
-from slackwater_protocol.log_fields import configure_worker_logging
+from slackwater.protocol.log_fields import configure_worker_logging
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -27,7 +27,7 @@ def import_what_tasks_need() -> None:
     The objects that exist then are frozen, because Spark triggers a garbage collection after every task.
     """
     # Arrow looks for pandas' objects in every list that it is given, so it imports pandas.
-    for module in ("pandas", "pyarrow.fs", "slackwater_spark.pipeline.batch_job"):
+    for module in ("pandas", "pyarrow.fs", "slackwater.pipeline.batch_job"):
         import_module(module)
 
     gc.collect()

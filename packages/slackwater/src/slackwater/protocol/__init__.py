@@ -3,8 +3,8 @@
 Standard library only; imported by every other member, imports none.
 """
 
-from slackwater_protocol.clock import END_OF_TIME_MS, Clock, SystemClock, epoch_ms, from_epoch_ms
-from slackwater_protocol.codec import (
+from slackwater.protocol.clock import END_OF_TIME_MS, Clock, SystemClock, epoch_ms, from_epoch_ms
+from slackwater.protocol.codec import (
     PROTOCOL_VERSION,
     decode_commit_record,
     decode_cut,
@@ -19,16 +19,16 @@ from slackwater_protocol.codec import (
     encode_open_transaction,
     encode_progress_record,
 )
-from slackwater_protocol.commit_position import (
+from slackwater.protocol.commit_position import (
     SNAPSHOT_XID,
     CommitPosition,
     commit_id,
     format_position,
     parse_position,
 )
-from slackwater_protocol.commit_schema import SchemaLanguage, commit_schema
-from slackwater_protocol.connector_report import ConnectorReport, Finding, SlotReport, TaskReport, Verdict
-from slackwater_protocol.errors import (
+from slackwater.protocol.commit_schema import SchemaLanguage, commit_schema
+from slackwater.protocol.connector_report import ConnectorReport, Finding, SlotReport, TaskReport, Verdict
+from slackwater.protocol.errors import (
     ExplainedError,
     MalformedRecordError,
     ProtocolError,
@@ -37,9 +37,9 @@ from slackwater_protocol.errors import (
     TableNameError,
     UnsupportedVersionError,
 )
-from slackwater_protocol.folders import user_cache
-from slackwater_protocol.keys import SourceTopics
-from slackwater_protocol.leases import (
+from slackwater.protocol.folders import user_cache
+from slackwater.protocol.keys import SourceTopics
+from slackwater.protocol.leases import (
     Hold,
     Lease,
     LeaseRecord,
@@ -47,12 +47,12 @@ from slackwater_protocol.leases import (
     encode_lease_record,
     lease_record_key,
 )
-from slackwater_protocol.pipeline_codec import (
+from slackwater.protocol.pipeline_codec import (
     decode_pipeline_record,
     encode_pipeline_record,
     pipeline_record_key,
 )
-from slackwater_protocol.records import (
+from slackwater.protocol.records import (
     AheadMarkers,
     BatchHeader,
     CommitRecord,
@@ -70,7 +70,7 @@ from slackwater_protocol.records import (
     TimelineDecision,
     TopicState,
 )
-from slackwater_protocol.registrations import (
+from slackwater.protocol.registrations import (
     PipelineEntry,
     PipelineRecord,
     PipelineRegistration,
@@ -80,8 +80,8 @@ from slackwater_protocol.registrations import (
     RunEnd,
     StageWork,
 )
-from slackwater_protocol.secrets import HIDDEN, address_secrets, hide, secret_options
-from slackwater_protocol.servers import (
+from slackwater.protocol.secrets import HIDDEN, address_secrets, hide, secret_options
+from slackwater.protocol.servers import (
     NO_SERVERS,
     KafkaSettings,
     LakeSettings,
@@ -90,9 +90,7 @@ from slackwater_protocol.servers import (
     RegistrySettings,
     Servers,
 )
-from slackwater_protocol.switches import ReaderSwitch, decode_reader_switch, encode_reader_switch
-
-__version__ = "0.1.0"
+from slackwater.protocol.switches import ReaderSwitch, decode_reader_switch, encode_reader_switch
 
 __all__ = [
     "END_OF_TIME_MS",

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from slackwater_protocol.clock import END_OF_TIME_MS
-from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
-from slackwater_protocol.records import (
+from slackwater.protocol.clock import END_OF_TIME_MS
+from slackwater.protocol.errors import MalformedRecordError, UnsupportedVersionError
+from slackwater.protocol.records import (
     AheadMarkers,
     CommitRecord,
     CommittedTransaction,

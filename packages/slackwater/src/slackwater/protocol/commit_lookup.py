@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from slackwater_protocol.commit_position import CommitPosition
-from slackwater_protocol.records import CommitRecord
+from slackwater.protocol.commit_position import CommitPosition
+from slackwater.protocol.records import CommitRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A commit position is an ``int`` of 64 bits that increases in commit order; 0 means "none". For PostgreSQL
 it is the LSN in the connector's END records, and users know it as the *commit LSN*: hence the names
-``commit_lsn`` and ``lsn``. Code outside ``slackwater_cdc.postgres`` only compares, stores and prints
+``commit_lsn`` and ``lsn``. Code outside ``slackwater.cdc.postgres`` only compares, stores and prints
 positions: only the database's dialect knows which numbers lie between two commits.
 
 The text form is PostgreSQL's for the positions of all databases. It is derived from the number alone, so
@@ -11,7 +11,7 @@ every process can print a position without knowing its database.
 
 from dataclasses import dataclass
 
-from slackwater_protocol.errors import MalformedRecordError
+from slackwater.protocol.errors import MalformedRecordError
 
 SNAPSHOT_XID = 0
 """The xid of the pseudo-transaction that holds an initial snapshot; no database assigns 0."""

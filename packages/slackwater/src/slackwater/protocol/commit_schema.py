@@ -18,4 +18,4 @@ _FILES = {SchemaLanguage.JSON: "commit.schema.json", SchemaLanguage.AVRO: "commi
 
 def commit_schema(language: SchemaLanguage) -> str:
     """Returns the schema of a commit record, as JSON text."""
-    return files("slackwater_protocol").joinpath("schemas", _FILES[language]).read_text("utf-8")
+    return files("slackwater.protocol").joinpath("schemas", _FILES[language]).read_text("utf-8")

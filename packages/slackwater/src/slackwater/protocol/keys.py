@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slackwater_protocol.errors import TableNameError
+from slackwater.protocol.errors import TableNameError
 
 HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"

@@ -1,15 +1,15 @@
 """Leases: a reader requests that views stay readable at one commit, and pipelines answer with holds.
 
-Both are in one compacted topic (:data:`~slackwater_protocol.keys.LEASES_TOPIC`). A lease is written by a
+Both are in one compacted topic (:data:`~slackwater.protocol.keys.LEASES_TOPIC`). A lease is written by a
 reader. Each pipeline that it names answers with a hold: from then on it keeps the views readable at that
 commit, until the lease is over. A lease is over at its time, or when its record is removed.
 """
 
 from dataclasses import asdict, dataclass
 
-from slackwater_protocol.codec import PROTOCOL_VERSION, Fields, dump, load
-from slackwater_protocol.commit_position import CommitPosition
-from slackwater_protocol.keys import hold_key
+from slackwater.protocol.codec import PROTOCOL_VERSION, Fields, dump, load
+from slackwater.protocol.commit_position import CommitPosition
+from slackwater.protocol.keys import hold_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def encode_lease_record(record: LeaseRecord) -> bytes:
 
 
 def decode_lease_record(data: bytes) -> LeaseRecord:
-    """Decodes a record of the topic of leases; raises like :func:`~slackwater_protocol.decode_cut`."""
+    """Decodes a record of the topic of leases; raises like :func:`~slackwater.protocol.decode_cut`."""
     return load("record of the topic of leases", data, _lease_record)
 
 

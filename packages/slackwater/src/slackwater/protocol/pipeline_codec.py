@@ -1,11 +1,11 @@
-"""The codec of registrations and reports of pipelines; see also :mod:`slackwater_protocol.codec`."""
+"""The codec of registrations and reports of pipelines; see also :mod:`slackwater.protocol.codec`."""
 
 from dataclasses import asdict
 from typing import Any
 
-from slackwater_protocol.codec import PROTOCOL_VERSION, Fields, dump, load
-from slackwater_protocol.keys import registration_key, report_key
-from slackwater_protocol.registrations import (
+from slackwater.protocol.codec import PROTOCOL_VERSION, Fields, dump, load
+from slackwater.protocol.keys import registration_key, report_key
+from slackwater.protocol.registrations import (
     PipelineRecord,
     PipelineRegistration,
     PipelineReport,
@@ -42,7 +42,7 @@ def pipeline_record_key(record: PipelineRecord) -> bytes:
 
 
 def decode_pipeline_record(data: bytes) -> PipelineRecord:
-    """Decodes a record of the topic of pipelines; raises like :func:`~slackwater_protocol.decode_cut`."""
+    """Decodes a record of the topic of pipelines; raises like :func:`~slackwater.protocol.decode_cut`."""
     return load("record of the topic of pipelines", data, _pipeline_record)
 
 

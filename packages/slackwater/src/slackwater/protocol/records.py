@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from slackwater_protocol.commit_position import SNAPSHOT_XID, CommitPosition, commit_id
+from slackwater.protocol.commit_position import SNAPSHOT_XID, CommitPosition, commit_id
 
 
 class Evidence(StrEnum):

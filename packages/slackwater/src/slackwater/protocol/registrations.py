@@ -1,6 +1,6 @@
 """What runs of pipelines publish to the cluster: a registration at their start, and reports while they run.
 
-Both are in one compacted topic (:data:`~slackwater_protocol.keys.PIPELINES_TOPIC`), one record of each kind
+Both are in one compacted topic (:data:`~slackwater.protocol.keys.PIPELINES_TOPIC`), one record of each kind
 per run. A registration describes the pipeline; a report contains the progress of the run, and finally how it
 ended.
 """

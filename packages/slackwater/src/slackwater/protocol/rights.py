@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from shlex import quote
 
-from slackwater_protocol.keys import (
+from slackwater.protocol.keys import (
     LEASES_TOPIC,
     PIPELINES_TOPIC,
     SourceTopics,

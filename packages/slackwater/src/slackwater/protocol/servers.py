@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from slackwater_protocol.errors import ServersConfigError
-from slackwater_protocol.secrets import secret_options
+from slackwater.protocol.errors import ServersConfigError
+from slackwater.protocol.secrets import secret_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Servers:
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Everything that :func:`~slackwater_protocol.hide` has to remove from texts."""
+        """Everything that :func:`~slackwater.protocol.hide` has to remove from texts."""
         passwords = [each.password for each in (self.redis, self.registry, self.postgres) if each]
         options = [self.kafka.options, *(each.options for each in (self.delta, self.iceberg) if each)]
         return frozenset(filter(None, passwords)).union(*map(secret_options, options))

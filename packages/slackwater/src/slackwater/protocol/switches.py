@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from slackwater_protocol.codec import PROTOCOL_VERSION, Fields, dump, load
-from slackwater_protocol.commit_position import CommitPosition
+from slackwater.protocol.codec import PROTOCOL_VERSION, Fields, dump, load
+from slackwater.protocol.commit_position import CommitPosition
 
 _TEXTS = ("base_name", "pipeline", "source")
 
@@ -39,7 +39,7 @@ def encode_reader_switch(record: ReaderSwitch) -> bytes:
 
 
 def decode_reader_switch(data: bytes) -> ReaderSwitch:
-    """Decodes a switch of readers; raises like :func:`~slackwater_protocol.decode_cut`."""
+    """Decodes a switch of readers; raises like :func:`~slackwater.protocol.decode_cut`."""
     return load("switch of readers", data, _reader_switch)
 
 

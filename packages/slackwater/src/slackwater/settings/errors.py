@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
-from slackwater_protocol import ExplainedError
+from slackwater.protocol import ExplainedError
 
 _FEW = 10
 """The number of names that are listed if none is similar."""

@@ -15,9 +15,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.settings import Settings
-from slackwater_protocol import HIDDEN, address_secrets, secret_options
+from slackwater.protocol import HIDDEN, address_secrets, secret_options
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import Settings
 
 PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"

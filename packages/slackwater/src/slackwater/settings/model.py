@@ -1,6 +1,6 @@
 """The one settings model of all commands.
 
-A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater_command.loading`` merges flags, environment and
+A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater.settings.loading`` merges flags, environment and
 file into this model, which checks types and ranges and supplies the defaults. The docstrings of the
 fields are what ``slackwater config`` shows.
 """
@@ -13,14 +13,14 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from slackwater_protocol import (
+from slackwater.protocol import (
     Evidence,
     LakeSettings,
     PostgresSettings,
     RedisSettings,
     TableNameError,
 )
-from slackwater_protocol.keys import listed_names, table_name
+from slackwater.protocol.keys import listed_names, table_name
 
 Value = TypeVar("Value")
 _ALL_TABLES = "*"

@@ -4,5 +4,3 @@ Names are imported from the modules, so that a task that only packs rows does no
 ``postgres`` (declared tables, from DDL or a database), ``compiler`` (``compile_pipeline``), ``plan`` (its
 result), ``row_codec``, ``stage_evaluation``, ``errors``.
 """
-
-__version__ = "0.1.0"

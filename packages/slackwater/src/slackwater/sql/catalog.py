@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from slackwater_sql.column_type import ColumnType
+from slackwater.sql.column_type import ColumnType
 
 
 @dataclass(frozen=True, slots=True)

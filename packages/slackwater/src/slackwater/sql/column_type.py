@@ -1,6 +1,6 @@
 """Types of columns: how a value gets from Debezium's JSON into DuckDB, and from stage to stage.
 
-The package of a database (:mod:`slackwater_sql.postgres`) creates the types of its tables; what is particular
+The package of a database (:mod:`slackwater.sql.postgres`) creates the types of its tables; what is particular
 to that database is data in them.
 
 Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,

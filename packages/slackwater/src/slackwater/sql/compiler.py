@@ -3,13 +3,13 @@
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.frontend import ViewText, planning, read_view
-from slackwater_sql.plan import EnginePlan
-from slackwater_sql.planner.cutting import Cutter
-from slackwater_sql.planner.shared_rows import with_shared_rows
-from slackwater_sql.planner.sharing import shared, with_identities
-from slackwater_sql.session import open_connection
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.frontend import ViewText, planning, read_view
+from slackwater.sql.plan import EnginePlan
+from slackwater.sql.planner.cutting import Cutter
+from slackwater.sql.planner.shared_rows import with_shared_rows
+from slackwater.sql.planner.sharing import shared, with_identities
+from slackwater.sql.session import open_connection
 
 
 def compile_pipeline(

@@ -12,7 +12,7 @@ Each error can be pickled, so that Spark can pass it between processes, and its 
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from slackwater_protocol import SlackwaterError, format_position
+from slackwater.protocol import SlackwaterError, format_position
 
 _SHOWN_CHARACTERS = 60
 

@@ -14,9 +14,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from slackwater_sql.catalog import Table
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.errors import SourceText
+from slackwater.sql.catalog import Table
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.errors import SourceText
 
 Dependency = tuple[frozenset[str], frozenset[str]]
 """Rows that agree on the first columns, NULL being equal to NULL, agree on the second ones."""

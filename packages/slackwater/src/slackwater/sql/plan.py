@@ -26,8 +26,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import ColumnType
+from slackwater.sql.catalog import Column, Table
+from slackwater.sql.column_type import ColumnType
 
 # Columns and tables that the statements of stages read.
 POINT = "__slackwater_point"
@@ -186,7 +186,7 @@ class DocumentsOutput:
     Attributes:
         view: Number of the view in the pipeline.
         with_before: Whether each document is accompanied by the previous document of its key (see
-            `slackwater_engine.payloads.pack_change`); only if each commit is evaluated.
+            `slackwater.engine.payloads.pack_change`); only if each commit is evaluated.
     """
 
     view: int

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import Token, TokenType
 
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.logical import (
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.logical import (
     Aggregate,
     Expression,
     Extend,
@@ -26,7 +26,7 @@ from slackwater_sql.logical import (
     Window,
     spend,
 )
-from slackwater_sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, InputPlan, rows_table
+from slackwater.sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, InputPlan, rows_table
 
 AT = "__slackwater_at"
 """The column of the point."""

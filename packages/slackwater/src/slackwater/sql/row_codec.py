@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.value_forms import Check, LostValueError, check_of, regular_wire
+from slackwater.sql.catalog import Column, Table
+from slackwater.sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.value_forms import Check, LostValueError, check_of, regular_wire
 
 WireRow = tuple[Any, ...]
 """Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""

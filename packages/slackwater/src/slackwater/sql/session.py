@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 
 
 class _Kept(threading.local):

@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol
 import msgspec
 import pyarrow as pa
 
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
-from slackwater_sql.plan import (
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.sql.plan import (
     FROM_LSN,
     GROUP,
     LSN,
@@ -25,7 +25,7 @@ from slackwater_sql.plan import (
     RowsPart,
     rows_table,
 )
-from slackwater_sql.statement_evaluator import KeyName, ResultRows, StatementEvaluator
+from slackwater.sql.statement_evaluator import KeyName, ResultRows, StatementEvaluator
 
 OPEN_LSN: Final = 2**63 - 1
 """`to_lsn` of a row version that is still live."""

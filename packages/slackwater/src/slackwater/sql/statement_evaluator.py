@@ -10,13 +10,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater_sql.errors import EvaluationError
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits, bounded
-from slackwater_sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE
-from slackwater_sql.session import open_connection
+from slackwater.sql.errors import EvaluationError
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits, bounded
+from slackwater.sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE
+from slackwater.sql.session import open_connection
 
 ResultRows = Sequence[tuple[Any, ...]]
-"""The rows of a statement; for their columns see :mod:`slackwater_sql.plan`."""
+"""The rows of a statement; for their columns see :mod:`slackwater.sql.plan`."""
 
 KeyName = Callable[[int], str]
 """The key of this number as a person reads it; asked for errors only."""

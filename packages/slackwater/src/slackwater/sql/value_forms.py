@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from slackwater_sql.column_type import ColumnType, TypeKind
+from slackwater.sql.column_type import ColumnType, TypeKind
 
 Check = Callable[[Any, bool], Any]
 """Returns the value that is meant by a wire value, given whether it is in a row of a snapshot.

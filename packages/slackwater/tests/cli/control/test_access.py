@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from slackwater import main
-from slackwater.control.access import RateLimit
-from slackwater.control.server import check_control, web_config
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.settings import ControlSection
-from slackwater_command.tokens import Gate, Role, new_token, read_tokens
-from slackwater_protocol import SystemClock
+from slackwater.cli import main
+from slackwater.cli.control.access import RateLimit
+from slackwater.cli.control.server import check_control, web_config
+from slackwater.command.tokens import Gate, Role, new_token, read_tokens
+from slackwater.protocol import SystemClock
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import ControlSection
 
 HERE = "10.0.0.7"
 
@@ -125,7 +125,7 @@ def test_a_client_may_ask_at_its_rate_and_for_a_moment_more_often() -> None:
 
 
 def test_only_so_many_clients_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater.control.access._MANY_CLIENTS", 2)
+    monkeypatch.setattr("slackwater.cli.control.access._MANY_CLIENTS", 2)
     limit = RateLimit(1, 1, HandClock())
     assert [limit.take(name) > 0 for name in "abacba"] == [False, False, True, False, False, False]
 

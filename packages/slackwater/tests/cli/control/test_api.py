@@ -16,15 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from slackwater.control.access import RateLimit
-from slackwater.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
-from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
-from slackwater.doctor.facts import Cause, Finding
-from slackwater.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
-from slackwater.readers import RevisionStatus, revision_status
-from slackwater_command.errors import CommandInputError
-from slackwater_command.tokens import Gate, Role, new_token
-from slackwater_control import (
+from slackwater.cli.control.access import RateLimit
+from slackwater.cli.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
+from slackwater.cli.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.doctor.facts import Cause, Finding
+from slackwater.cli.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
+from slackwater.cli.readers import RevisionStatus, revision_status
+from slackwater.command.tokens import Gate, Role, new_token
+from slackwater.control import (
     DelayCourse,
     DelayHistory,
     Delays,
@@ -37,10 +36,11 @@ from slackwater_control import (
     measure_delays,
     topology_json,
 )
-from slackwater_markers import CompactedTopicUnavailableError
-from slackwater_markers.testing import REGISTRATION
-from slackwater_protocol import CommitPosition, Lease, PipelineEntry, SystemClock
-from slackwater_protocol.metrics import CONTROL_METRICS
+from slackwater.cuts import CompactedTopicUnavailableError
+from slackwater.cuts.testing import REGISTRATION
+from slackwater.protocol import CommitPosition, Lease, PipelineEntry, SystemClock
+from slackwater.protocol.metrics import CONTROL_METRICS
+from slackwater.settings.errors import CommandInputError
 
 NAME, SOURCE = REGISTRATION.pipeline, REGISTRATION.source
 FUNCTION = replace(REGISTRATION, pipeline=f"{NAME}/7f1c02aa", run="2")
@@ -432,7 +432,7 @@ def test_who_was_refused_a_decision_is_logged_too(
 ) -> None:
     api = Api(tokens[0])
     assert api.decide(tokens[1].get(role, ""), to_lsn="0/1", dry_run=True).status_code == status
-    (record,) = (each for each in caplog.records if each.name == "slackwater.control.api")
+    (record,) = (each for each in caplog.records if each.name == "slackwater.cli.control.api")
     assert record.__dict__["status"] == status
     assert ("dry_run=True" in record.getMessage()) == (role == "operator")
 
@@ -442,9 +442,9 @@ def test_a_body_that_cannot_be_read_is_logged_too(
 ) -> None:
     api = Api(tokens[0])
     assert api.decide(tokens[1]["operator"], kind="drop").status_code == 400
-    assert [each.__dict__["status"] for each in caplog.records if each.name == "slackwater.control.api"] == [
-        400
-    ]
+    assert [
+        each.__dict__["status"] for each in caplog.records if each.name == "slackwater.cli.control.api"
+    ] == [400]
 
 
 def test_decisions_are_logged_with_who_took_them(
@@ -452,7 +452,7 @@ def test_decisions_are_logged_with_who_took_them(
 ) -> None:
     api = Api(tokens[0])
     api.decide(tokens[1]["operator"])
-    (record,) = (each for each in caplog.records if each.name == "slackwater.control.api")
+    (record,) = (each for each in caplog.records if each.name == "slackwater.cli.control.api")
     assert (record.__dict__["client"], record.__dict__["status"]) == ("the operator", 200)
     assert "to_lsn='0/700'" in record.getMessage()
     assert tokens[1]["operator"] not in caplog.text

@@ -18,15 +18,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slackwater.control.api import ROOT
-from slackwater.control.server import control_plane
-from slackwater_client.followed import switch_log
-from slackwater_client.kafka import KafkaBroker
-from slackwater_command.settings import Settings
-from slackwater_command.tokens import Role, new_token
-from slackwater_devstack import KafkaBroker as Broker
-from slackwater_markers import KafkaLeaseLog
-from slackwater_protocol import (
+from slackwater.cli.control.api import ROOT
+from slackwater.cli.control.server import control_plane
+from slackwater.client.followed import switch_log
+from slackwater.client.kafka import KafkaBroker
+from slackwater.command.tokens import Role, new_token
+from slackwater.cuts import KafkaLeaseLog
+from slackwater.dev import KafkaBroker as Broker
+from slackwater.protocol import (
     Hold,
     KafkaSettings,
     LakeSettings,
@@ -35,7 +34,8 @@ from slackwater_protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater_testing.publishing import published_revisions
+from slackwater.settings.model import Settings
+from slackwater_lab.publishing import published_revisions
 
 pytestmark = pytest.mark.integration
 

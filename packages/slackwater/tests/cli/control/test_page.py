@@ -20,14 +20,14 @@ from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeServic
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from slackwater.control.access import RateLimit
-from slackwater.control.api import make_app
-from slackwater.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
-from slackwater.doctor.facts import Cause, Finding
-from slackwater.doctor.report import SourceReport
-from slackwater.readers import RevisionStatus, revision_status
-from slackwater_command.tokens import Gate, Role, new_token
-from slackwater_control import (
+from slackwater.cli.control.access import RateLimit
+from slackwater.cli.control.api import make_app
+from slackwater.cli.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.doctor.facts import Cause, Finding
+from slackwater.cli.doctor.report import SourceReport
+from slackwater.cli.readers import RevisionStatus, revision_status
+from slackwater.command.tokens import Gate, Role, new_token
+from slackwater.control import (
     DelayCourse,
     Delays,
     LeaseStanding,
@@ -39,9 +39,9 @@ from slackwater_control import (
     make_topology,
     measure_delays,
 )
-from slackwater_markers import CompactedTopicUnavailableError
-from slackwater_markers.testing import REGISTRATION, make_cut
-from slackwater_protocol import (
+from slackwater.cuts import CompactedTopicUnavailableError
+from slackwater.cuts.testing import REGISTRATION, make_cut
+from slackwater.protocol import (
     CommitPosition,
     ConnectorReport,
     Cut,

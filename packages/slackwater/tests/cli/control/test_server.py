@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from slackwater.control.server import ControlPlane, control_plane
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.settings import Settings
-from slackwater_protocol import SystemClock
-from slackwater_testing.certificates import Certificate, certificate
+from slackwater.cli.control.server import ControlPlane, control_plane
+from slackwater.protocol import SystemClock
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import Settings
+from slackwater_lab.certificates import Certificate, certificate
 
 pytestmark = pytest.mark.integration
 

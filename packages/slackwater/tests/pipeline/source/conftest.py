@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from confluent_kafka import Message
 
-from slackwater_protocol import CommittedTransaction, Cut, PublishedCut
+from slackwater.protocol import CommittedTransaction, Cut, PublishedCut
 
 COMMIT_MS = 1_795_206_861_409
 

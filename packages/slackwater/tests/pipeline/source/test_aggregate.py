@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_engine.settings import Scope
-from slackwater_markers import CutLogReplacedError
-from slackwater_protocol import BatchHeader, PassDecision, PublishedCut, TimelineDecision
-from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
-from slackwater_spark.source.position import Position, TopicPosition
-from slackwater_testing.planning import World
+from slackwater.cuts import CutLogReplacedError
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineConfigError, RecordsGoneError
+from slackwater.pipeline.source.position import Position, TopicPosition
+from slackwater.protocol import BatchHeader, PassDecision, PublishedCut, TimelineDecision
+from slackwater_lab.planning import World
 
 Published = Callable[..., PublishedCut]
 BEGINNING = Position(source="inv", timeline=1, scope=Scope.AGGREGATE)

@@ -4,8 +4,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_cdc.records.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater.cdc.records.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
 
 
 @given(st.dictionaries(st.integers(1, 2**32 - 1), st.integers(1, 2**63 - 1), max_size=50))

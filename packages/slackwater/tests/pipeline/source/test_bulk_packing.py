@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import PackingSpec, packing_spec
-from slackwater_engine.pack.table import TablePacker
-from slackwater_engine.payloads import Event, PackedPayload, decode_events
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
-from slackwater_spark.source.packed import IdlePackers, pack_changes
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater.cdc import BadInputError
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import PackingSpec, packing_spec
+from slackwater.engine.pack.table import TablePacker
+from slackwater.engine.payloads import Event, PackedPayload, decode_events
+from slackwater.pipeline.source.packed import IdlePackers, pack_changes
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
+from slackwater.cdc import BadInputError
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater_engine.settings import Scope
-from slackwater_markers import CutLogReplacedError, CutLogUnavailableError
-from slackwater_protocol import PublishedCut, SkipDecision
-from slackwater_spark.errors import RecordsGoneError
-from slackwater_spark.source import feed as feeds
-from slackwater_spark.source.position import Position, TopicPosition
-from slackwater_testing.planning import World
+from slackwater.cuts import CutLogReplacedError, CutLogUnavailableError
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import RecordsGoneError
+from slackwater.pipeline.source import feed as feeds
+from slackwater.pipeline.source.position import Position, TopicPosition
+from slackwater.protocol import PublishedCut, SkipDecision
+from slackwater_lab.planning import World
 
 Published = Callable[..., PublishedCut]
 

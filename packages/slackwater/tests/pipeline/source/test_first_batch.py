@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from slackwater_engine.settings import Scope
-from slackwater_spark.source import planner
-from slackwater_spark.source.data_source import SlackwaterStreamReader
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.position import Position
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.source import planner
+from slackwater.pipeline.source.data_source import SlackwaterStreamReader
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.position import Position
 
 
 class GrowingSource:

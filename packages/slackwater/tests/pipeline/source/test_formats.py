@@ -14,23 +14,23 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import StructType
 
-from slackwater_cdc import BadInputError, Frontier
-from slackwater_cdc.avro import AvroToJson, ToJson
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges
-from slackwater_devstack import KafkaBroker
-from slackwater_engine.local import LocalEngine
-from slackwater_protocol import CommittedTransaction, Cut, SourceTopics
-from slackwater_registry import RegistrySettings
-from slackwater_registry.testing import RegistryServer
-from slackwater_spark.errors import PipelineUnavailableError
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.rows import RowWriter
-from slackwater_spark.source.task import read_task
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.cdc import BadInputError, Frontier
+from slackwater.cdc.avro import AvroToJson, ToJson
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.dev import KafkaBroker
+from slackwater.engine.local import LocalEngine
+from slackwater.kafka.registry import RegistrySettings
+from slackwater.kafka.registry.testing import RegistryServer
+from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.rows import RowWriter
+from slackwater.pipeline.source.task import read_task
+from slackwater.protocol import CommittedTransaction, Cut, SourceTopics
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
-RECORDINGS = Path(__file__).parents[3] / "cdc/tests/recordings"
+RECORDINGS = Path(__file__).parents[4] / "slackwater/tests/cdc/recordings"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}
 TABLES = ("inv.kinds", "inv.nokey", "inv.orders")
 ROWS = StructType()

@@ -10,18 +10,18 @@ from confluent_kafka import Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan
-from slackwater_cdc.records.changes import BatchChanges, find_places
-from slackwater_cdc.testing import change_value, snapshot_value
-from slackwater_engine.settings import Scope
-from slackwater_markers import InMemoryCutLog
-from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, Marker
-from slackwater_spark.source import markers, planner
-from slackwater_spark.source.feed import Feed
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import Position, TopicPosition
-from slackwater_spark.source.segments import Segments
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan
+from slackwater.cdc.records.changes import BatchChanges, find_places
+from slackwater.cdc.testing import change_value, snapshot_value
+from slackwater.cuts import InMemoryCutLog
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.source import markers, planner
+from slackwater.pipeline.source.feed import Feed
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.position import Position, TopicPosition
+from slackwater.pipeline.source.segments import Segments
+from slackwater.protocol import AheadMarkers, CommittedTransaction, Cut, Marker
 
 TABLES = ("s.a", "s.b")
 GROUPS = 3

@@ -3,10 +3,10 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_markers.testing import FlakyConsumer
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
-from slackwater_spark.source.kafka_reader import SpanReader
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cuts.testing import FlakyConsumer
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
+from slackwater.pipeline.source.kafka_reader import SpanReader
 
 VALUES = [b"a", b"b", b"c"]
 SPAN = OffsetSpan("t", 0, 0, 3, 0)

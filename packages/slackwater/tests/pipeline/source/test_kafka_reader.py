@@ -9,10 +9,10 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_devstack import KafkaBroker
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
-from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.dev import KafkaBroker
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
+from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
 
 pytestmark = pytest.mark.integration
 

@@ -10,16 +10,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.records.keyless import RUN_HEADER
-from slackwater_devstack import KafkaBroker
-from slackwater_markers import InMemoryCutLog
-from slackwater_protocol import PublishedCut
-from slackwater_spark.source.feed import Feed
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.rows import ROW_SCHEMA
-from slackwater_spark.source.task import read_task
+from slackwater.cdc import BadInputError
+from slackwater.cdc.records.keyless import RUN_HEADER
+from slackwater.cuts import InMemoryCutLog
+from slackwater.dev import KafkaBroker
+from slackwater.pipeline.source.feed import Feed
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.planner import Planner
+from slackwater.pipeline.source.rows import ROW_SCHEMA
+from slackwater.pipeline.source.task import read_task
+from slackwater.protocol import PublishedCut
 
 pytestmark = pytest.mark.integration
 

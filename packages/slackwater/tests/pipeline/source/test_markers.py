@@ -6,9 +6,15 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine.settings import Scope
-from slackwater_spark.source.markers import GroupMarker, KnownMarkers, MarkerHistory, advance, move_position
-from slackwater_spark.source.position import Position, TopicPosition, size_between
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.source.markers import (
+    GroupMarker,
+    KnownMarkers,
+    MarkerHistory,
+    advance,
+    move_position,
+)
+from slackwater.pipeline.source.position import Position, TopicPosition, size_between
 
 OFFSETS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
 

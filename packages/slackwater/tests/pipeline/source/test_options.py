@@ -2,10 +2,10 @@ import pickle
 
 import pytest
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.source.options import SourceOptions
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers
 
 REQUIRED = {"source": "inv", "bootstrap": "b:9092", "tables": "inventory.orders, inventory.order_lines"}
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Message
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges
-from slackwater_engine.pack.specification import PackingSpec, packing_spec
-from slackwater_engine.payloads import (
+from slackwater.cdc import BadInputError
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.engine.pack.specification import PackingSpec, packing_spec
+from slackwater.engine.payloads import (
     EMPTY_KEY,
     TOUCH_INPUT,
     TOUCH_SEQUENCE,
@@ -17,10 +17,10 @@ from slackwater_engine.payloads import (
     bucket_of,
     decode_events,
 )
-from slackwater_protocol import CommittedTransaction
-from slackwater_spark.source.packed import IdlePackers, pack_changes
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.postgres import parse_catalog
+from slackwater.pipeline.source.packed import IdlePackers, pack_changes
+from slackwater.protocol import CommittedTransaction
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.postgres import parse_catalog
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_cdc.records.batch import BatchContent
-from slackwater_engine.settings import Scope
-from slackwater_markers.errors import CutLogTruncatedError
-from slackwater_protocol import PublishedCut, TimelineDecision
-from slackwater_spark.errors import NoSnapshotError
-from slackwater_spark.source.planner import batch_header
-from slackwater_spark.source.position import GroupWindow, Position
-from slackwater_testing.planning import World
+from slackwater.cdc.records.batch import BatchContent
+from slackwater.cuts.errors import CutLogTruncatedError
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import NoSnapshotError
+from slackwater.pipeline.source.planner import batch_header
+from slackwater.pipeline.source.position import GroupWindow, Position
+from slackwater.protocol import PublishedCut, TimelineDecision
+from slackwater_lab.planning import World
 
 Published = Callable[..., PublishedCut]
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import PublishedCut
-from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.source.position import (
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.pipeline.source.position import (
     GroupWindow,
     Position,
     TopicPosition,
@@ -17,6 +16,7 @@ from slackwater_spark.source.position import (
     spans_between,
     windows_between,
 )
+from slackwater.protocol import PublishedCut
 
 Published = Callable[..., PublishedCut]
 

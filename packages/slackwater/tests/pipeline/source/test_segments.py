@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_protocol import AheadMarkers, CommittedTransaction, PublishedCut
-from slackwater_spark.source.segments import (
+from slackwater.pipeline.source.segments import (
     Segment,
     Segments,
     find_snapshot_rows,
@@ -16,6 +15,7 @@ from slackwater_spark.source.segments import (
     merge_windows,
     skipped_xids,
 )
+from slackwater.protocol import AheadMarkers, CommittedTransaction, PublishedCut
 
 Published = Callable[..., PublishedCut]
 

@@ -18,10 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
-from slackwater_protocol.keys import cuts_key
+from slackwater.cuts import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater.dev import KafkaBroker, RedisServer
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction, Cut, PublishedCut
+from slackwater.protocol.keys import cuts_key
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

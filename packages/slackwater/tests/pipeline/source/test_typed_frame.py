@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater_cdc import BadInputError
-from slackwater_spark.source.typed_rows import TypedTable, row_typer
-from slackwater_sql.postgres import parse_catalog
+from slackwater.cdc import BadInputError
+from slackwater.pipeline.source.typed_rows import TypedTable, row_typer
+from slackwater.sql.postgres import parse_catalog
 
 [TABLE] = parse_catalog(
     {"s": "CREATE TABLE s.t (id bigint PRIMARY KEY, at timestamptz, n numeric(5,2));"}

@@ -9,22 +9,22 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_cdc.records.changes import BatchChanges
-from slackwater_protocol import CommittedTransaction
-from slackwater_spark.source.data_source import SlackwaterSource
-from slackwater_spark.source.typed_rows import (
+from slackwater.cdc import BadInputError
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.pipeline.source.data_source import SlackwaterSource
+from slackwater.pipeline.source.typed_rows import (
     RowImages,
     TypedRowWriter,
     TypedTable,
     typed_row_schema,
     unsupported_columns,
 )
-from slackwater_sql.column_type import ColumnType, TypeKind
-from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE, date_text, timestamp_text, value_text
+from slackwater.protocol import CommittedTransaction
+from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.errors import RowContradictsSchemaError
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.row_codec import UNAVAILABLE, date_text, timestamp_text, value_text
 
 KINDS = """
 CREATE TYPE mood AS ENUM ('rough', 'calm');

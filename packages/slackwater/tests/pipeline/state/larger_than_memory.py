@@ -13,19 +13,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slackwater_engine.bucket import state_fingerprint
-from slackwater_engine.documents import decode_documents
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.settings import StageSettings
-from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import ArrowStore
-from slackwater_engine.task import PipelineTask
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.limits import StatementLimits
-from slackwater_sql.postgres import parse_catalog
+from slackwater.engine.bucket import state_fingerprint
+from slackwater.engine.documents import decode_documents
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import packing_spec
+from slackwater.engine.settings import StageSettings
+from slackwater.engine.state.keeper import StateKeeper
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import ArrowStore
+from slackwater.engine.task import PipelineTask
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.limits import StatementLimits
+from slackwater.sql.postgres import parse_catalog
 
 BATCH_ROWS = 4_000
 TABLES = "CREATE TABLE s.notes (id bigint PRIMARY KEY, author bigint NOT NULL, text text NOT NULL);"

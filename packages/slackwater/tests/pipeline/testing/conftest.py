@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_spark import ViewTest
+from slackwater.api import ViewTest
 
 FILES = {
     "pipeline.toml": """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_spark import PipelineInputError, ViewTest
-from slackwater_spark.testing.cases import read_cases
-from slackwater_spark.testing.locations import case_files, pipeline_of
-from slackwater_spark.testing.placed import read_placed
+from slackwater.api import PipelineInputError, ViewTest
+from slackwater.pipeline.testing.cases import read_cases
+from slackwater.pipeline.testing.locations import case_files, pipeline_of
+from slackwater.pipeline.testing.placed import read_placed
 
 pytest_plugins = ["pytester"]
 

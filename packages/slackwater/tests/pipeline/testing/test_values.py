@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from slackwater_spark.testing.values import wire_value
-from slackwater_sql.postgres.types import parse_type
+from slackwater.pipeline.testing.values import wire_value
+from slackwater.sql.postgres.types import parse_type
 
 SUMMER = timezone(timedelta(hours=2))
 

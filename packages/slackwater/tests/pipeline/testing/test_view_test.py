@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_spark import PipelineInputError, SlackwaterError, ViewTest
+from slackwater.api import PipelineInputError, SlackwaterError, ViewTest
 
 ADA = {"id": 1, "customer": "ada", "amount": "10.50"}
 BOB = {"id": 2, "customer": "bob", "amount": 3, "due": date(2026, 1, 2)}

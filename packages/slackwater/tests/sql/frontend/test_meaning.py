@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_sql.frontend import ViewText, read_view
-from slackwater_sql.logical import LogicalView, Relation, children
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.rendering import render_over_tables
+from slackwater.sql.frontend import ViewText, read_view
+from slackwater.sql.logical import LogicalView, Relation, children
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.rendering import render_over_tables
 
 TABLES = """
 CREATE TABLE a (id bigint PRIMARY KEY, name text, x integer, g integer NOT NULL);

@@ -5,11 +5,11 @@ import pickle
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend import ViewText, read_view
-from slackwater_sql.frontend.expressions import function_facts
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend import ViewText, read_view
+from slackwater.sql.frontend.expressions import function_facts
+from slackwater.sql.postgres import parse_catalog
 
 S = "SELECT TRANSACTIONALLY"
 GROUPED = f"{S} o.id FROM orders o GROUP BY o.id"

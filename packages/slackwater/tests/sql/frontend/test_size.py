@@ -8,13 +8,13 @@ from typing import Any
 import duckdb
 import pytest
 
-import slackwater_sql.frontend.view
-from slackwater_sql import logical
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend import ViewText, planning
-from slackwater_sql.limits import bounded
+import slackwater.sql.frontend.view
+from slackwater.sql import logical
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend import ViewText, planning
+from slackwater.sql.limits import bounded
 
 S = "SELECT TRANSACTIONALLY o.id"
 
@@ -156,7 +156,7 @@ def test_planning_is_bounded_from_the_text_to_the_stages(
         with bounded(*arguments):
             yield
 
-    monkeypatch.setattr(slackwater_sql.frontend.view, "bounded", recorded)
+    monkeypatch.setattr(slackwater.sql.frontend.view, "bounded", recorded)
     compile_pipeline([("v.sql", f"{S} FROM orders o")], catalog)
     assert names == ["v", "v"]
 

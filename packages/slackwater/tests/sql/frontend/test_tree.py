@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.frontend import ViewText, read_view
-from slackwater_sql.logical import (
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.frontend import ViewText, read_view
+from slackwater.sql.logical import (
     Aggregate,
     Extend,
     Filter,
@@ -22,8 +22,8 @@ from slackwater_sql.logical import (
     Window,
     children,
 )
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.rendering import render_over_tables
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.rendering import render_over_tables
 
 S = "SELECT TRANSACTIONALLY"
 T = TypeVar("T", bound=Relation)

@@ -6,15 +6,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Leaf, Span
-from slackwater_sql.plan import LSN, POINT, STEPS_TABLE, WEIGHT
-from slackwater_sql.planner.accumulating import (
+from slackwater.sql.logical import Aggregate, AggregateCall, Expression, Leaf, Span
+from slackwater.sql.plan import LSN, POINT, STEPS_TABLE, WEIGHT
+from slackwater.sql.planner.accumulating import (
     Accumulation,
     accumulated_relation,
     accumulation,
     partials_statement,
 )
-from slackwater_sql.rendering import AT
+from slackwater.sql.rendering import AT
 
 NOWHERE = Span(0, 0)
 GROUP = (("g", Expression('"g"', ("g",), NOWHERE)),)

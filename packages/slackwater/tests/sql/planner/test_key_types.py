@@ -3,10 +3,10 @@
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.postgres import parse_catalog
 
 S = "SELECT TRANSACTIONALLY"
 TABLE = "CREATE TABLE t (id bigint PRIMARY KEY, j jsonb, k jsonb NOT NULL, v text)"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from slackwater_sql.logical import Leaf, Scan, Span
-from slackwater_sql.plan import Reads
-from slackwater_sql.planner.fragments import table_input
-from slackwater_sql.planner.partitioning import LeafKey, Leaves, StageRows
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.logical import Leaf, Scan, Span
+from slackwater.sql.plan import Reads
+from slackwater.sql.planner.fragments import table_input
+from slackwater.sql.planner.partitioning import LeafKey, Leaves, StageRows
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.plain (id bigint PRIMARY KEY, other bigint, price numeric(10,2));

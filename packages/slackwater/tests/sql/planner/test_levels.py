@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import (
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import (
     DocumentsOutput,
     Edge,
     EnginePlan,
@@ -16,7 +16,7 @@ from slackwater_sql.plan import (
     RowsPart,
     StagePlan,
 )
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater_sql.logical import (
+from slackwater.sql.logical import (
     Aggregate,
     Expression,
     Extend,
@@ -15,8 +15,8 @@ from slackwater_sql.logical import (
     Union,
     Window,
 )
-from slackwater_sql.plan import Reads
-from slackwater_sql.planner.partitioning import Key, Leaves, Partitioning, keys_of_group, keys_of_join, reads
+from slackwater.sql.plan import Reads
+from slackwater.sql.planner.partitioning import Key, Leaves, Partitioning, keys_of_group, keys_of_join, reads
 
 NOWHERE = Span(0, 0)
 LEFT = Leaf(0, ("a", "b"), ("a",))

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan, fingerprint, rows_table
-from slackwater_sql.planner.shared_rows import MAX_SHARERS
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.plan import EnginePlan, fingerprint, rows_table
+from slackwater.sql.planner.shared_rows import MAX_SHARERS
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, status text, total numeric(10,2));

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.frontend import ViewText, read_view
-from slackwater_sql.plan import (
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.frontend import ViewText, read_view
+from slackwater.sql.plan import (
     AccumulatePart,
     AccumulatorKind,
     Edge,
@@ -21,10 +21,10 @@ from slackwater_sql.plan import (
     RowsPart,
     StagePlan,
 )
-from slackwater_sql.planner.cutting import Cutter
-from slackwater_sql.planner.sharing import shared, stage_uses
-from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.session import open_connection
+from slackwater.sql.planner.cutting import Cutter
+from slackwater.sql.planner.sharing import shared, stage_uses
+from slackwater.sql.postgres import parse_catalog
+from slackwater.sql.session import open_connection
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);

@@ -5,11 +5,11 @@ import pickle
 
 import pytest
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.plan import DocumentsOutput, EnginePlan, Output, PartialsOutput, RowsPart, StagePlan
-from slackwater_sql.postgres import parse_catalog
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.compiler import compile_pipeline
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.plan import DocumentsOutput, EnginePlan, Output, PartialsOutput, RowsPart, StagePlan
+from slackwater.sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);

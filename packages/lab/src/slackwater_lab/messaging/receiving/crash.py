@@ -7,18 +7,18 @@ from multiprocessing.process import BaseProcess
 from signal import SIGSTOP
 from typing import Any, Final
 
-from slackwater_devstack import KafkaBroker, PostgresServer, Server
-from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
-from slackwater_testing.messaging.receiving.member import Effects, processor, receiver
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.messaging.receiving.world import (
+from slackwater.dev import KafkaBroker, PostgresServer, Server
+from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.world import (
     Verdict,
     World,
     go_on_and_end,
     stop,
     wait_until_stopped,
 )
-from slackwater_testing.probes import At
+from slackwater_lab.probes import At
+from slackwater_messaging.receiving import ProcessorStep, ReceiverStep
 
 ITEMS: Final = 24
 IMPATIENT: Final = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}

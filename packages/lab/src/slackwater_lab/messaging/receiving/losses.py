@@ -4,10 +4,10 @@ import os
 import random
 from signal import SIGSTOP
 
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.receiving.crash import IMPATIENT, Servers, finish_beside
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.messaging.receiving.world import Verdict
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.receiving.crash import IMPATIENT, Servers, finish_beside
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.messaging.receiving.world import Verdict
 
 _ITEMS = 200
 """Written in each round."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import psycopg
 
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.messaging.receiving.ways import MEASURED_POLICY, Twin, Way, make_inbox
+from slackwater_lab.probes import SignalAt
 from slackwater_messaging import Message
 from slackwater_messaging.receiving import (
     Inbox,
@@ -18,9 +21,6 @@ from slackwater_messaging.receiving import (
     ReceiverSettings,
     TransactionalProcessor,
 )
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.messaging.receiving.ways import MEASURED_POLICY, Twin, Way, make_inbox
-from slackwater_testing.probes import SignalAt
 
 CONNECTION_OPTIONS = "-c lock_timeout=1s -c idle_in_transaction_session_timeout=3s"
 """Who waits looks after the group now and then; who was stopped within a transaction loses it."""

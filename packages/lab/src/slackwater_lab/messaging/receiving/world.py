@@ -16,11 +16,11 @@ import psutil
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.receiving.member import MemberSettings, run_member
-from slackwater_testing.messaging.receiving.ways import Twin, Way
-from slackwater_testing.topics import make_topics, read_to_end
+from slackwater.protocol import SystemClock
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.receiving.member import MemberSettings, run_member
+from slackwater_lab.messaging.receiving.ways import Twin, Way
+from slackwater_lab.topics import make_topics, read_to_end
 
 PARTITIONS = 2
 _SECONDS = 120.0
@@ -72,7 +72,7 @@ class World:
         """The item of each message."""
         self._places: list[str] = []
         self._members = multiprocessing.get_context("forkserver")
-        self._members.set_forkserver_preload(["slackwater_testing.messaging.receiving.member"])
+        self._members.set_forkserver_preload(["slackwater_lab.messaging.receiving.member"])
         make_topics(bootstrap, [name, f"{name}.out"], PARTITIONS, message_timestamp_type="LogAppendTime")
         with psycopg.connect(dsn, autocommit=True) as connection:
             for statement in _TABLES:

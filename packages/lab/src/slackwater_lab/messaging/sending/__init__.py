@@ -1,9 +1,9 @@
 """Services that write a database and send messages, killed at every step, and a judge of what is left."""
 
-from slackwater_testing.messaging.sending.crash import CrashPoint, CrashReport, crash_and_recover
-from slackwater_testing.messaging.sending.judge import Verdict, judge
-from slackwater_testing.messaging.sending.service import Order, run_in_process
-from slackwater_testing.messaging.sending.ways import WAYS, Way
+from slackwater_lab.messaging.sending.crash import CrashPoint, CrashReport, crash_and_recover
+from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.service import Order, run_in_process
+from slackwater_lab.messaging.sending.ways import WAYS, Way
 
 __all__ = [
     "WAYS",

@@ -5,11 +5,11 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.sending.judge import Verdict, judge
-from slackwater_testing.messaging.sending.service import Order, run_in_process
-from slackwater_testing.messaging.sending.ways import WAYS, Loss
-from slackwater_testing.topics import make_topics
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.service import Order, run_in_process
+from slackwater_lab.messaging.sending.ways import WAYS, Loss
+from slackwater_lab.topics import make_topics
 
 PARTITIONS = 2
 """Of the topic of a service."""

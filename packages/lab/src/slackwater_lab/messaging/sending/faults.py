@@ -18,16 +18,16 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater.protocol import SystemClock
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.sending.crash import PARTITIONS, new_order
+from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.service import Business, Order
+from slackwater_lab.messaging.sending.ways import WAYS, Delivery
+from slackwater_lab.probes import At
 from slackwater_messaging import ChainedSender, MessagingError, SenderSettings
 from slackwater_messaging.sending import SendStep
-from slackwater_protocol import SystemClock
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.sending.crash import PARTITIONS, new_order
-from slackwater_testing.messaging.sending.judge import Verdict, judge
-from slackwater_testing.messaging.sending.service import Business, Order
-from slackwater_testing.messaging.sending.ways import WAYS, Delivery
-from slackwater_testing.probes import At
 
 SOON: Final[Mapping[str, str]] = MappingProxyType(
     {

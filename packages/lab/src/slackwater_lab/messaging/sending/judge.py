@@ -8,8 +8,8 @@ from typing import Protocol
 import psycopg
 from psycopg import sql
 
+from slackwater_lab.topics import read_to_end
 from slackwater_messaging import Message
-from slackwater_testing.topics import read_to_end
 
 MESSAGES = 2
 """Messages of each business transaction."""

@@ -3,10 +3,10 @@
 import random
 from dataclasses import replace
 
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.sending.crash import new_order
-from slackwater_testing.messaging.sending.judge import Verdict, judge
-from slackwater_testing.messaging.sending.service import run_in_process, start
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.sending.crash import new_order
+from slackwater_lab.messaging.sending.judge import Verdict, judge
+from slackwater_lab.messaging.sending.service import run_in_process, start
 
 _PER_RUN = 100_000
 """More business transactions than a run gets done before it is killed."""

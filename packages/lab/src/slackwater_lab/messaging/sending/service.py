@@ -12,11 +12,11 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater_lab.messaging.sending.judge import MESSAGES, business_message
+from slackwater_lab.probes import SignalAt
 from slackwater_messaging import Message, SenderSettings
 from slackwater_messaging.sending.closing import KeptConnection
-from slackwater_protocol import KafkaSettings, SystemClock
-from slackwater_testing.messaging.sending.judge import MESSAGES, business_message
-from slackwater_testing.probes import SignalAt
 
 ROLLED_BACK: Final = 4
 """Every so many business transactions fail after they have sent their messages."""
@@ -143,7 +143,7 @@ def make_business_table(order: Order) -> None:
 
 def run(order: Order) -> None:
     """Runs a service, and what delivers for it, in turns, to its end or its death."""
-    from slackwater_testing.messaging.sending.ways import WAYS  # which imports this module
+    from slackwater_lab.messaging.sending.ways import WAYS  # which imports this module
 
     way, probe = WAYS[order.way], order.probe
     with way.open(order, probe) as business, way.deliver(order, probe) as delivery:
@@ -155,7 +155,7 @@ def run(order: Order) -> None:
 
 def run_at_rate(order: Order) -> None:
     """Runs a service alone, at the order's rate and for its time."""
-    from slackwater_testing.messaging.sending.ways import WAYS
+    from slackwater_lab.messaging.sending.ways import WAYS
 
     clock, pause = SystemClock(), threading.Event()
     with WAYS[order.way].open(order, order.probe) as business:
@@ -171,7 +171,7 @@ def run_at_rate(order: Order) -> None:
 
 def run_delivery(order: Order) -> None:
     """Runs what delivers for a service until it is killed."""
-    from slackwater_testing.messaging.sending.ways import WAYS
+    from slackwater_lab.messaging.sending.ways import WAYS
 
     with WAYS[order.way].deliver(order, order.probe) as delivery:
         delivery.run(threading.Event())
@@ -180,7 +180,7 @@ def run_delivery(order: Order) -> None:
 def start(order: Order, work: Callable[[Order], None] = run) -> BaseProcess:
     """Starts one of the functions above in a process of its own, which ends with this one."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["slackwater_testing.messaging.sending.ways"])
+    context.set_forkserver_preload(["slackwater_lab.messaging.sending.ways"])
     process = context.Process(target=work, args=(order,), daemon=True)
     process.start()
     return process

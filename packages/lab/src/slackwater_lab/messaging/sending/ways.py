@@ -14,6 +14,19 @@ from typing import Final, Protocol
 import psycopg
 from confluent_kafka import Producer
 
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.messaging.connectors import Ends, event_router, make_slot, open_worker
+from slackwater_lab.messaging.sending.judge import judge
+from slackwater_lab.messaging.sending.service import (
+    BUSINESS,
+    Business,
+    Database,
+    Order,
+    Probe,
+    Send,
+    make_business_table,
+)
 from slackwater_messaging import Message
 from slackwater_messaging.sending import (
     CapturedOutbox,
@@ -29,19 +42,6 @@ from slackwater_messaging.sending import (
     SendStep,
 )
 from slackwater_messaging.sending.outbox import MessageTable
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.messaging.connectors import Ends, event_router, make_slot, open_worker
-from slackwater_testing.messaging.sending.judge import judge
-from slackwater_testing.messaging.sending.service import (
-    BUSINESS,
-    Business,
-    Database,
-    Order,
-    Probe,
-    Send,
-    make_business_table,
-)
 
 Sender = ChainedSender | SavedSender | PreparedSender
 

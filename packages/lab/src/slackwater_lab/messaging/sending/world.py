@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 from confluent_kafka import Message as Record
 
+from slackwater.protocol import KafkaSettings
+from slackwater_lab.topics import make_topics, read_to_end
 from slackwater_messaging import Message
 from slackwater_messaging.sending import Outbox
-from slackwater_protocol import KafkaSettings
-from slackwater_testing.topics import make_topics, read_to_end
 
 
 @dataclass

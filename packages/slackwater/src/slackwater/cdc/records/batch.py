@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-from slackwater_protocol import BatchHeader, CommittedTransaction
+from slackwater.protocol import BatchHeader, CommittedTransaction
 
 MAX_LSN = 2**63 - 1
 

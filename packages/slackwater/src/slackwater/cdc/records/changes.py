@@ -17,14 +17,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slackwater_cdc import CdcError, Change, decode_change
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan
-from slackwater_cdc.records.keyless import KeylessRows, UndecidableError
-from slackwater_cdc.records.record import Record, bad_input
-from slackwater_protocol import SourceTopics
+from slackwater.cdc import CdcError, Change, decode_change
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan
+from slackwater.cdc.records.keyless import KeylessRows, UndecidableError
+from slackwater.cdc.records.record import Record, bad_input
+from slackwater.protocol import SourceTopics
 
 if TYPE_CHECKING:
-    from slackwater_cdc.avro import ToJson
+    from slackwater.cdc.avro import ToJson
 
 
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t"})

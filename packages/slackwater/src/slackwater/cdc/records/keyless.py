@@ -12,8 +12,8 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from slackwater_cdc import Change
-from slackwater_cdc.records.record import Place, Record, place_of
+from slackwater.cdc import Change
+from slackwater.cdc.records.record import Place, Record, place_of
 
 RUN_HEADER = "__debezium.context.runId"
 _MAX_PAIRS = 1_000_000

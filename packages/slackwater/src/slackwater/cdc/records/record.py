@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from slackwater_cdc import BadInputError
+from slackwater.cdc import BadInputError
 
 _SHOWN_BYTES: Final = 200
 """The beginning of a value that an error shows."""

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from slackwater_cdc.frontier import Frontier
-from slackwater_cdc.partition import Partition
-from slackwater_cdc.testing.records import begin_value, change_value, end_value, snapshot_value
-from slackwater_protocol import CommittedTransaction, Cut, Evidence
+from slackwater.cdc.frontier import Frontier
+from slackwater.cdc.partition import Partition
+from slackwater.cdc.testing.records import begin_value, change_value, end_value, snapshot_value
+from slackwater.protocol import CommittedTransaction, Cut, Evidence
 
 SECOND = 1000
 """A second in milliseconds."""

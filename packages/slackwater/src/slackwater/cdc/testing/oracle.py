@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_protocol import Cut
+from slackwater.protocol import Cut
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""

@@ -9,11 +9,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slackwater_cdc.frontier import Frontier
-from slackwater_cdc.postgres import parse_transaction_id
-from slackwater_cdc.testing.oracle import Oracle
-from slackwater_protocol import SNAPSHOT_XID, Cut
-from slackwater_protocol.keys import notification_topic, transaction_topic
+from slackwater.cdc.frontier import Frontier
+from slackwater.cdc.postgres import parse_transaction_id
+from slackwater.cdc.testing.oracle import Oracle
+from slackwater.protocol import SNAPSHOT_XID, Cut
+from slackwater.protocol.keys import notification_topic, transaction_topic
 
 Spot = tuple[str, int]
 """Topic and partition."""

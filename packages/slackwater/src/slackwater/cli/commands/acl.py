@@ -6,13 +6,11 @@ from typing import TypeVar
 import click
 import orjson
 
-from slackwater_command.conversion import sources_of
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.settings import Settings
-from slackwater_protocol import SourceTopics
-from slackwater_protocol.keys import commit_topic, cut_log_topic, table_name
-from slackwater_protocol.rights import (
+from slackwater.command.conversion import sources_of
+from slackwater.command.invocation import setting, start_command
+from slackwater.protocol import SourceTopics
+from slackwater.protocol.keys import commit_topic, cut_log_topic, table_name
+from slackwater.protocol.rights import (
     Right,
     SendingWay,
     acl_commands,
@@ -29,6 +27,8 @@ from slackwater_protocol.rights import (
     switching_rights,
     viewer_rights,
 )
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import Settings
 from slackwater_sidecar.command import sidecar_settings
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -96,9 +96,9 @@ def pipeline(ctx: click.Context, folder: str, user: str, form: str) -> None:
     Example:
       slackwater acl pipeline pipelines/orders --user orders
     """
-    from slackwater.pipeline_folders import pipeline_folder
-    from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.pipeline.rights import rights_of
+    from slackwater.cli.pipeline_folders import pipeline_folder
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.rights import rights_of
 
     settings = start_command(ctx)
     _print(settings, user, rights_of(load_pipeline(pipeline_folder(folder))), form)

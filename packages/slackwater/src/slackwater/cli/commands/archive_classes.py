@@ -4,9 +4,9 @@ import os
 
 import click
 
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import start_command
-from slackwater_command.output import Output
+from slackwater.command.invocation import start_command
+from slackwater.command.output import Output
+from slackwater.settings.errors import CommandInputError
 
 
 @click.command("archive-classes")
@@ -23,7 +23,7 @@ def archive_classes(ctx: click.Context) -> None:
     Example, when you build an image: run it as the user that will run the pipeline
       slackwater archive-classes
     """
-    from slackwater_spark.pipeline import default_class_archives, make_class_archive
+    from slackwater.pipeline import default_class_archives, make_class_archive
 
     start_command(ctx)
     archives = default_class_archives(os.environ)

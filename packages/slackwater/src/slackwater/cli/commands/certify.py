@@ -4,6 +4,11 @@ from pathlib import Path
 
 import click
 
+from slackwater.command.conversion import kafka_options
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.protocol import SystemClock
+from slackwater.settings.model import Settings
 from slackwater_certify import (
     Connections,
     Mode,
@@ -14,11 +19,6 @@ from slackwater_certify import (
     watch_output,
 )
 from slackwater_certify import certify as judge
-from slackwater_command.conversion import kafka_options
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_command.settings import Settings
-from slackwater_protocol import SystemClock
 
 
 @click.command()

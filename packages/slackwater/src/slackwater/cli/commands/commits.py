@@ -6,12 +6,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from slackwater.commit_log import CommitLog, pipeline_name
-from slackwater_command.conversion import kafka_settings, lsn_of
-from slackwater_command.errors import CommandConfigError, CommandInputError
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output, aligned
-from slackwater_protocol import (
+from slackwater.cli.commit_log import CommitLog, pipeline_name
+from slackwater.command.conversion import kafka_settings, lsn_of
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output, aligned
+from slackwater.protocol import (
     CommitPosition,
     SchemaLanguage,
     commit_schema,
@@ -19,7 +18,7 @@ from slackwater_protocol import (
     format_position,
     from_epoch_ms,
 )
-from slackwater_protocol.commit_lookup import (
+from slackwater.protocol.commit_lookup import (
     Answer,
     Found,
     PlacedCommit,
@@ -29,6 +28,7 @@ from slackwater_protocol.commit_lookup import (
     first_reached,
     has_reached_lsn,
 )
+from slackwater.settings.errors import CommandConfigError, CommandInputError
 
 _SHOWN = 20
 _HEAD = ("commit", "committed at (UTC)", "xid", "documents", "where")

@@ -2,9 +2,9 @@
 
 import click
 
-from slackwater_command.invocation import Invocation
-from slackwater_command.loading import setting_fields
-from slackwater_command.output import Output
+from slackwater.command.invocation import Invocation
+from slackwater.command.output import Output
+from slackwater.settings.loading import setting_fields
 
 
 @click.command()

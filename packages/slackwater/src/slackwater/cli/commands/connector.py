@@ -8,7 +8,8 @@ import click
 import orjson
 from psycopg.conninfo import conninfo_to_dict
 
-from slackwater.connector import (
+from slackwater.cdc.connector import property_findings
+from slackwater.cli.connector import (
     HIDDEN,
     ConnectorPlan,
     all_statements,
@@ -18,18 +19,17 @@ from slackwater.connector import (
     read_facts,
     refuse_shared_topics,
 )
-from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater_cdc.connector import property_findings
-from slackwater_command.connect_rest import ConnectRest
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import required, setting, start_command
-from slackwater_command.output import Output, show_findings
-from slackwater_command.settings import Settings
-from slackwater_control import Culprit, SourceSigns, faults_of_connector
-from slackwater_protocol import ConnectorReport, Finding, Verdict
-from slackwater_protocol.keys import TABLE_NAME_HINT, table_name
+from slackwater.cli.databases import POSTGRES_URL, Database, connected
+from slackwater.command.connect_rest import ConnectRest
+from slackwater.command.invocation import required, setting, start_command
+from slackwater.command.output import Output, show_findings
+from slackwater.control import Culprit, SourceSigns, faults_of_connector
+from slackwater.protocol import ConnectorReport, Finding, Verdict
+from slackwater.protocol.keys import TABLE_NAME_HINT, table_name
+from slackwater.settings.errors import CommandInputError
+from slackwater.settings.model import Settings
+from slackwater.sql.postgres import find_tables
 from slackwater_sidecar.watch import connector_now
-from slackwater_sql.postgres import find_tables
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from slackwater.pipelines import read_topology
-from slackwater.signs import culprit_lines, signs_of_topology
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output, aligned
-from slackwater_control import Delays, Hop, HopKind, measure_delays
-from slackwater_protocol import SystemClock, epoch_ms
+from slackwater.cli.pipelines import read_topology
+from slackwater.cli.signs import culprit_lines, signs_of_topology
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output, aligned
+from slackwater.control import Delays, Hop, HopKind, measure_delays
+from slackwater.protocol import SystemClock, epoch_ms
 
 
 @click.command()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater_command.invocation import Invocation, search_path_lines, start_command
-from slackwater_command.output import Output
-from slackwater_command.stopping import terminate_as_interrupt
-from slackwater_protocol import SystemClock
+from slackwater.command.invocation import Invocation, search_path_lines, start_command
+from slackwater.command.output import Output
+from slackwater.observe.stopping import terminate_as_interrupt
+from slackwater.protocol import SystemClock
 
 if TYPE_CHECKING:  # an extra brings what it needs
-    from slackwater.demo.run import Demo, DemoSettings
+    from slackwater.cli.demo.run import Demo, DemoSettings
     from slackwater_certify import Certificate
 
 
@@ -61,7 +61,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
       (b)  the final state of the view against PostgreSQL,
       G1   each published commit against the state of the source at its LSN,
       (c)  how many torn documents a reader without Slackwater would have published from the same topics, and
-      (d)  that a consumer in another process, which reads the topics and the output with slackwater_client,
+      (d)  that a consumer in another process, which reads the topics and the output with slackwater.client,
            received every transaction completely, exactly once, and in commit order.
 
     The exit code is 0 only if something was measured and a, b, d and G1 found no error. Everything except the
@@ -74,7 +74,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
 
     The pipeline is in pipelines/orders. README.md and docs/guarantees.md explain what the demo shows.
     """
-    from slackwater.demo.run import Demo
+    from slackwater.cli.demo.run import Demo
 
     invocation: Invocation = ctx.obj
     clock, output = SystemClock(), Output()
@@ -103,7 +103,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
 
 
 def _settings(now: datetime, options: dict[str, object]) -> "DemoSettings":
-    from slackwater.demo.run import DemoSettings
+    from slackwater.cli.demo.run import DemoSettings
 
     pipeline, folder = options["pipeline"], options["folder"]
     return DemoSettings(

@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 import click
 import orjson
 
-from slackwater.topics import read_to_end, record_line
-from slackwater_cdc.table_snapshots import ALL_TABLES
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import search_path_lines, setting, start_command
-from slackwater_command.loading import DEFAULT_FILE
-from slackwater_command.output import Output
+from slackwater.cdc.table_snapshots import ALL_TABLES
+from slackwater.cli.topics import read_to_end, record_line
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import search_path_lines, setting, start_command
+from slackwater.command.output import Output
+from slackwater.settings.errors import CommandInputError
+from slackwater.settings.loading import DEFAULT_FILE
 
 if TYPE_CHECKING:  # an extra brings it
-    from slackwater_devstack import StackStatus
+    from slackwater.dev import StackStatus
 
 FIRST_LINE = "# Written by `slackwater dev up`, which writes it again as long as this line stands here."
 
@@ -69,7 +69,7 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str | None, no_con
     Writes a slackwater.toml to the current folder, so that all commands find the servers. If you have written
     this file yourself, it is not changed.
     """
-    import slackwater_devstack as devstack
+    import slackwater.dev as devstack
 
     settings, output = start_command(ctx), Output()
     earlier = devstack.status(settings.dev.folder)
@@ -108,8 +108,8 @@ def sql(ctx: click.Context, file: TextIO) -> None:
       slackwater dev sql tables.sql
       echo "SELECT * FROM invoice" | slackwater dev sql
     """
-    import slackwater_devstack as devstack
-    from slackwater.dev_sql import run_sql
+    import slackwater.dev as devstack
+    from slackwater.cli.dev_sql import run_sql
 
     settings, output = start_command(ctx), Output()
     status = devstack.status(settings.dev.folder)
@@ -127,7 +127,7 @@ def sql(ctx: click.Context, file: TextIO) -> None:
 @click.pass_context
 def status_(ctx: click.Context) -> None:
     """Show the servers and their addresses. The exit code is 1 if any server is not running."""
-    import slackwater_devstack as devstack
+    import slackwater.dev as devstack
 
     settings, output = start_command(ctx), Output()
     status = devstack.status(settings.dev.folder)
@@ -143,7 +143,7 @@ def status_(ctx: click.Context) -> None:
 @click.pass_context
 def down(ctx: click.Context) -> None:
     """Stop all servers of the folder, and keep data, logs and ports for the next `up`."""
-    import slackwater_devstack as devstack
+    import slackwater.dev as devstack
 
     settings, output = start_command(ctx), Output()
     status = devstack.down(settings.dev.folder)

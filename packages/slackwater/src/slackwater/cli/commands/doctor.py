@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
-from slackwater.doctor.diagnosis import diagnose
-from slackwater.doctor.examination import examine, open_sources
-from slackwater.doctor.facts import Finding, SourceFacts
-from slackwater.doctor.report import end_of, make_report
-from slackwater.pipelines import pipeline_table
-from slackwater_command.conversion import sources_of
-from slackwater_command.errors import unknown
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output, ago, aligned
-from slackwater_command.settings import Settings
-from slackwater_protocol import OpenTransaction, format_position, from_epoch_ms
+from slackwater.cli.doctor.diagnosis import diagnose
+from slackwater.cli.doctor.examination import examine, open_sources
+from slackwater.cli.doctor.facts import Finding, SourceFacts
+from slackwater.cli.doctor.report import end_of, make_report
+from slackwater.cli.pipelines import pipeline_table
+from slackwater.command.conversion import sources_of
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output, ago, aligned
+from slackwater.protocol import OpenTransaction, format_position, from_epoch_ms
+from slackwater.settings.errors import unknown
+from slackwater.settings.model import Settings
 
 _SHOWN_PARTITIONS = 12
 

@@ -7,15 +7,15 @@ import click
 import msgspec
 import orjson
 
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater.pipelines import read_topology
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_command.settings import RunSection
-from slackwater_control import EqualStages, Sharing, find_equal_stages
-from slackwater_protocol import SystemClock, epoch_ms
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.pipelines import read_topology
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.control import EqualStages, Sharing, find_equal_stages
+from slackwater.protocol import SystemClock, epoch_ms
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.model import RunSection
 
 
 @click.command()
@@ -76,9 +76,9 @@ def explain(
         for line in sharing_lines(found):
             output.line(line)
         return
-    from slackwater_spark.explain import explain as explained
-    from slackwater_spark.explain import explanation_lines
-    from slackwater_spark.pipeline import load_pipeline
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.explain import explain as explained
+    from slackwater.pipeline.explain import explanation_lines
 
     if source is not None:
         raise click.UsageError("--source can only be used with --sharing")
@@ -100,10 +100,10 @@ def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]
         CommandConfigError: It is of other views than the folder has.
         EngineError: There is no state, or it cannot be read.
     """
-    from slackwater_engine.state.inspection import find_state
-    from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.pipeline.checkpoint import Checkpoint
-    from slackwater_spark.pipeline.settings import revision_checkpoint
+    from slackwater.engine.state.inspection import find_state
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.checkpoint import Checkpoint
+    from slackwater.pipeline.settings import revision_checkpoint
 
     checkpoint = Checkpoint(revision_checkpoint(run.checkpoint or "", revision), run.spark_conf)
     found = find_state(checkpoint.store)

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import click
 import orjson
 
-from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.invocation import Command, setting, start_command
-from slackwater_command.output import Output, ago
+from slackwater.cli.databases import POSTGRES_URL, Database, connected
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import Command, setting, start_command
+from slackwater.command.output import Output, ago
+from slackwater.protocol import KafkaSettings, SystemClock, epoch_ms
+from slackwater.settings.errors import CommandConfigError
 from slackwater_messaging import MessagingError
 from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_committed, resolve
-from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
 
 _HEAD = ("prepared transaction", "sender", "since", "database", "Kafka")
 _FOREIGN = "not from a sender: its owner has to decide"

@@ -5,13 +5,13 @@ from datetime import timedelta
 import click
 import msgspec
 
-from slackwater_client import end_lease, open_leases, renew_lease
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import Command, setting, start_command
-from slackwater_command.output import Output, aligned
-from slackwater_control import LeaseStanding, LeaseState, lease_standings
-from slackwater_protocol import SystemClock, commit_id, epoch_ms, from_epoch_ms
+from slackwater.client import end_lease, open_leases, renew_lease
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import Command, setting, start_command
+from slackwater.command.output import Output, aligned
+from slackwater.control import LeaseStanding, LeaseState, lease_standings
+from slackwater.protocol import SystemClock, commit_id, epoch_ms, from_epoch_ms
+from slackwater.settings.errors import CommandInputError
 
 
 def _brokers(command: Command) -> Command:

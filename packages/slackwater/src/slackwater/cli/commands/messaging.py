@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 import click
 import orjson
 
-from slackwater.databases import POSTGRES_URL, connected
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
+from slackwater.cli.databases import POSTGRES_URL, connected
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.protocol import SystemClock
+from slackwater.settings.errors import CommandConfigError
 from slackwater_messaging import AuditReport, AuditWindow, audit_messages, id_finder
-from slackwater_protocol import SystemClock
 
 _SHOWN = 20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from slackwater.new_pipeline import pipeline_files
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import search_path_lines, setting, start_command
-from slackwater_command.output import Output
+from slackwater.cli.new_pipeline import pipeline_files
+from slackwater.command.invocation import search_path_lines, setting, start_command
+from slackwater.command.output import Output
+from slackwater.settings.errors import CommandInputError
 
 
 @click.command()

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 from packaging.requirements import Requirement
 
-from slackwater.executor_archive import PYTHON, read_project, required_distributions, write_archive
-from slackwater.pipeline_folders import installed_distribution, pipeline_folder
-from slackwater_command.errors import CommandInputError
-from slackwater_command.output import Output
+from slackwater.cli.executor_archive import PYTHON, read_project, required_distributions, write_archive
+from slackwater.cli.pipeline_folders import installed_distribution, pipeline_folder
+from slackwater.command.output import Output
+from slackwater.settings.errors import CommandInputError
 
 ENVIRONMENT = "environment"
 """The folder in which executors find what is packed."""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from slackwater.pipelines import open_pipeline_log, read_topology, standing
-from slackwater.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.invocation import Command, setting, start_command
-from slackwater_command.output import Output, ago
-from slackwater_control import PipelineNode, make_topology
-from slackwater_protocol import SystemClock, epoch_ms
+from slackwater.cli.pipelines import open_pipeline_log, read_topology, standing
+from slackwater.cli.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import Command, setting, start_command
+from slackwater.command.output import Output, ago
+from slackwater.control import PipelineNode, make_topology
+from slackwater.protocol import SystemClock, epoch_ms
 
 
 def _brokers(command: Command) -> Command:

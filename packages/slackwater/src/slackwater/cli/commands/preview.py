@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import click
 
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater_cdc.envelope import decode_change
-from slackwater_client import ChangeTopics, Commit, ConsumerSettings, Transaction, TransactionalConsumer
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_command.stopping import stop_on_signals
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_engine.payloads import Document
-from slackwater_protocol import format_position, from_epoch_ms
+from slackwater.cdc.envelope import decode_change
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.client import ChangeTopics, Commit, ConsumerSettings, Transaction, TransactionalConsumer
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.engine.payloads import Document
+from slackwater.observe.stopping import stop_on_signals
+from slackwater.protocol import format_position, from_epoch_ms
 
 _LOOK = timedelta(seconds=1)
 _NOW = timedelta(0)
@@ -50,8 +50,8 @@ def preview(ctx: click.Context, pipeline: str, most: int, commits: int | None) -
       slackwater preview revenue --bootstrap localhost:9092
       slackwater preview revenue --most 3
     """
-    from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.sink import Emit
+    from slackwater.outputs import Emit
+    from slackwater.pipeline import load_pipeline
 
     settings, output = start_command(ctx), Output()
     definition = load_pipeline(pipeline_folder(pipeline))

@@ -12,22 +12,20 @@ from typing import Any
 
 import click
 
-from slackwater.pipeline_outputs import (
+from slackwater.cli.pipeline_outputs import (
     NamedPipeline,
     named_pipelines,
     names_in_outputs,
     open_outputs,
     pipelines_to_read,
 )
-from slackwater.pipelines import of_one_chain
-from slackwater.readers import read_by
-from slackwater_client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
-from slackwater_command.conversion import kafka_settings, lsn_of
-from slackwater_command.errors import CommandConfigError, CommandInputError
-from slackwater_command.invocation import start_command
-from slackwater_command.output import Output
-from slackwater_command.settings import Settings
-from slackwater_protocol import (
+from slackwater.cli.pipelines import of_one_chain
+from slackwater.cli.readers import read_by
+from slackwater.client import ReadLevel, ViewSnapshot, find_lease, open_leases, read_views, take_lease
+from slackwater.command.conversion import kafka_settings, lsn_of
+from slackwater.command.invocation import start_command
+from slackwater.command.output import Output
+from slackwater.protocol import (
     CommitPosition,
     Lease,
     SystemClock,
@@ -35,6 +33,8 @@ from slackwater_protocol import (
     epoch_ms,
     from_epoch_ms,
 )
+from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.model import Settings
 
 
 @click.command()

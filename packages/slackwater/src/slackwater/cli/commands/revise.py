@@ -12,11 +12,11 @@ from typing import Any
 import click
 import msgspec
 
-from slackwater.pipeline_outputs import open_outputs
-from slackwater.pipelines import open_pipeline_log, read_topology
-from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
-from slackwater.removal import check_retirable, remove_pipeline
-from slackwater.revisions import (
+from slackwater.cli.pipeline_outputs import open_outputs
+from slackwater.cli.pipelines import open_pipeline_log, read_topology
+from slackwater.cli.readers import RevisionStatus, readers_of, revision_status, switch_readers
+from slackwater.cli.removal import check_retirable, remove_pipeline
+from slackwater.cli.revisions import (
     RevisionPair,
     follow_one_database,
     name_in_output,
@@ -26,7 +26,7 @@ from slackwater.revisions import (
     registered_revisions,
     revision_pair,
 )
-from slackwater_client import (
+from slackwater.client import (
     ComparedView,
     Difference,
     DocumentComparison,
@@ -35,13 +35,13 @@ from slackwater_client import (
     PipelineOutput,
     compare_views,
 )
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandConfigError, CommandInputError, CommandTimeoutError
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_command.settings import Settings
-from slackwater_control import PipelineState, Progress, Topology
-from slackwater_protocol import CommitPosition, SystemClock, commit_id, epoch_ms
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.control import PipelineState, Progress, Topology
+from slackwater.protocol import CommitPosition, SystemClock, commit_id, epoch_ms
+from slackwater.settings.errors import CommandConfigError, CommandInputError, CommandTimeoutError
+from slackwater.settings.model import Settings
 
 _RATE_SECONDS = 3.0
 """The time over which it is measured how fast a revision catches up: runs report once a second."""

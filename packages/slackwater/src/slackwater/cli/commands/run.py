@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater.run_pages import answering, run_registry
-from slackwater_command.connect_rest import ConnectRest
-from slackwater_command.conversion import servers
-from slackwater_command.invocation import required, setting, start_command
-from slackwater_command.output import Output, show_findings
-from slackwater_command.settings import Settings
-from slackwater_command.stopping import stop_on_signals
-from slackwater_command.telemetry import sending_telemetry
-from slackwater_protocol import format_position, user_cache
-from slackwater_protocol.log_fields import set_log_fields
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.cli.run_pages import answering, run_registry
+from slackwater.command.connect_rest import ConnectRest
+from slackwater.command.conversion import servers
+from slackwater.command.invocation import required, setting, start_command
+from slackwater.command.output import Output, show_findings
+from slackwater.observe.stopping import stop_on_signals
+from slackwater.observe.telemetry import sending_telemetry
+from slackwater.protocol import format_position, user_cache
+from slackwater.protocol.log_fields import set_log_fields
+from slackwater.settings.model import Settings
 from slackwater_sidecar.http_server import http_settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
-    from slackwater_spark.pipeline import BatchProgress, RunSettings
-    from slackwater_spark.pipeline.connector_check import AskConnect
+    from slackwater.pipeline import BatchProgress, RunSettings
+    from slackwater.pipeline.connector_check import AskConnect
 
 _ANSWER = timedelta(seconds=5)
 SHOWN_SECONDS = 0.001
@@ -112,7 +112,7 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
     docs/observability.md (the metrics of a run), docs/revisions.md (how a revision starts) and
     docs/runbooks.md#ended (what to do when a run ends).
     """
-    from slackwater_spark.pipeline import RunMonitor, batch_spans, labels_of, run_folder
+    from slackwater.pipeline import RunMonitor, batch_spans, labels_of, run_folder
 
     given = start_command(ctx)
     settings, output = _run_settings(given), Output()
@@ -153,8 +153,8 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
 
 def _examine(folder: Path, settings: "RunSettings", output: Output) -> int:
     """Lists what a run would find; returns the exit code."""
-    from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.pipeline.dry_run import examine_run
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.dry_run import examine_run
 
     return show_findings(examine_run(load_pipeline(folder), settings), output, "a run can begin")
 
@@ -181,8 +181,8 @@ def _run_settings(settings: Settings) -> "RunSettings":
     Raises:
         CommandConfigError: brokers or checkpoint were not given.
     """
-    from slackwater_spark.pipeline import RunSettings, default_class_archives
-    from slackwater_sql.limits import StatementLimits
+    from slackwater.pipeline import RunSettings, default_class_archives
+    from slackwater.sql.limits import StatementLimits
 
     run = settings.run
     checkpoint = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where the state is kept")

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import click
 
-from slackwater.databases import POSTGRES_URL, Database, connected
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater_cdc.captured import CapturedFinding, faults_of_table
-from slackwater_cdc.catalogue import find_publication, read_tables, shared_topic_findings
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import start_command
-from slackwater_command.output import Output, aligned
-from slackwater_command.settings import Settings
-from slackwater_protocol import SourceTopics
-from slackwater_protocol.keys import table_name
-from slackwater_sql.catalog import Catalog, Column, Table
-from slackwater_sql.errors import MissingTablesError
-from slackwater_sql.plan import EnginePlan, InputPlan
-from slackwater_sql.postgres import (
+from slackwater.cdc.captured import CapturedFinding, faults_of_table
+from slackwater.cdc.catalogue import find_publication, read_tables, shared_topic_findings
+from slackwater.cli.databases import POSTGRES_URL, Database, connected
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.command.invocation import start_command
+from slackwater.command.output import Output, aligned
+from slackwater.protocol import SourceTopics
+from slackwater.protocol.keys import table_name
+from slackwater.settings.errors import CommandInputError
+from slackwater.settings.model import Settings
+from slackwater.sql.catalog import Catalog, Column, Table
+from slackwater.sql.errors import MissingTablesError
+from slackwater.sql.plan import EnginePlan, InputPlan
+from slackwater.sql.postgres import (
     GENERATED,
     MISSING_PARTITION_ROOT,
     CatalogueConnection,
@@ -119,8 +119,8 @@ def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
       slackwater schema outputs pipelines/order_totals --output pipelines/order_sizes/schema.sql
     """
     # Spark's libraries take a second to import; the help text does not need them
-    from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.pipeline.sinks import output_tables
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.sinks import output_tables
 
     start_command(ctx)
     folder = pipeline_folder(pipeline)
@@ -159,7 +159,7 @@ def check(ctx: click.Context, pipeline: str) -> None:
       slackwater schema check pipelines/orders --postgres-url postgresql://app@localhost/inventory
     """
     # Spark's libraries take a second to import; the help text does not need them
-    from slackwater_spark.pipeline import load_pipeline, read_sql
+    from slackwater.pipeline import load_pipeline, read_sql
 
     settings, output, folder = start_command(ctx), Output(), pipeline_folder(pipeline)
     definition = load_pipeline(folder)
@@ -222,7 +222,7 @@ def differences(
         apart: Those of them whose changes are published under the names of their partitions.
     """
     # Spark's libraries take a second to import; the help text does not need them
-    from slackwater_spark.pipeline import table_names, view_inputs
+    from slackwater.pipeline import table_names, view_inputs
 
     inputs = {view.name: list(view_inputs(plan, view)) for view in plan.views}
     found: list[Difference] = []
@@ -249,7 +249,7 @@ def uncaptured(
         faults: Of the tables that the plan reads.
         apart: Tables about which nothing is to be said twice, as for :func:`differences`.
     """
-    from slackwater_spark.pipeline import view_inputs
+    from slackwater.pipeline import view_inputs
 
     inputs = {view.name: list(view_inputs(plan, view)) for view in plan.views}
     for fault in faults:

@@ -3,12 +3,12 @@
 import click
 import msgspec
 
-from slackwater.pipelines import read_snapshots, read_topology
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output, aligned
-from slackwater_control import SourceSnapshot
-from slackwater_protocol import SystemClock, epoch_ms
+from slackwater.cli.pipelines import read_snapshots, read_topology
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output, aligned
+from slackwater.control import SourceSnapshot
+from slackwater.protocol import SystemClock, epoch_ms
 
 
 @click.command()

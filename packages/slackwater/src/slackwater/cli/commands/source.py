@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 import click
 
-from slackwater.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline
-from slackwater.doctor.examination import Sources, examine, open_sources
-from slackwater_command.conversion import lsn_of
-from slackwater_command.invocation import Command, required, setting, start_command
-from slackwater_command.output import Output, aligned
-from slackwater_control import known_pipelines
-from slackwater_markers import CompactedTopicUnavailableError, FrontierStatus
-from slackwater_protocol import (
+from slackwater.cli.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline
+from slackwater.cli.doctor.examination import Sources, examine, open_sources
+from slackwater.command.conversion import lsn_of
+from slackwater.command.invocation import Command, required, setting, start_command
+from slackwater.command.output import Output, aligned
+from slackwater.control import known_pipelines
+from slackwater.cuts import CompactedTopicUnavailableError, FrontierStatus
+from slackwater.protocol import (
     PassDecision,
     PublishedCut,
     SkipDecision,

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slackwater.pipeline_folders import pipeline_folder
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import required, setting, start_command
-from slackwater_command.output import Output, aligned
-from slackwater_engine.state.contents import name_kinds, show_key
-from slackwater_engine.state.inspection import (
+from slackwater.cli.pipeline_folders import pipeline_folder
+from slackwater.command.invocation import required, setting, start_command
+from slackwater.command.output import Output, aligned
+from slackwater.engine.state.contents import name_kinds, show_key
+from slackwater.engine.state.inspection import (
     BucketState,
     FoundState,
     KeptRows,
@@ -25,11 +24,12 @@ from slackwater_engine.state.inspection import (
     manifest_history,
     stage_states,
 )
-from slackwater_protocol import format_position
-from slackwater_sql.plan import EnginePlan, StagePlan
+from slackwater.protocol import format_position
+from slackwater.settings.errors import CommandInputError
+from slackwater.sql.plan import EnginePlan, StagePlan
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
-    from slackwater_spark.pipeline.checkpoint import Checkpoint
+    from slackwater.pipeline.checkpoint import Checkpoint
 
 SHOWN = 5
 
@@ -157,10 +157,10 @@ def _target(ctx: click.Context, place: str) -> _Target:
         CommandConfigError: It is a pipeline, and its checkpoint was not given.
         PipelineError: The pipeline or the note in the checkpoint cannot be read, or it is neither.
     """
-    from slackwater_spark.pipeline import load_pipeline
-    from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
-    from slackwater_spark.pipeline.settings import revision_checkpoint
-    from slackwater_spark.pipeline.toml_table import DEFINITION_FILE
+    from slackwater.pipeline import load_pipeline
+    from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+    from slackwater.pipeline.settings import revision_checkpoint
+    from slackwater.pipeline.toml_table import DEFINITION_FILE
 
     run = start_command(ctx).run
     checkpoint = Checkpoint(place, run.spark_conf)

@@ -7,15 +7,15 @@ from datetime import datetime
 import click
 import msgspec
 
-from slackwater.pipelines import pipeline_table, read_topology
-from slackwater.signs import culprit_lines, signs_of
-from slackwater_command.conversion import kafka_settings, redis_settings
-from slackwater_command.invocation import required, setting, start_command
-from slackwater_command.output import Output, ago, aligned
-from slackwater_command.settings import Settings
-from slackwater_control import Culprit, HopKind, PipelineNode, fault_of_run, faults_of_source
-from slackwater_markers import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
-from slackwater_protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
+from slackwater.cli.pipelines import pipeline_table, read_topology
+from slackwater.cli.signs import culprit_lines, signs_of
+from slackwater.command.conversion import kafka_settings, redis_settings
+from slackwater.command.invocation import required, setting, start_command
+from slackwater.command.output import Output, ago, aligned
+from slackwater.control import Culprit, HopKind, PipelineNode, fault_of_run, faults_of_source
+from slackwater.cuts import FrontierState, FrontierStatus, MarkersError, MarkerStore, RedisMarkerStore
+from slackwater.protocol import Cut, OpenTransaction, SystemClock, epoch_ms, format_position, from_epoch_ms
+from slackwater.settings.model import Settings
 
 
 @click.command()

@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import click
 
-from slackwater.pipelines import open_pipeline_log
-from slackwater.topics import known_topics
-from slackwater_client import Commit, ConsumerSettings, OutputTopics, TransactionalConsumer
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError, unknown
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_command.stopping import stop_on_signals
-from slackwater_control import known_runs
-from slackwater_protocol import KafkaSettings, RegisteredView, format_position, from_epoch_ms
+from slackwater.cli.pipelines import open_pipeline_log
+from slackwater.cli.topics import known_topics
+from slackwater.client import Commit, ConsumerSettings, OutputTopics, TransactionalConsumer
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.control import known_runs
+from slackwater.observe.stopping import stop_on_signals
+from slackwater.protocol import KafkaSettings, RegisteredView, format_position, from_epoch_ms
+from slackwater.settings.errors import CommandInputError, unknown
 
 _LOOK = timedelta(seconds=1)
 _KAFKA = "kafka"

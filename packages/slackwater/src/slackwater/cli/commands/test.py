@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import start_command
-from slackwater_command.output import Output
+from slackwater.command.invocation import start_command
+from slackwater.command.output import Output
+from slackwater.settings.errors import CommandInputError
 
 if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
-    from slackwater_spark.testing.cases import ViewCase
+    from slackwater.pipeline.testing.cases import ViewCase
 
 
 @click.command()
@@ -62,10 +62,10 @@ def test(ctx: click.Context, folders: tuple[Path, ...]) -> None:
 
 def _run(folder: Path) -> "Iterator[tuple[ViewCase, str]]":
     """Yields each test and what is wrong, if something is."""
-    from slackwater_protocol import SlackwaterError
-    from slackwater_spark import ViewTest
-    from slackwater_spark.testing.cases import read_cases
-    from slackwater_spark.testing.locations import case_files
+    from slackwater.api import ViewTest
+    from slackwater.pipeline.testing.cases import read_cases
+    from slackwater.pipeline.testing.locations import case_files
+    from slackwater.protocol import SlackwaterError
 
     test = ViewTest(folder)
     files = case_files(folder)

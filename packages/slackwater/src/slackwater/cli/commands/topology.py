@@ -2,12 +2,12 @@
 
 import click
 
-from slackwater.pipelines import read_topology, topology_lines
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.invocation import setting, start_command
-from slackwater_command.output import Output
-from slackwater_control import topology_dot, topology_json
-from slackwater_protocol import SystemClock, epoch_ms
+from slackwater.cli.pipelines import read_topology, topology_lines
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import setting, start_command
+from slackwater.command.output import Output
+from slackwater.control import topology_dot, topology_json
+from slackwater.protocol import SystemClock, epoch_ms
 
 
 @click.command()

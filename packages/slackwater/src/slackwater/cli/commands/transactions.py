@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 import orjson
 
-from slackwater.commit_log import pipeline_name, written_topics
-from slackwater.open_transactions import OpenTransaction, find_open_transactions
-from slackwater_command.conversion import kafka_settings
-from slackwater_command.errors import CommandInputError
-from slackwater_command.invocation import Command, setting, start_command
-from slackwater_command.output import Output, ago
-from slackwater_protocol import KafkaSettings, SystemClock, epoch_ms
+from slackwater.cli.commit_log import pipeline_name, written_topics
+from slackwater.cli.open_transactions import OpenTransaction, find_open_transactions
+from slackwater.command.conversion import kafka_settings
+from slackwater.command.invocation import Command, setting, start_command
+from slackwater.command.output import Output, ago
+from slackwater.protocol import KafkaSettings, SystemClock, epoch_ms
+from slackwater.settings.errors import CommandInputError
 
 _HEAD = ("partition", "readers blocked at", "held back", "open since", "written by")
 
@@ -82,8 +82,8 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
     Example:
       slackwater transactions abort pipelines/orders --bootstrap localhost:9092
     """
-    from slackwater_spark.sink.kafka import KafkaSinkSettings  # takes a second to import
-    from slackwater_spark.sink.kafka.producer import SinkProducer
+    from slackwater.outputs.kafka import KafkaSinkSettings  # takes a second to import
+    from slackwater.outputs.kafka.producer import SinkProducer
 
     kafka = kafka_settings(start_command(ctx), "where the output is")
     name = pipeline_name(folder, pipeline)

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 import orjson
 
-from slackwater.pipeline_outputs import named_pipelines, open_outputs, pipelines_to_read
-from slackwater.pipelines import of_one_chain
-from slackwater_client import NotVisibleError, VisibleCommit, wait_visible
-from slackwater_command.conversion import lsn_of
-from slackwater_command.invocation import start_command
-from slackwater_command.output import Output
-from slackwater_protocol import CommitPosition, commit_id
+from slackwater.cli.pipeline_outputs import named_pipelines, open_outputs, pipelines_to_read
+from slackwater.cli.pipelines import of_one_chain
+from slackwater.client import NotVisibleError, VisibleCommit, wait_visible
+from slackwater.command.conversion import lsn_of
+from slackwater.command.invocation import start_command
+from slackwater.command.output import Output
+from slackwater.protocol import CommitPosition, commit_id
 
 
 @click.command()

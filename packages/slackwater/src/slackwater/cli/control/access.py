@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from ipaddress import ip_address
 
-from slackwater_protocol import Clock
+from slackwater.protocol import Clock
 
 _MANY_CLIENTS = 10_000
 

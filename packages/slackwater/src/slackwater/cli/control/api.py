@@ -23,20 +23,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slackwater.control.access import RateLimit, is_loopback
-from slackwater.control.metrics import write_metrics
-from slackwater.control.requests import (
+from slackwater.cli.control.access import RateLimit, is_loopback
+from slackwater.cli.control.metrics import write_metrics
+from slackwater.cli.control.requests import (
     DecisionAnswer,
     DecisionRequest,
     LeaseRequest,
     SwitchAnswer,
     SwitchRequest,
 )
-from slackwater.doctor.report import SourceReport
-from slackwater.readers import RevisionStatus
-from slackwater_command.errors import CommandInputError
-from slackwater_command.tokens import Client, Gate, Role
-from slackwater_control import (
+from slackwater.cli.doctor.report import SourceReport
+from slackwater.cli.readers import RevisionStatus
+from slackwater.command.tokens import Client, Gate, Role
+from slackwater.control import (
     DelayCourse,
     Delays,
     LeaseStanding,
@@ -47,7 +46,8 @@ from slackwater_control import (
     Topology,
     find_equal_stages,
 )
-from slackwater_protocol import ExplainedError
+from slackwater.protocol import ExplainedError
+from slackwater.settings.errors import CommandInputError
 
 _log = logging.getLogger(__name__)
 
@@ -564,7 +564,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 def _read_page() -> Mapping[str, tuple[str, bytes]]:
-    here = files("slackwater.control")
+    here = files("slackwater.cli.control")
     found = {}
     for file in (here / "page").iterdir():
         kind = _PAGE_TYPES.get(f".{file.name.rpartition('.')[2]}")

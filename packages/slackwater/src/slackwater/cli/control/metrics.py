@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import generate_latest
 
-from slackwater_command.exposition import Samples, make_registry
-from slackwater_control import (
+from slackwater.control import (
     Delays,
     HopKind,
     LeaseStanding,
@@ -14,8 +13,9 @@ from slackwater_control import (
     PipelineState,
     Topology,
 )
-from slackwater_protocol import metrics
-from slackwater_protocol.metrics import Metric
+from slackwater.observe.exposition import Samples, make_registry
+from slackwater.protocol import metrics
+from slackwater.protocol.metrics import Metric
 
 
 def write_metrics(topology: Topology, delays: Delays, leases: Sequence[LeaseStanding]) -> bytes:

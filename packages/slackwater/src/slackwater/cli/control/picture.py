@@ -7,26 +7,24 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from slackwater.control.requests import (
+from slackwater.cli.control.requests import (
     DecisionAnswer,
     DecisionKind,
     DecisionRequest,
     SwitchAnswer,
     SwitchRequest,
 )
-from slackwater.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip, plan_timeline
-from slackwater.doctor.diagnosis import diagnose
-from slackwater.doctor.examination import Sources, examine
-from slackwater.doctor.report import SourceReport, make_report
-from slackwater.pipelines import BarrierReader, topology_of
-from slackwater.readers import RevisionStatus, readers_of, revision_status, switch_readers
-from slackwater.revisions import follow_one_database, one_source, registered_revision
-from slackwater.signs import signs_of_topology
-from slackwater_client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
-from slackwater_command.conversion import kafka_settings, lsn_of
-from slackwater_command.errors import CommandInputError
-from slackwater_command.settings import Settings
-from slackwater_control import (
+from slackwater.cli.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip, plan_timeline
+from slackwater.cli.doctor.diagnosis import diagnose
+from slackwater.cli.doctor.examination import Sources, examine
+from slackwater.cli.doctor.report import SourceReport, make_report
+from slackwater.cli.pipelines import BarrierReader, topology_of
+from slackwater.cli.readers import RevisionStatus, readers_of, revision_status, switch_readers
+from slackwater.cli.revisions import follow_one_database, one_source, registered_revision
+from slackwater.cli.signs import signs_of_topology
+from slackwater.client import ClientConfigError, ClientStateError, NotVisibleError, end_lease
+from slackwater.command.conversion import kafka_settings, lsn_of
+from slackwater.control import (
     DelayCourse,
     DelayHistory,
     Delays,
@@ -38,8 +36,10 @@ from slackwater_control import (
     lease_standings,
     measure_delays,
 )
-from slackwater_markers import CutLog, CutLogError, LeaseLog, MarkersError, PipelineLog
-from slackwater_protocol import Clock, PublishedCut, epoch_ms
+from slackwater.cuts import CutLog, CutLogError, LeaseLog, MarkersError, PipelineLog
+from slackwater.protocol import Clock, PublishedCut, epoch_ms
+from slackwater.settings.errors import CommandInputError
+from slackwater.settings.model import Settings
 
 T = TypeVar("T")
 

@@ -16,23 +16,23 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Final
 
-from slackwater.control.access import RateLimit, is_loopback
-from slackwater.doctor.examination import open_sources
-from slackwater_command.conversion import kafka_settings, sources_of
-from slackwater_command.errors import CommandConfigError
-from slackwater_command.loading import secrets_of
-from slackwater_command.logs import configure_logging
-from slackwater_command.settings import ControlSection, Settings
-from slackwater_command.tokens import Gate
-from slackwater_markers import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
-from slackwater_protocol import SystemClock
+from slackwater.cli.control.access import RateLimit, is_loopback
+from slackwater.cli.doctor.examination import open_sources
+from slackwater.command.conversion import kafka_settings, sources_of
+from slackwater.command.tokens import Gate
+from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
+from slackwater.observe.logs import configure_logging
+from slackwater.protocol import SystemClock
+from slackwater.settings.errors import CommandConfigError
+from slackwater.settings.loading import secrets_of
+from slackwater.settings.model import ControlSection, Settings
 
 if TYPE_CHECKING:  # sidecars import this module, and only its process needs a web server
     import uvicorn
     from starlette.types import ASGIApp
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    from slackwater.control.picture import ClusterPicture
+    from slackwater.cli.control.picture import ClusterPicture
 
 _log = logging.getLogger(__name__)
 
@@ -218,8 +218,8 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
     """Answers until the parent process ends; the body of the process."""
     import uvicorn
 
-    from slackwater.control.api import make_app
-    from slackwater.control.picture import ClusterPicture
+    from slackwater.cli.control.api import make_app
+    from slackwater.cli.control.picture import ClusterPicture
 
     for number in (signal.SIGINT, signal.SIGTERM):  # which may go to all processes: the parent ends this one
         signal.signal(number, signal.SIG_IGN)

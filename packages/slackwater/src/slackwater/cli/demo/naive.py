@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from slackwater_testing.topics import follow
-from slackwater_testing.watching import Background
+from slackwater_lab.topics import follow
+from slackwater_lab.watching import Background
 
 ORDERS = "inventory.orders"
 ORDER_LINES = "inventory.order_lines"

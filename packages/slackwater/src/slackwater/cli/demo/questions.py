@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from slackwater.commands.delay import delay_lines
-from slackwater.commands.explain import sharing_lines
-from slackwater.commands.snapshots import snapshot_lines
-from slackwater.pipelines import read_snapshots, read_topology, topology_lines
-from slackwater_client import ClientError, ComparedView, TopicOutput, compare_views
-from slackwater_control import find_equal_stages, measure_delays
-from slackwater_protocol import Clock, KafkaSettings, epoch_ms
+from slackwater.cli.commands.delay import delay_lines
+from slackwater.cli.commands.explain import sharing_lines
+from slackwater.cli.commands.snapshots import snapshot_lines
+from slackwater.cli.pipelines import read_snapshots, read_topology, topology_lines
+from slackwater.client import ClientError, ComparedView, TopicOutput, compare_views
+from slackwater.control import find_equal_stages, measure_delays
+from slackwater.protocol import Clock, KafkaSettings, epoch_ms
 
 
 def write_next_revision(pipeline: Path, folder: Path, topic: str) -> Path:

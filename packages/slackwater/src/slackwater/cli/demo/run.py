@@ -10,23 +10,23 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slackwater.demo.consumer import ConsumerReport
-from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
-from slackwater.demo.questions import answers, newest_lsn, write_next_revision
-from slackwater.demo.verdict import DemoReport, count_orders, demo_specification, judge
-from slackwater_command.errors import CommandInputError
-from slackwater_command.output import Output
-from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_devstack.processes import Lifetime
-from slackwater_markers import MarkersError, RedisMarkerStore
-from slackwater_protocol import Clock, KafkaSettings, epoch_ms, format_position
-from slackwater_protocol.keys import data_topic
-from slackwater_spark.pipeline import load_pipeline
-from slackwater_testing.database import Writers, create_tables, write_first, write_last
-from slackwater_testing.errors import RunFailedError
-from slackwater_testing.programs import Program
-from slackwater_testing.watching import SeenCommit, Visibility
-from slackwater_testing.workloads.mixed import MixedWorkload
+from slackwater.cli.demo.consumer import ConsumerReport
+from slackwater.cli.demo.naive import ORDER_LINES, ORDERS, NaiveReader
+from slackwater.cli.demo.questions import answers, newest_lsn, write_next_revision
+from slackwater.cli.demo.verdict import DemoReport, count_orders, demo_specification, judge
+from slackwater.command.output import Output
+from slackwater.cuts import MarkersError, RedisMarkerStore
+from slackwater.dev import DevStack, DevStackSettings
+from slackwater.dev.processes import Lifetime
+from slackwater.pipeline import load_pipeline
+from slackwater.protocol import Clock, KafkaSettings, epoch_ms, format_position
+from slackwater.protocol.keys import data_topic
+from slackwater.settings.errors import CommandInputError
+from slackwater_lab.database import Writers, create_tables, write_first, write_last
+from slackwater_lab.errors import RunFailedError
+from slackwater_lab.programs import Program
+from slackwater_lab.watching import SeenCommit, Visibility
+from slackwater_lab.workloads.mixed import MixedWorkload
 
 SOURCE = "inv"
 TABLES = (ORDERS, ORDER_LINES)
@@ -186,7 +186,7 @@ class Demo:
 
     def _start_consumer(self) -> None:
         """Starts a service that reads whole transactions; returns when it has the snapshot."""
-        module = (sys.executable, "-m", "slackwater.demo.consumer")
+        module = (sys.executable, "-m", "slackwater.cli.demo.consumer")
         arguments = (self.bootstrap, SOURCE, self._topic, str(self.settings.folder / "consumer.json"))
         self._consumer = self._start(Program("consumer", lambda: (*module, *arguments), self.settings.logs))
         self._await_consumer("initial snapshot", 1, 1, START_TIMEOUT)

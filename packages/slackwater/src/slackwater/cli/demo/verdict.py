@@ -9,7 +9,8 @@ from typing import Any
 
 import psycopg
 
-from slackwater.demo.consumer import ConsumerReport
+from slackwater.cli.demo.consumer import ConsumerReport
+from slackwater.protocol.keys import commit_topic
 from slackwater_certify import (
     Certificate,
     Connections,
@@ -19,9 +20,8 @@ from slackwater_certify import (
     load_specification,
     read_records,
 )
-from slackwater_protocol.keys import commit_topic
-from slackwater_testing.database import WriterCounts
-from slackwater_testing.errors import RunFailedError
+from slackwater_lab.database import WriterCounts
+from slackwater_lab.errors import RunFailedError
 
 
 def demo_specification(pipeline: Path, output: str) -> Specification:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 
-from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
-from slackwater.signs import signs_of
-from slackwater_cdc.table_snapshots import SNAPSHOT_HINT
-from slackwater_control import HopKind, PipelineState, fault_of_run, faults_of_source
-from slackwater_markers import FrontierState
-from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
+from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
+from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
+from slackwater.cli.signs import signs_of
+from slackwater.control import HopKind, PipelineState, fault_of_run, faults_of_source
+from slackwater.cuts import FrontierState
+from slackwater.protocol import SNAPSHOT_XID, Evidence, OpenTransaction, Verdict, format_position
 from slackwater_sidecar import describe_open
 
 _LISTED = 12

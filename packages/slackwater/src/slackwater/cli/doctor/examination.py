@@ -7,13 +7,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
-from slackwater.doctor.kafka import KafkaProbe
-from slackwater_command.conversion import redis_settings
-from slackwater_command.errors import CommandUnavailableError
-from slackwater_command.settings import Settings
-from slackwater_control import make_topology
-from slackwater_markers import (
+from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
+from slackwater.cli.doctor.kafka import KafkaProbe
+from slackwater.command.conversion import redis_settings
+from slackwater.control import make_topology
+from slackwater.cuts import (
     CompactedTopicUnavailableError,
     CutLog,
     CutLogError,
@@ -27,8 +25,10 @@ from slackwater_markers import (
     RedisMarkerStore,
     cuts_of,
 )
-from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics, SystemClock, epoch_ms
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics, SystemClock, epoch_ms
+from slackwater.protocol.keys import cut_log_topic
+from slackwater.settings.errors import CommandUnavailableError
+from slackwater.settings.model import Settings
 
 _SIDECAR_SECONDS = 3.0
 """A sidecar reports every second: positions older than Kafka's ends must not look like a slow sidecar."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from slackwater_control import PipelineNode
-from slackwater_markers import FrontierStatus
-from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
+from slackwater.control import PipelineNode
+from slackwater.cuts import FrontierStatus
+from slackwater.protocol import Cut, Evidence, OpenTransaction, SourceTopics
 
 PartitionId = tuple[str, int]
 """Topic and partition."""

@@ -6,13 +6,13 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId
-from slackwater.topics import open_consumer
-from slackwater_cdc import UndecodableRecordError
-from slackwater_cdc.envelope import End, decode_full_row, decode_transaction
-from slackwater_command.errors import unreachable
-from slackwater_markers.kafka_retry import GROUP_REFUSED, KafkaRetry, is_transient, reason_of
-from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
+from slackwater.cdc import UndecodableRecordError
+from slackwater.cdc.envelope import End, decode_full_row, decode_transaction
+from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId
+from slackwater.cli.topics import open_consumer
+from slackwater.kafka.retry import GROUP_REFUSED, KafkaRetry, is_transient, reason_of
+from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock
+from slackwater.settings.errors import unreachable
 
 REQUEST_SECONDS = 5.0
 _TAIL = 20

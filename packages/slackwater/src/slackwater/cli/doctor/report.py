@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.doctor.facts import Finding, SourceFacts
-from slackwater_control import PipelineNode
-from slackwater_protocol import OpenTransaction, format_position
+from slackwater.cli.doctor.facts import Finding, SourceFacts
+from slackwater.control import PipelineNode
+from slackwater.protocol import OpenTransaction, format_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,17 +12,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from slackwater_engine.accumulate.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
-from slackwater_engine.accumulate.numbers import AccumulatorLayout, Numbers, Shown
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.evaluate.calls import Call
-from slackwater_engine.evaluate.evaluators import ResultRows
-from slackwater_engine.evaluate.results import BEFORE, ResultPoints
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
-from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
-from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
-from slackwater_sql.plan import (
+from slackwater.engine.accumulate.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
+from slackwater.engine.accumulate.numbers import AccumulatorLayout, Numbers, Shown
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.evaluate.calls import Call
+from slackwater.engine.evaluate.evaluators import ResultRows
+from slackwater.engine.evaluate.results import BEFORE, ResultPoints
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
+from slackwater.engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
+from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     POINTS_TABLE,
     STEPS_TABLE,
@@ -30,8 +30,8 @@ from slackwater_sql.plan import (
     AccumulatorKind,
     PartialsOutput,
 )
-from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
-from slackwater_sql.statement_evaluator import StatementEvaluator
+from slackwater.sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
+from slackwater.sql.statement_evaluator import StatementEvaluator
 
 MAX_POINTS_PER_CALL: Final = 100_000
 """Limits the memory of one evaluation."""

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.payloads import Outcome
-from slackwater_engine.state.entry import MULTISET_TAG, digest
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.payloads import Outcome
+from slackwater.engine.state.entry import MULTISET_TAG, digest
 
 SORT_KEY_BYTES: Final = 248
 """The maximum length of a sort key in an entry's name. With group, tag, number and digest, the name stays

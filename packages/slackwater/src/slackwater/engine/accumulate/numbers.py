@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 import msgspec
 import pyarrow as pa
 
-from slackwater_sql.plan import MULTISETS, AccumulatePart, Accumulator, AccumulatorKind
-from slackwater_sql.stage_evaluation import accumulators_schema
+from slackwater.sql.plan import MULTISETS, AccumulatePart, Accumulator, AccumulatorKind
+from slackwater.sql.stage_evaluation import accumulators_schema
 
 Numbers = list[int]
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from slackwater_engine.evaluate.evaluators import PartEvaluator, ResultRows
-from slackwater_engine.evaluate.results import BEFORE, ResultPoints
-from slackwater_engine.evaluate.touched_keys import Transitions
-from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.stage_evaluation import OPEN_LSN, RowVersions
+from slackwater.engine.evaluate.evaluators import PartEvaluator, ResultRows
+from slackwater.engine.evaluate.results import BEFORE, ResultPoints
+from slackwater.engine.evaluate.touched_keys import Transitions
+from slackwater.sql.row_codec import RowCodec
+from slackwater.sql.stage_evaluation import OPEN_LSN, RowVersions
 
 MAX_ROWS_PER_CALL: Final = 200_000
 """Limits the memory of one call: the approximate number of rows, each counted for every point at which it is

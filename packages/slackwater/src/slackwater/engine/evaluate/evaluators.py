@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from slackwater_sql.limits import StatementLimits
-    from slackwater_sql.plan import EnginePlan, StagePlan
-    from slackwater_sql.stage_evaluation import PointColumns, RowVersions, StepColumns
+    from slackwater.sql.limits import StatementLimits
+    from slackwater.sql.plan import EnginePlan, StagePlan
+    from slackwater.sql.stage_evaluation import PointColumns, RowVersions, StepColumns
 
 ResultRows = Sequence[tuple[Any, ...]]
-"""The rows of a statement's result; :mod:`slackwater_sql.plan` describes the columns."""
+"""The rows of a statement's result; :mod:`slackwater.sql.plan` describes the columns."""
 
 
 class PartEvaluator(Protocol):
     """Runs the statements of one rows part. Use it from one thread.
 
-    :class:`slackwater_sql.stage_evaluation.RowsEvaluator` is the implementation for SQL.
+    :class:`slackwater.sql.stage_evaluation.RowsEvaluator` is the implementation for SQL.
     """
 
     def at_points(
@@ -68,7 +68,7 @@ class SqlEvaluators:
         Raises:
             ValueError: The stage has no rows part.
         """
-        from slackwater_sql.stage_evaluation import RowsEvaluator
+        from slackwater.sql.stage_evaluation import RowsEvaluator
 
         if stage.rows is None:
             msg = f"stage {stage.number} has no rows part"

@@ -12,7 +12,7 @@ key. ``tests/test_lone_rows.py`` compares both.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_engine.evaluate.calls import (
+from slackwater.engine.evaluate.calls import (
     MAX_ROWS_PER_CALL,
     Call,
     KeyVersions,
@@ -20,14 +20,14 @@ from slackwater_engine.evaluate.calls import (
     RowVersion,
     row_versions,
 )
-from slackwater_engine.evaluate.evaluators import PartEvaluator
-from slackwater_engine.evaluate.results import BEFORE, route_of
-from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKey, TouchedKeys, Transitions
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.payloads import Event, Outcome
-from slackwater_engine.state.entry import DOCUMENT_TAG, input_tag, part
-from slackwater_sql.plan import PartialsOutput, Reads, RowsPart, StagePlan
-from slackwater_sql.stage_evaluation import OPEN_LSN
+from slackwater.engine.evaluate.evaluators import PartEvaluator
+from slackwater.engine.evaluate.results import BEFORE, route_of
+from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKey, TouchedKeys, Transitions
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.payloads import Event, Outcome
+from slackwater.engine.state.entry import DOCUMENT_TAG, input_tag, part
+from slackwater.sql.plan import PartialsOutput, Reads, RowsPart, StagePlan
+from slackwater.sql.stage_evaluation import OPEN_LSN
 
 
 class CommitEvaluation:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, overload
 
-from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
-from slackwater_engine.evaluate.evaluators import PartEvaluator
-from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.payloads import Event, Outcome
-from slackwater_engine.state.entry import (
+from slackwater.engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
+from slackwater.engine.evaluate.evaluators import PartEvaluator
+from slackwater.engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.payloads import Event, Outcome
+from slackwater.engine.state.entry import (
     DOCUMENT_TAG,
     HASH_BYTES,
     MAX_PART_BYTES,
@@ -24,7 +24,7 @@ from slackwater_engine.state.entry import (
     part,
     sharer_part,
 )
-from slackwater_sql.plan import DocumentsOutput, RowsPart, StagePlan
+from slackwater.sql.plan import DocumentsOutput, RowsPart, StagePlan
 
 LARGE_KEY_ENTRIES: Final = 64
 """The number of a key's entries from which on the rows of the events are read first, since perhaps none of

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater_engine.evaluate.evaluators import ResultRows
-from slackwater_engine.payloads import Document, Outcome, pack_change
-from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
+from slackwater.engine.evaluate.evaluators import ResultRows
+from slackwater.engine.payloads import Document, Outcome, pack_change
+from slackwater.sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BEFORE: Final = 0
 """The LSN of the point before the batch; all commits have higher LSNs."""

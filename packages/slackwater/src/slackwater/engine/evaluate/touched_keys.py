@@ -7,14 +7,14 @@ from typing import Final
 
 import msgspec
 
-from slackwater_engine.errors import FULL_HINT, EngineInputError
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.pack.specification import PackingInput, stage_inputs
-from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
-from slackwater_engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
-from slackwater_sql.plan import RowsPart, StagePlan
-from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.stage_evaluation import key_text
+from slackwater.engine.errors import FULL_HINT, EngineInputError
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.pack.specification import PackingInput, stage_inputs
+from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
+from slackwater.engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
+from slackwater.sql.plan import RowsPart, StagePlan
+from slackwater.sql.row_codec import RowCodec
+from slackwater.sql.stage_evaluation import key_text
 
 OWN_LSN: Final = -1
 """Is passed instead of the LSN of a batch if each key has the LSN of its newest event."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from slackwater_engine.state.entry import Change, Entry
+from slackwater.engine.state.entry import Change, Entry
 
 T = TypeVar("T")
 

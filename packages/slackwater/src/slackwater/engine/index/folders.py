@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slackwater_engine.errors import EngineUnavailableError
+from slackwater.engine.errors import EngineUnavailableError
 
 INDEXES: Final = "slackwater"
 """The folder below a root: ``slackwater/<query id>/stage-<number>/<bucket>/``."""

@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from slackwater_engine.index.contract import Contents, IndexTransaction
-from slackwater_engine.index.folders import make_private_folder, unusable_folder
-from slackwater_engine.index.lmdb_adapter import (
+from slackwater.engine.index.contract import Contents, IndexTransaction
+from slackwater.engine.index.folders import make_private_folder, unusable_folder
+from slackwater.engine.index.lmdb_adapter import (
     OPEN_FAILURES,
     Cursor,
     Database,
@@ -24,7 +24,7 @@ from slackwater_engine.index.lmdb_adapter import (
     Transaction,
     open_environment,
 )
-from slackwater_engine.state.entry import META_NAME, Change, Entry
+from slackwater.engine.state.entry import META_NAME, Change, Entry
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LmdbIndex:
-    """Implements :class:`~slackwater_engine.index.contract.BucketIndex`; processes may share a folder.
+    """Implements :class:`~slackwater.engine.index.contract.BucketIndex`; processes may share a folder.
 
     An index is discarded if its folder cannot be read, if it was written before the machine last started, or
     if its file is shorter than its header states.
@@ -224,7 +224,7 @@ def open_limit(descriptors: int) -> int:
 
 
 class _LmdbTransaction:
-    """Implements :class:`~slackwater_engine.index.contract.IndexTransaction`."""
+    """Implements :class:`~slackwater.engine.index.contract.IndexTransaction`."""
 
     def __init__(self, transaction: Transaction, database: Callable[[], Database]) -> None:
         self._transaction = transaction

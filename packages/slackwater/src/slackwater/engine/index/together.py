@@ -3,9 +3,9 @@
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.payloads import bucket_of
-from slackwater_engine.state.entry import Entry, group_width, is_digest, part
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.payloads import bucket_of
+from slackwater.engine.state.entry import Entry, group_width, is_digest, part
 
 
 class BucketRoute:
@@ -27,7 +27,7 @@ class BucketRoute:
 
 
 class TogetherContents:
-    """Implements :class:`~slackwater_engine.index.contract.Contents`.
+    """Implements :class:`~slackwater.engine.index.contract.Contents`.
 
     Args:
         by_bucket: The contents of the buckets.

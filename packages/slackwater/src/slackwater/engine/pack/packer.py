@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 import zstandard
 
-from slackwater_engine.errors import PackingError
-from slackwater_engine.pack.specification import PackingInput, PackingSpec
-from slackwater_engine.pack.table import TablePacker
-from slackwater_engine.payloads import (
+from slackwater.engine.errors import PackingError
+from slackwater.engine.pack.specification import PackingInput, PackingSpec
+from slackwater.engine.pack.table import TablePacker
+from slackwater.engine.payloads import (
     COMPRESSION_LEVEL,
     EMPTY_KEY,
     TOUCH_INPUT,

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from slackwater_sql.catalog import Table
-from slackwater_sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
-from slackwater_sql.value_forms import in_unknown_form
+from slackwater.sql.catalog import Table
+from slackwater.sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
+from slackwater.sql.value_forms import in_unknown_form
 
 SPEC_VERSION = 2
 MIN_BUCKETS = 1

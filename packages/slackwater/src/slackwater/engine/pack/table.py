@@ -15,13 +15,13 @@ from zlib import crc32
 
 import msgspec
 
-from slackwater_cdc.records.changes import Window
-from slackwater_engine.errors import FULL_HINT, PackingError
-from slackwater_engine.pack.specification import PackingInput
-from slackwater_engine.payloads import Events, PackedRow
-from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import FLOAT_KINDS
-from slackwater_sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
+from slackwater.cdc.records.changes import Window
+from slackwater.engine.errors import FULL_HINT, PackingError
+from slackwater.engine.pack.specification import PackingInput
+from slackwater.engine.payloads import Events, PackedRow
+from slackwater.sql.catalog import Column, Table
+from slackwater.sql.column_type import FLOAT_KINDS
+from slackwater.sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
 
 _NULL: Final = b"null"
 

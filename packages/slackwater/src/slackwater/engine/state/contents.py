@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.state.entry import (
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
     MULTISET_TAG,
@@ -26,8 +26,8 @@ from slackwater_engine.state.entry import (
     is_digest,
     tag_of,
 )
-from slackwater_sql.plan import InputPlan, StagePlan
-from slackwater_sql.row_codec import RowCodec
+from slackwater.sql.plan import InputPlan, StagePlan
+from slackwater.sql.row_codec import RowCodec
 
 ROWS: Final = "input "
 """The beginning of the names of kinds of rows; the number of the input follows."""

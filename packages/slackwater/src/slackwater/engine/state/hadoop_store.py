@@ -1,4 +1,4 @@
-"""The store of a checkpoint in HDFS. For its contract, see :mod:`slackwater_engine.state.store`."""
+"""The store of a checkpoint in HDFS. For its contract, see :mod:`slackwater.engine.state.store`."""
 
 import uuid
 from collections.abc import Iterable
@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
 
-from slackwater_engine.errors import EngineConfigError
-from slackwater_engine.state.store import DRAFTS, missing_file, without_credentials, wrong_answer
+from slackwater.engine.errors import EngineConfigError
+from slackwater.engine.state.store import DRAFTS, missing_file, without_credentials, wrong_answer
 
 HDFS: Final = "hdfs://"
 """The beginning of the addresses of such stores."""

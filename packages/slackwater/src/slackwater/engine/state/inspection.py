@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater_engine.errors import EngineConfigError, EngineStateError
-from slackwater_engine.payloads import bucket_of
-from slackwater_engine.state.contents import (
+from slackwater.engine.errors import EngineConfigError, EngineStateError
+from slackwater.engine.payloads import bucket_of
+from slackwater.engine.state.contents import (
     BucketContents,
     count_contents,
     decode_entries,
@@ -17,10 +17,10 @@ from slackwater_engine.state.contents import (
     key_names,
     read_contents,
 )
-from slackwater_engine.state.entry import part
-from slackwater_engine.state.keeper import PUBLISHED
-from slackwater_engine.state.log import Blob, BucketLog, LogHead, changes_bytes
-from slackwater_engine.state.manifest import (
+from slackwater.engine.state.entry import part
+from slackwater.engine.state.keeper import PUBLISHED
+from slackwater.engine.state.log import Blob, BucketLog, LogHead, changes_bytes
+from slackwater.engine.state.manifest import (
     Manifest,
     State,
     batch_of,
@@ -29,9 +29,9 @@ from slackwater_engine.state.manifest import (
     manifest_path,
     read_state,
 )
-from slackwater_engine.state.reader import SegmentReader
-from slackwater_engine.state.store import StateStore
-from slackwater_sql.plan import EnginePlan, StagePlan, fingerprint
+from slackwater.engine.state.reader import SegmentReader
+from slackwater.engine.state.store import StateStore
+from slackwater.sql.plan import EnginePlan, StagePlan, fingerprint
 
 _DEFAULT_LIMIT: Final = 20
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state.log import LogUpdate, LogWrite, place_writes
-from slackwater_engine.state.manifest import (
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes
+from slackwater.engine.state.manifest import (
     MANIFESTS,
     NO_STATE,
     SEGMENTS,
@@ -29,7 +29,7 @@ from slackwater_engine.state.manifest import (
     segment_name,
     segment_path,
 )
-from slackwater_engine.state.store import StateStore
+from slackwater.engine.state.store import StateStore
 
 KEPT_STATES: Final = 10
 """The number of the newest states that stay readable."""

@@ -22,9 +22,9 @@ from typing import Final, Protocol
 import msgspec
 import zstandard
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.index.contract import Contents
-from slackwater_engine.state.entry import Change
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.index.contract import Contents
+from slackwater.engine.state.entry import Change
 
 MAX_BLOB_BYTES: Final = 1 << 20
 """The maximum size of a blob before compression."""

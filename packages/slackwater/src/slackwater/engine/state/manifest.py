@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 import msgspec
 import zstandard
 
-from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state.log import EMPTY_LOG, LogHead, LogUpdate
-from slackwater_engine.state.store import StateStore, missing_file
+from slackwater.engine.errors import EngineStateError
+from slackwater.engine.state.log import EMPTY_LOG, LogHead, LogUpdate
+from slackwater.engine.state.store import StateStore, missing_file
 
 MANIFESTS: Final = "manifests"
 SEGMENTS: Final = "segments"

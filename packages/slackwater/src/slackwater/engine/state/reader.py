@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from typing import Final
 
-from slackwater_engine.state.log import Blob
-from slackwater_engine.state.manifest import segment_path
-from slackwater_engine.state.store import StateStore
+from slackwater.engine.state.log import Blob
+from slackwater.engine.state.manifest import segment_path
+from slackwater.engine.state.store import StateStore
 
 _KEPT_SEGMENTS: Final = 64
 _SMALL_BYTES: Final = 256 << 10
@@ -14,7 +14,7 @@ blobs of many buckets."""
 
 
 class SegmentReader:
-    """Implements :class:`~slackwater_engine.state.log.BlobSource`. Use it from one thread.
+    """Implements :class:`~slackwater.engine.state.log.BlobSource`. Use it from one thread.
 
     Args:
         store: The store of the checkpoint.

@@ -1,7 +1,7 @@
 """The store of a checkpoint: files that are written once, completely or not at all, and never modified.
 
 ``pyarrow.fs`` provides one implementation for local disks and object storage; HDFS has another one
-(:mod:`slackwater_engine.state.hadoop_store`). The only requirement on a store is that a file can be read once
+(:mod:`slackwater.engine.state.hadoop_store`). The only requirement on a store is that a file can be read once
 the write has returned.
 """
 
@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
 
-from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
+from slackwater.engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
 
 if TYPE_CHECKING:
-    from slackwater_engine.state.hadoop_store import HadoopStore
+    from slackwater.engine.state.hadoop_store import HadoopStore
 
 DRAFTS: Final = ".drafts"
 """A folder beside the files, so that a listing does not contain unfinished files."""
@@ -214,7 +214,7 @@ class ArrowStore:
 
 def open_store(address: str, shown: str | None = None) -> "ArrowStore | HadoopStore":
     """Returns the store at an address; see :class:`ArrowStore` for the arguments and errors."""
-    from slackwater_engine.state.hadoop_store import HDFS, HadoopStore
+    from slackwater.engine.state.hadoop_store import HDFS, HadoopStore
 
     return HadoopStore(address) if address.startswith(HDFS) else ArrowStore(address, shown)
 

@@ -1,7 +1,6 @@
 """Schemas of records, from a Confluent-compatible schema registry and for it."""
 
-from slackwater_protocol import RegistrySettings
-from slackwater_registry.client import (
+from slackwater.kafka.registry.client import (
     RegistryConfigError,
     RegistryError,
     RegistryInputError,
@@ -10,9 +9,8 @@ from slackwater_registry.client import (
     SchemaRegistry,
     avro_to_json,
 )
-from slackwater_registry.subjects import Schema, SchemaKind, SubjectRegistry, subject, wire_header
-
-__version__ = "0.1.0"
+from slackwater.kafka.registry.subjects import Schema, SchemaKind, SubjectRegistry, subject, wire_header
+from slackwater.protocol import RegistrySettings
 
 __all__ = [
     "RegistryConfigError",

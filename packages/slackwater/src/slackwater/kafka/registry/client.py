@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from slackwater_cdc.avro import AvroToJson, ToJson
-from slackwater_protocol import RegistrySettings, SlackwaterError
+from slackwater.cdc.avro import AvroToJson, ToJson
+from slackwater.protocol import RegistrySettings, SlackwaterError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _REFUSALS = (401, 403)

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 import orjson
 
-from slackwater_cdc.avro import HEADER_BYTES, MAGIC
-from slackwater_protocol import RegistrySettings
-from slackwater_registry.client import (
+from slackwater.cdc.avro import HEADER_BYTES, MAGIC
+from slackwater.kafka.registry.client import (
     RegistryConfigError,
     RegistryRefusedError,
     RegistryUnavailableError,
     send_over_http,
 )
+from slackwater.protocol import RegistrySettings
 
 Send = Callable[[RegistrySettings, str, str, str, bytes | None], tuple[int, bytes]]
 """Sends a request of a method to an address and a path; returns HTTP status and body."""

@@ -33,9 +33,9 @@ import msgspec
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_spark.sink.contract import Column, UnfitValueError
-from slackwater_spark.sink.formats.times import days, microseconds, timestamp
-from slackwater_sql.duckdb_sql import type_children, type_kind
+from slackwater.outputs.contract import Column, UnfitValueError
+from slackwater.outputs.formats.times import days, microseconds, timestamp
+from slackwater.sql.duckdb_sql import type_children, type_kind
 
 NAMESPACE: Final = "slackwater"
 ORIGINAL_NAME: Final = "slackwater.name"

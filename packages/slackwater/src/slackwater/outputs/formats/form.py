@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater_engine.payloads import Document
-from slackwater_registry import Schema, SchemaKind
-from slackwater_spark.errors import PipelineConfigError, PipelineInputError
-from slackwater_spark.sink.contract import Column, Format, KeyFormat, UnfitValueError
-from slackwater_spark.sink.formats.avro import NAMESPACE, AvroEncoder, avro_name
-from slackwater_spark.sink.formats.json_schema import json_schema
-from slackwater_sql.plan import PublishedView
+from slackwater.engine.payloads import Document
+from slackwater.kafka.registry import Schema, SchemaKind
+from slackwater.outputs.contract import Column, Format, KeyFormat, UnfitValueError
+from slackwater.outputs.formats.avro import NAMESPACE, AvroEncoder, avro_name
+from slackwater.outputs.formats.json_schema import json_schema
+from slackwater.pipeline.errors import PipelineConfigError, PipelineInputError
+from slackwater.sql.plan import PublishedView
 
 _KEY: Final = "key"
 _SHOWN: Final = 200

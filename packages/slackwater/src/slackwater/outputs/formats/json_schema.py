@@ -11,8 +11,8 @@ from typing import Any, Final
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_spark.sink.contract import Column
-from slackwater_sql.duckdb_sql import type_children, type_kind
+from slackwater.outputs.contract import Column
+from slackwater.sql.duckdb_sql import type_children, type_kind
 
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _NULL: Final = {"type": "null"}

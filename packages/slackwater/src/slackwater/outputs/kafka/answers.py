@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_markers.kafka_advice import NeededRights
-from slackwater_markers.kafka_retry import ABSENT_CODES, KafkaRetry, kafka_error, reason_of
-from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
-from slackwater_spark.sink.waiting import tried
+from slackwater.kafka.advice import NeededRights
+from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, kafka_error, reason_of
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.waiting import tried
+from slackwater.pipeline.errors import OutputRefusedError, PipelineUnavailableError
 
 T = TypeVar("T")
 

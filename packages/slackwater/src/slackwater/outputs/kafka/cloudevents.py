@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
-from slackwater_protocol import BatchHeader, commit_id, from_epoch_ms
-from slackwater_spark.sink.batch import CommittedDocuments, CommitUnit
-from slackwater_spark.sink.kafka.settings import OutputTopic
+from slackwater.outputs.batch import CommittedDocuments, CommitUnit
+from slackwater.outputs.kafka.settings import OutputTopic
+from slackwater.protocol import BatchHeader, commit_id, from_epoch_ms
 
 HEADER_EVENT_ID: Final = "ce_id"
 

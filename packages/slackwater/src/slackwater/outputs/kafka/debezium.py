@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from slackwater_cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
-from slackwater_engine.documents import DocumentBatch, malformed_batch, moved_before
-from slackwater_engine.payloads import Document, unpack_change
-from slackwater_protocol import SNAPSHOT_XID, format_position
-from slackwater_spark.sink.batch import CommittedDocuments, CommitUnit
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
-from slackwater_sql.row_codec import INFINITE_DAYS
+from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
+from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_before
+from slackwater.engine.payloads import Document, unpack_change
+from slackwater.outputs.batch import CommittedDocuments, CommitUnit
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.protocol import SNAPSHOT_XID, format_position
+from slackwater.sql.row_codec import INFINITE_DAYS
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000

@@ -8,7 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from slackwater_protocol import (
+from slackwater.outputs.batch import visible_progress
+from slackwater.outputs.kafka.reading import first_visible, newest_commit
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
+from slackwater.outputs.kafka.transaction import WrittenRanges
+from slackwater.protocol import (
     CommitRecord,
     OffsetRange,
     ProgressRecord,
@@ -16,11 +21,6 @@ from slackwater_protocol import (
     epoch_ms,
     format_position,
 )
-from slackwater_spark.sink.batch import visible_progress
-from slackwater_spark.sink.kafka.reading import first_visible, newest_commit
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
-from slackwater_spark.sink.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
-from slackwater_spark.sink.kafka.transaction import WrittenRanges
 
 _ADVICE = (
     "docs/runbooks.md#output-changed describes how to rebuild the output; --accept-changed-output continues "

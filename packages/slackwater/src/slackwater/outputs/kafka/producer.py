@@ -5,11 +5,11 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater_markers.kafka_retry import is_transient
-from slackwater_markers.kafka_transactions import DeliveryReport, Headers, KafkaTransactions, is_fenced
-from slackwater_spark.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
-from slackwater_spark.sink.kafka.answers import refusal
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+from slackwater.kafka.retry import is_transient
+from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions, is_fenced
+from slackwater.outputs.kafka.answers import refusal
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.pipeline.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
 
 
 class TransactionFailedError(PipelineUnavailableError):

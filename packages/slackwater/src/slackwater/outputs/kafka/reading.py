@@ -5,17 +5,17 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_markers.kafka_retry import GROUP_REFUSED
-from slackwater_protocol import (
+from slackwater.kafka.retry import GROUP_REFUSED
+from slackwater.outputs.batch import visible_progress
+from slackwater.outputs.kafka.answers import until_answered
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.protocol import (
     CommitRecord,
     ProgressRecord,
     SystemClock,
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_spark.sink.batch import visible_progress
-from slackwater_spark.sink.kafka.answers import until_answered
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 
 _FIRST_LOOK_BACK = 16
 _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are spelled so

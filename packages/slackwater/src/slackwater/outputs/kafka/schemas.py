@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from slackwater_protocol import Clock
-from slackwater_registry import (
+from slackwater.kafka.registry import (
     RegistryConfigError,
     RegistryRefusedError,
     RegistryUnavailableError,
@@ -11,9 +10,10 @@ from slackwater_registry import (
     subject,
     wire_header,
 )
-from slackwater_spark.errors import OutputRefusedError, PipelineConfigError, PipelineUnavailableError
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
-from slackwater_spark.sink.waiting import Attempts, Waiting
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
+from slackwater.outputs.waiting import Attempts, Waiting
+from slackwater.pipeline.errors import OutputRefusedError, PipelineConfigError, PipelineUnavailableError
+from slackwater.protocol import Clock
 
 
 def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock) -> KafkaSinkSettings:

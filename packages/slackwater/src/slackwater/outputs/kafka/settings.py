@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import KafkaSettings, RegistrySettings, SourceTopics
-from slackwater_protocol.keys import commit_topic, progress_topic
-from slackwater_spark.sink.batch import Emit
-from slackwater_spark.sink.contract import REQUEST_TIMEOUT
-from slackwater_spark.sink.formats.form import OutputForm
+from slackwater.engine.settings import Scope
+from slackwater.outputs.batch import Emit
+from slackwater.outputs.contract import REQUEST_TIMEOUT
+from slackwater.outputs.formats.form import OutputForm
+from slackwater.protocol import KafkaSettings, RegistrySettings, SourceTopics
+from slackwater.protocol.keys import commit_topic, progress_topic
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of the rate at which one producer writes on two idle cores."""

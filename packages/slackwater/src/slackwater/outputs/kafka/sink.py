@@ -15,9 +15,33 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import count
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_markers.kafka_retry import KafkaRetry
-from slackwater_protocol import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.kafka.retry import KafkaRetry
+from slackwater.outputs.batch import (
+    check_owner,
+    is_covered,
+    nothing_visible,
+    progress_after,
+    visible_progress,
+)
+from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
+from slackwater.outputs.kafka.answers import unavailable
+from slackwater.outputs.kafka.guard import TopicGuard
+from slackwater.outputs.kafka.producer import (
+    OutputProducer,
+    SinkProducer,
+    TransactionFailedError,
+)
+from slackwater.outputs.kafka.reading import (
+    newest_progress,
+    read_progress,
+)
+from slackwater.outputs.kafka.schemas import with_schema_ids
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.outputs.kafka.transaction import BatchTransaction, Written
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
+from slackwater.protocol import (
     Clock,
     CommitPosition,
     ProgressRecord,
@@ -26,30 +50,6 @@ from slackwater_protocol import (
     encode_progress_record,
     epoch_ms,
 )
-from slackwater_spark.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
-from slackwater_spark.sink.batch import (
-    check_owner,
-    is_covered,
-    nothing_visible,
-    progress_after,
-    visible_progress,
-)
-from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
-from slackwater_spark.sink.kafka.answers import unavailable
-from slackwater_spark.sink.kafka.guard import TopicGuard
-from slackwater_spark.sink.kafka.producer import (
-    OutputProducer,
-    SinkProducer,
-    TransactionFailedError,
-)
-from slackwater_spark.sink.kafka.reading import (
-    newest_progress,
-    read_progress,
-)
-from slackwater_spark.sink.kafka.schemas import with_schema_ids
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
-from slackwater_spark.sink.kafka.transaction import BatchTransaction, Written
-from slackwater_spark.sink.waiting import Waiting
 
 _BATCH_BYTES = 1_000_000
 """librdkafka's own limit."""
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaSink:
-    """A :class:`~slackwater_spark.sink.contract.Sink` that writes to a topic per view."""
+    """A :class:`~slackwater.outputs.contract.Sink` that writes to a topic per view."""
 
     def __init__(
         self,

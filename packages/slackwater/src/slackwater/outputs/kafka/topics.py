@@ -13,12 +13,12 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import create_topics
-from slackwater_protocol import TopicState
-from slackwater_spark.errors import OutputRefusedError, PipelineStateError, PipelineUnavailableError
-from slackwater_spark.sink.batch import Emit
-from slackwater_spark.sink.kafka.answers import until_answered
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+from slackwater.kafka.retry import create_topics
+from slackwater.outputs.batch import Emit
+from slackwater.outputs.kafka.answers import until_answered
+from slackwater.outputs.kafka.settings import KafkaSinkSettings
+from slackwater.pipeline.errors import OutputRefusedError, PipelineStateError, PipelineUnavailableError
+from slackwater.protocol import TopicState
 
 T = TypeVar("T")
 

@@ -7,11 +7,19 @@ from itertools import chain
 
 from confluent_kafka import KafkaError
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import Document
-from slackwater_markers.kafka_retry import is_transient
-from slackwater_markers.kafka_transactions import DeliveredOffsets, Headers
-from slackwater_protocol import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.payloads import Document
+from slackwater.kafka.retry import is_transient
+from slackwater.kafka.transactions import DeliveredOffsets, Headers
+from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit, Emit
+from slackwater.outputs.contract import SinkStep
+from slackwater.outputs.kafka.answers import refusal
+from slackwater.outputs.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
+from slackwater.outputs.kafka.debezium import BatchChanges, UnfitValueError
+from slackwater.outputs.kafka.producer import OutputProducer, TransactionFailedError
+from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.pipeline.errors import OutputRefusedError, PipelineError
+from slackwater.protocol import (
     CommitRecord,
     OffsetRange,
     ProgressRecord,
@@ -20,15 +28,7 @@ from slackwater_protocol import (
     encode_progress_record,
     format_position,
 )
-from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
-from slackwater_spark.errors import OutputRefusedError, PipelineError
-from slackwater_spark.sink.batch import BatchCommits, CommittedDocuments, CommitUnit, Emit
-from slackwater_spark.sink.contract import SinkStep
-from slackwater_spark.sink.kafka.answers import refusal
-from slackwater_spark.sink.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
-from slackwater_spark.sink.kafka.debezium import BatchChanges, UnfitValueError
-from slackwater_spark.sink.kafka.producer import OutputProducer, TransactionFailedError
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater.protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
 """The offsets of a batch's documents, by output topic and partition."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater_protocol import format_position
-from slackwater_spark.errors import OutputRefusedError
-from slackwater_spark.sink.lake.columns import DELETED, RowReader, UnfitValueError
-from slackwater_spark.sink.lake.settings import OutputTable
+from slackwater.outputs.lake.columns import DELETED, RowReader, UnfitValueError
+from slackwater.outputs.lake.settings import OutputTable
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import format_position
 
 _ROWS_AT_ONCE: Final = 10_000
 """The number of documents that are Python objects at the same time."""

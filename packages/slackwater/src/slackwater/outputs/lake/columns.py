@@ -17,8 +17,8 @@ import pyarrow as pa
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_sql.plan import PublishedView
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.sql.plan import PublishedView
 
 DELETED: Final = "slackwater_deleted"
 """A column in addition to those of the view, which states whether a row deletes the row of its key."""

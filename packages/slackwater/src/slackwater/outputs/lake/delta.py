@@ -16,10 +16,9 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
-from slackwater_protocol import LakeSettings
-from slackwater_spark.sink.lake.columns import DELETED
-from slackwater_spark.sink.lake.refusals import refused_or_unavailable
-from slackwater_spark.sink.lake.table import (
+from slackwater.outputs.lake.columns import DELETED
+from slackwater.outputs.lake.refusals import refused_or_unavailable
+from slackwater.outputs.lake.table import (
     LakeError,
     LakeRefusedError,
     Properties,
@@ -27,6 +26,7 @@ from slackwater_spark.sink.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater.protocol import LakeSettings
 
 _COMPACTED_BYTES: Final = 128 * 1024 * 1024
 """Files of this size or larger are not compacted any more."""
@@ -62,7 +62,7 @@ _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired
 
 
 class DeltaLake:
-    """A :class:`~slackwater_spark.sink.lake.table.Lake`: a folder of tables, ``schema/name`` each."""
+    """A :class:`~slackwater.outputs.lake.table.Lake`: a folder of tables, ``schema/name`` each."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ class DeltaLake:
 
 
 class DeltaLakeTable:
-    """A :class:`~slackwater_spark.sink.lake.table.LakeTable` of Delta Lake; snapshots are versions."""
+    """A :class:`~slackwater.outputs.lake.table.LakeTable` of Delta Lake; snapshots are versions."""
 
     def __init__(self, name: str, address: str, options: dict[str, str]) -> None:
         self._name = name

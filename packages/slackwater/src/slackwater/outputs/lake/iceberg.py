@@ -35,10 +35,9 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from sqlalchemy.exc import SQLAlchemyError
 
-from slackwater_protocol import LakeSettings, epoch_ms
-from slackwater_spark.sink.lake.columns import DELETED
-from slackwater_spark.sink.lake.refusals import RIGHTS_HINT, refused_or_unavailable
-from slackwater_spark.sink.lake.table import (
+from slackwater.outputs.lake.columns import DELETED
+from slackwater.outputs.lake.refusals import RIGHTS_HINT, refused_or_unavailable
+from slackwater.outputs.lake.table import (
     LakeError,
     LakeRefusedError,
     Properties,
@@ -46,6 +45,7 @@ from slackwater_spark.sink.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater.protocol import LakeSettings, epoch_ms
 
 _COMPACTED_BYTES: Final = 64 * 1024 * 1024
 """Files are compacted up to this total size in storage."""
@@ -66,7 +66,7 @@ _PROPERTIES: Final = {
 
 
 class IcebergLake:
-    """A :class:`~slackwater_spark.sink.lake.table.Lake`: a catalogue, with a namespace for each schema."""
+    """A :class:`~slackwater.outputs.lake.table.Lake`: a catalogue, with a namespace for each schema."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
@@ -106,7 +106,7 @@ class IcebergLake:
 
 
 class IcebergTable:
-    """A :class:`~slackwater_spark.sink.lake.table.LakeTable` of Iceberg."""
+    """A :class:`~slackwater.outputs.lake.table.LakeTable` of Iceberg."""
 
     def __init__(self, name: str, lake: IcebergLake) -> None:
         self._name = name

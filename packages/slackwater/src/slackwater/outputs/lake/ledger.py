@@ -12,22 +12,22 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from slackwater_protocol import (
-    CommitPosition,
-    MalformedRecordError,
-    ProgressRecord,
-    decode_progress_record,
-    encode_progress_record,
-)
-from slackwater_protocol.keys import lake_ledger
-from slackwater_spark.errors import PipelineConfigError, PipelineStateError, RunOvertakenError
-from slackwater_spark.sink.lake.table import (
+from slackwater.outputs.lake.table import (
     Lake,
     LakeTable,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError, RunOvertakenError
+from slackwater.protocol import (
+    CommitPosition,
+    MalformedRecordError,
+    ProgressRecord,
+    decode_progress_record,
+    encode_progress_record,
+)
+from slackwater.protocol.keys import lake_ledger
 
 PIPELINE: Final = "slackwater.pipeline"
 RUN: Final = "slackwater.run"

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from slackwater_spark.sink.lake.table import LakeError, LakeRefusedError, LakeUnavailableError
+from slackwater.outputs.lake.table import LakeError, LakeRefusedError, LakeUnavailableError
 
 _NO_RIGHT: Final = re.compile(
     r"permission ?denied|operation not permitted|read-only file system|access[ _]?denied|forbidden|"

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import LakeSettings
-from slackwater_spark.sink.batch import Emit
-from slackwater_spark.sink.contract import REQUEST_TIMEOUT
-from slackwater_spark.sink.lake.columns import LakeColumn
+from slackwater.engine.settings import Scope
+from slackwater.outputs.batch import Emit
+from slackwater.outputs.contract import REQUEST_TIMEOUT
+from slackwater.outputs.lake.columns import LakeColumn
+from slackwater.protocol import LakeSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,23 +17,15 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.settings import Scope
-from slackwater_protocol import BatchHeader, Clock, CommitPosition, ProgressRecord, SystemClock
-from slackwater_spark.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    RunOvertakenError,
-)
-from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
-from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
-from slackwater_spark.sink.lake.changes import ChangeReader
-from slackwater_spark.sink.lake.columns import type_texts
-from slackwater_spark.sink.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
-from slackwater_spark.sink.lake.settings import LakeSinkSettings, OutputTable
-from slackwater_spark.sink.lake.table import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.settings import Scope
+from slackwater.outputs.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
+from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
+from slackwater.outputs.lake.changes import ChangeReader
+from slackwater.outputs.lake.columns import type_texts
+from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
+from slackwater.outputs.lake.settings import LakeSinkSettings, OutputTable
+from slackwater.outputs.lake.table import (
     Lake,
     LakeRefusedError,
     LakeTable,
@@ -42,7 +34,15 @@ from slackwater_spark.sink.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater_spark.sink.waiting import Attempts, Waiting, tried
+from slackwater.outputs.waiting import Attempts, Waiting, tried
+from slackwater.pipeline.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    RunOvertakenError,
+)
+from slackwater.protocol import BatchHeader, Clock, CommitPosition, ProgressRecord, SystemClock
 
 _CONFLICTS: Final = 3
 """The minimum number of attempts at a table that other writers change, however little time is left."""
@@ -62,7 +62,7 @@ class _Written:
 
 
 class LakeSink:
-    """A :class:`~slackwater_spark.sink.contract.Sink` that writes a table of a lake per view.
+    """A :class:`~slackwater.outputs.contract.Sink` that writes a table of a lake per view.
 
     Args:
         settings: The pipeline and its tables.

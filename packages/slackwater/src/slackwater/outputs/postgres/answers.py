@@ -5,13 +5,13 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from slackwater_spark.errors import (
+from slackwater.outputs.waiting import tried
+from slackwater.pipeline.errors import (
     OutputRefusedError,
     PipelineError,
     PipelineStateError,
     PipelineUnavailableError,
 )
-from slackwater_spark.sink.waiting import tried
 
 _AGAIN: Final = "then start the pipeline again"
 _PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")

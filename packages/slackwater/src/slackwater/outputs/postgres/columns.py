@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater_spark.errors import PipelineConfigError
-from slackwater_sql.plan import PublishedView
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.sql.plan import PublishedView
 
 LONGEST_NAME: Final = 63
 """PostgreSQL's limit for names, in bytes."""

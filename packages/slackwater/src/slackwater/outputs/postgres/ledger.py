@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from slackwater_protocol import (
+from slackwater.outputs.batch import nothing_visible
+from slackwater.outputs.postgres.settings import OutputTable
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import (
     MalformedRecordError,
     ProgressRecord,
     decode_progress_record,
     encode_progress_record,
 )
-from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.sink.batch import nothing_visible
-from slackwater_spark.sink.postgres.settings import OutputTable
 
 Database = Connection[tuple[Any, ...]]
 

@@ -12,13 +12,13 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from slackwater_protocol import format_position
-from slackwater_spark.errors import OutputRefusedError, PipelineError
-from slackwater_spark.sink.postgres.answers import refusal
-from slackwater_spark.sink.postgres.columns import NULL, RowReader, TableColumn, UnfitValueError
-from slackwater_spark.sink.postgres.ledger import Database
-from slackwater_spark.sink.postgres.settings import OutputTable
-from slackwater_spark.sink.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
+from slackwater.outputs.postgres.answers import refusal
+from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn, UnfitValueError
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.postgres.settings import OutputTable
+from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
+from slackwater.pipeline.errors import OutputRefusedError, PipelineError
+from slackwater.protocol import format_position
 
 _COPY_ROWS: Final = 500
 """The number of lines that are passed to the connection at a time."""

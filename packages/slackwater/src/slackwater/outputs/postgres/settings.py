@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import PostgresSettings
-from slackwater_spark.sink.batch import Emit
-from slackwater_spark.sink.contract import REQUEST_TIMEOUT
-from slackwater_spark.sink.postgres.columns import TableColumn
+from slackwater.engine.settings import Scope
+from slackwater.outputs.batch import Emit
+from slackwater.outputs.contract import REQUEST_TIMEOUT
+from slackwater.outputs.postgres.columns import TableColumn
+from slackwater.protocol import PostgresSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

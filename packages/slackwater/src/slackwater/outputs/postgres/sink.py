@@ -16,11 +16,9 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import errors
 
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.settings import Scope
-from slackwater_protocol import Clock, CommitPosition, ProgressRecord, SystemClock
-from slackwater_spark.errors import PipelineStateError, RunOvertakenError
-from slackwater_spark.sink.batch import (
+from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.settings import Scope
+from slackwater.outputs.batch import (
     BatchCommits,
     Emit,
     check_owner,
@@ -28,15 +26,17 @@ from slackwater_spark.sink.batch import (
     progress_after,
     visible_progress,
 )
-from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
-from slackwater_spark.sink.postgres import ledger
-from slackwater_spark.sink.postgres.answers import passes, reason, refusal, unavailable
-from slackwater_spark.sink.postgres.ledger import Database
-from slackwater_spark.sink.postgres.merge import Shown, TableWriter
-from slackwater_spark.sink.postgres.settings import PostgresSinkSettings
-from slackwater_spark.sink.postgres.tables import forms, prepare_tables, table_oids
-from slackwater_spark.sink.postgres.watchdog import Watchdog
-from slackwater_spark.sink.waiting import Attempts, Waiting
+from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
+from slackwater.outputs.postgres import ledger
+from slackwater.outputs.postgres.answers import passes, reason, refusal, unavailable
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.postgres.merge import Shown, TableWriter
+from slackwater.outputs.postgres.settings import PostgresSinkSettings
+from slackwater.outputs.postgres.tables import forms, prepare_tables, table_oids
+from slackwater.outputs.postgres.watchdog import Watchdog
+from slackwater.outputs.waiting import Attempts, Waiting
+from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
+from slackwater.protocol import Clock, CommitPosition, ProgressRecord, SystemClock
 
 _LOCK_TIMEOUT: Final = "2s"
 _CONNECTION: Final[dict[str, Any]] = {
@@ -97,7 +97,7 @@ class _Written:
 
 
 class PostgresSink:
-    """A :class:`~slackwater_spark.sink.contract.Sink` that writes a table per view."""
+    """A :class:`~slackwater.outputs.contract.Sink` that writes a table per view."""
 
     def __init__(
         self,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from slackwater_spark.errors import PipelineConfigError, PipelineStateError
-from slackwater_spark.sink.postgres import ledger
-from slackwater_spark.sink.postgres.columns import TableColumn
-from slackwater_spark.sink.postgres.ledger import Database
-from slackwater_spark.sink.postgres.settings import OutputTable, PostgresSinkSettings
+from slackwater.outputs.postgres import ledger
+from slackwater.outputs.postgres.columns import TableColumn
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.outputs.postgres.settings import OutputTable, PostgresSinkSettings
+from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"

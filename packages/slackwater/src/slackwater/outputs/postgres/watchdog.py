@@ -15,8 +15,8 @@ from datetime import timedelta
 
 import psycopg
 
-from slackwater_protocol import Clock
-from slackwater_spark.sink.postgres.ledger import Database
+from slackwater.outputs.postgres.ledger import Database
+from slackwater.protocol import Clock
 
 _LOOK_SECONDS = 0.5
 

@@ -12,13 +12,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from slackwater_spark.collector import collector_paused
+from slackwater.pipeline.collector import collector_paused
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from slackwater_spark.source.options import SourceOptions
-    from slackwater_spark.source.planner import Planner
+    from slackwater.pipeline.source.options import SourceOptions
+    from slackwater.pipeline.source.planner import Planner
 
 FORMAT = "slackwater"
 
@@ -26,8 +26,8 @@ FORMAT = "slackwater"
 class SlackwaterSource(DataSource):
     """Changes of database tables in whole transactions, each with its commit LSN.
 
-    It reads what a sidecar has declared complete. :class:`slackwater_spark.source.options.SourceOptions`
-    describes the options, and :data:`slackwater_spark.source.rows.ROW_SCHEMA` the columns. Options are
+    It reads what a sidecar has declared complete. :class:`slackwater.pipeline.source.options.SourceOptions`
+    describes the options, and :data:`slackwater.pipeline.source.rows.ROW_SCHEMA` the columns. Options are
     checked when the frame is created.
     """
 
@@ -42,11 +42,11 @@ class SlackwaterSource(DataSource):
         Raises:
             PipelineConfigError: An option cannot be used; the error names the first one.
         """
-        from slackwater_spark.source.rows import ROW_SCHEMA
+        from slackwater.pipeline.source.rows import ROW_SCHEMA
 
         options = self._parsed_options()
         if options.typing is not None:
-            from slackwater_spark.source.typed_rows import typed_row_schema
+            from slackwater.pipeline.source.typed_rows import typed_row_schema
 
             return typed_row_schema(options.typing)
         return ROW_SCHEMA
@@ -60,7 +60,7 @@ class SlackwaterSource(DataSource):
         return SlackwaterBatchReader(self._parsed_options(), schema)
 
     def _parsed_options(self) -> "SourceOptions":
-        from slackwater_spark.source.options import SourceOptions
+        from slackwater.pipeline.source.options import SourceOptions
 
         return SourceOptions.parse(self.options)
 
@@ -77,14 +77,14 @@ class _Reader:
     def _planner(self) -> "Planner":
         """The planner, which is created on first use."""
         if self._connected is None:
-            from slackwater_spark.source.planner import Planner
+            from slackwater.pipeline.source.planner import Planner
 
             self._connected = Planner(self._options)
         return self._connected
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """Reads the rows of a task, in an executor."""
-        from slackwater_spark.source.task import read_task
+        from slackwater.pipeline.source.task import read_task
 
         return read_task(self._options, self._schema, partition.value)
 
@@ -108,7 +108,7 @@ class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAva
 
     def initialOffset(self) -> dict[str, Any]:
         """Returns the position at which a query without a checkpoint begins."""
-        from slackwater_engine.settings import Scope
+        from slackwater.engine.settings import Scope
 
         options = self._options
         self._begins_at_newest = options.starting == "latest" and options.scope is Scope.STRICT
@@ -151,7 +151,7 @@ class SlackwaterBatchReader(_Reader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Returns the tasks from the beginning to the newest cut."""
-        from slackwater_cdc.records.batch import BatchTask, TransactionTable
+        from slackwater.cdc.records.batch import BatchTask, TransactionTable
 
         planner = self._planner
         try:

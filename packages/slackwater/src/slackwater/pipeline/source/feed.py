@@ -5,9 +5,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from slackwater_cdc.records.batch import BatchContent
-from slackwater_engine.settings import Scope
-from slackwater_markers import (
+from slackwater.cdc.records.batch import BatchContent
+from slackwater.cuts import (
     CutLog,
     CutLogReplacedError,
     CutLogTruncatedError,
@@ -17,14 +16,13 @@ from slackwater_markers import (
     MarkerStore,
     RedisMarkerStore,
 )
-from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut, TimelineDecision
-from slackwater_protocol.keys import cut_log_topic
-from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
-from slackwater_spark.source.log_watch import LogWatch
-from slackwater_spark.source.markers import KnownMarkers, MarkerHistory
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.position import GroupWindow, Offsets, Position, group_offsets
-from slackwater_spark.source.segments import (
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineConfigError, RecordsGoneError
+from slackwater.pipeline.source.log_watch import LogWatch
+from slackwater.pipeline.source.markers import KnownMarkers, MarkerHistory
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.position import GroupWindow, Offsets, Position, group_offsets
+from slackwater.pipeline.source.segments import (
     Segment,
     Segments,
     Window,
@@ -33,6 +31,8 @@ from slackwater_spark.source.segments import (
     merge_windows,
     skipped_xids,
 )
+from slackwater.protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut, TimelineDecision
+from slackwater.protocol.keys import cut_log_topic
 
 _PAGE = 50
 """The number of records that are requested at once; a cut contains up to 10,000 transactions."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_protocol import KafkaSettings
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
+from slackwater.protocol import KafkaSettings
 
 if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
-    from slackwater_markers.kafka_retry import KafkaRetry
+    from slackwater.kafka.retry import KafkaRetry
 
 Answer = TypeVar("Answer")
 
@@ -88,7 +88,7 @@ def may_see(
     Raises:
         PipelineUnavailableError: The cluster does not answer within the time-out.
     """
-    from slackwater_markers.kafka_retry import check_visible, kafka_error
+    from slackwater.kafka.retry import check_visible, kafka_error
 
     def ask(seconds: float) -> bool:
         try:
@@ -110,7 +110,7 @@ def _listed(
     pause: Callable[[float], None],
     ask: Callable[[float], Answer],
 ) -> Answer:
-    from slackwater_markers.kafka_retry import KafkaRetry, reason_of
+    from slackwater.kafka.retry import KafkaRetry, reason_of
 
     retry = KafkaRetry("listing the topics", timeout.total_seconds(), pause=pause)
     try:
@@ -270,7 +270,7 @@ class SpanReader:
 
     def _retry(self, key: tuple[str, int]) -> "KafkaRetry":
         """Returns the retry of the current wait for records."""
-        from slackwater_markers.kafka_retry import KafkaRetry
+        from slackwater.kafka.retry import KafkaRetry
 
         if self._waiting is None:
             self._waiting = KafkaRetry(f"reading {key[0]}/{key[1]}" if key[0] else "reading", self._timeout)
@@ -291,7 +291,7 @@ class SpanReader:
             self._consumer.incremental_unassign([TopicPartition(*key)])
 
     def _bounds(self, key: tuple[str, int]) -> tuple[int, int]:
-        from slackwater_markers.kafka_retry import KafkaRetry
+        from slackwater.kafka.retry import KafkaRetry
 
         def ask(seconds: float) -> tuple[int, int]:
             bounds = self._consumer.get_watermark_offsets(TopicPartition(*key), seconds)

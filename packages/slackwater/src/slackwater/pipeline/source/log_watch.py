@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from slackwater_markers import CutLog, CutLogReplacedError, MarkerStore, MarkerStoreUnavailableError
-from slackwater_protocol.keys import cut_log_topic
+from slackwater.cuts import CutLog, CutLogReplacedError, MarkerStore, MarkerStoreUnavailableError
+from slackwater.protocol.keys import cut_log_topic
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from operator import le
 from typing import NamedTuple
 
-from slackwater_spark.source.position import Offsets, Position, TopicPosition
+from slackwater.pipeline.source.position import Offsets, Position, TopicPosition
 
 
 class GroupMarker(NamedTuple):

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import (
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import (
     KafkaSettings,
     RedisSettings,
     RegistrySettings,
@@ -18,11 +19,10 @@ from slackwater_protocol import (
     SourceTopics,
     TableNameError,
 )
-from slackwater_protocol.keys import listed_names, table_name
-from slackwater_spark.errors import PipelineConfigError
+from slackwater.protocol.keys import listed_names, table_name
 
 if TYPE_CHECKING:
-    from slackwater_spark.source.typed_rows import TypedTable
+    from slackwater.pipeline.source.typed_rows import TypedTable
 
 _KAFKA_PREFIX = "kafka."
 _REGISTRY = "schema_registry"
@@ -218,7 +218,7 @@ def _scope(options: Mapping[str, str], name: str) -> Scope:
 
 
 def _typing(options: Mapping[str, str], name: str) -> "TypedTable":
-    from slackwater_spark.source.typed_rows import TypedTable
+    from slackwater.pipeline.source.typed_rows import TypedTable
 
     return TypedTable.from_json(options[name])
 

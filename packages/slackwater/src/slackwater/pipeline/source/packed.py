@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 from confluent_kafka import Message
 
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_cdc.records.changes import BatchChanges
-from slackwater_cdc.records.record import bad_input
-from slackwater_engine.errors import PackingError
-from slackwater_engine.pack.packer import EventPacker
-from slackwater_engine.pack.specification import PackingSpec
-from slackwater_engine.payloads import TOUCH_SEQUENCE, PackedPayload
-from slackwater_protocol import format_position
-from slackwater_sql.errors import SqlError
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.records.changes import BatchChanges
+from slackwater.cdc.records.record import bad_input
+from slackwater.engine.errors import PackingError
+from slackwater.engine.pack.packer import EventPacker
+from slackwater.engine.pack.specification import PackingSpec
+from slackwater.engine.payloads import TOUCH_SEQUENCE, PackedPayload
+from slackwater.protocol import format_position
+from slackwater.sql.errors import SqlError
 
 _UNSETTLED = 500
 """The number of changes of a span that are kept as objects, which is what a processor's cache holds."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from slackwater_cdc.records.batch import (
+from slackwater.cdc.records.batch import (
     BatchContent,
     BatchTask,
     OffsetSpan,
@@ -12,13 +12,12 @@ from slackwater_cdc.records.batch import (
     TransactionTable,
     plan_tasks,
 )
-from slackwater_engine.settings import Scope
-from slackwater_protocol import SNAPSHOT_XID, BatchHeader
-from slackwater_spark.errors import NoSnapshotError
-from slackwater_spark.source.feed import Feed, connect_feed
-from slackwater_spark.source.markers import advance
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.position import (
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import NoSnapshotError
+from slackwater.pipeline.source.feed import Feed, connect_feed
+from slackwater.pipeline.source.markers import advance
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.position import (
     GroupWindow,
     Position,
     TopicPosition,
@@ -27,6 +26,7 @@ from slackwater_spark.source.position import (
     spans_between,
     windows_between,
 )
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader
 
 
 class PlannedCut(NamedTuple):
@@ -308,7 +308,7 @@ def _group_plans(
 
 def _group_span(span: OffsetSpan, window: GroupWindow, end: Position) -> OffsetSpan:
     """Limits a span of a partition that advances by its own markers; parts may belong to other batches."""
-    from slackwater_engine.owners import sequence_in_group
+    from slackwater.engine.owners import sequence_in_group
 
     next_offset = end.start_in(span.topic, span.partition)
     return replace(

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater_engine.settings import Scope
-from slackwater_protocol import PublishedCut
-from slackwater_spark.errors import PipelineStateError
+from slackwater.engine.settings import Scope
+from slackwater.pipeline.errors import PipelineStateError
+from slackwater.protocol import PublishedCut
 
 _POSITION_VERSION = 3
 """Version 1 was written in scope ``strict``, and version 2 in scope ``aggregate``; both can still be read."""

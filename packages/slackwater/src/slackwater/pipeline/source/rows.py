@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater_cdc import CdcError
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_cdc.records.changes import BatchChanges, Located
-from slackwater_cdc.records.record import bad_input
+from slackwater.cdc import CdcError
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.records.changes import BatchChanges, Located
+from slackwater.cdc.records.record import bad_input
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
     from pyspark.sql.types import StructType
 
-    from slackwater_cdc.avro import ToJson
-    from slackwater_cdc.records.record import Record
+    from slackwater.cdc.avro import ToJson
+    from slackwater.cdc.records.record import Record
 
 ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "

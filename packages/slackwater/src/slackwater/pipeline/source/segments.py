@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut
+from slackwater.protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut
 
 Window = tuple[int, int]
 """The commits above the first LSN, up to the second."""

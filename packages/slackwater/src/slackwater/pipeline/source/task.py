@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
-from slackwater_cdc.records.batch import BatchTask, OffsetSpan
-from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
-from slackwater_engine.payloads import PackedPayload
-from slackwater_protocol import RegistrySettings
-from slackwater_spark.collector import collector_paused
-from slackwater_spark.errors import PipelineUnavailableError
-from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.packed import IdlePackers, pack_changes
-from slackwater_spark.source.rows import RowWriter
+from slackwater.cdc.records.batch import BatchTask, OffsetSpan
+from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
+from slackwater.engine.payloads import PackedPayload
+from slackwater.pipeline.collector import collector_paused
+from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
+from slackwater.pipeline.source.options import SourceOptions
+from slackwater.pipeline.source.packed import IdlePackers, pack_changes
+from slackwater.pipeline.source.rows import RowWriter
+from slackwater.protocol import RegistrySettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
-    from slackwater_cdc.avro import ToJson
+    from slackwater.cdc.avro import ToJson
 
 
 def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
@@ -36,7 +36,7 @@ def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> 
     """
     with collector_paused(), _opened(options, task) as (changes, portions):
         if options.typing is not None:
-            from slackwater_spark.source.typed_rows import TypedRowWriter
+            from slackwater.pipeline.source.typed_rows import TypedRowWriter
 
             yield from TypedRowWriter(options.source, options.typing, schema, changes).write(portions)
         else:
@@ -90,14 +90,14 @@ def _kept_decoder(options: SourceOptions) -> "ToJson | None":
 
 @lru_cache(maxsize=4)
 def _decoder(settings: RegistrySettings) -> "ToJson":
-    from slackwater_registry import avro_to_json
+    from slackwater.kafka.registry import avro_to_json
 
     return translate_registry_errors(avro_to_json(settings))
 
 
 def translate_registry_errors(to_json: "ToJson") -> "ToJson":
     """Returns a decoder that raises ``PipelineUnavailableError`` if the registry does not answer."""
-    from slackwater_registry import RegistryError
+    from slackwater.kafka.registry import RegistryError
 
     def checked(data: bytes | None) -> bytes | None:
         try:

@@ -32,17 +32,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater_cdc import BadInputError
-from slackwater_cdc.records.batch import OffsetSpan
-from slackwater_cdc.records.changes import BatchChanges, Located
-from slackwater_cdc.records.record import bad_input
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.source.rows import NULL, RowWriter, arrow_array
-from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import ColumnType, TypeKind
-from slackwater_sql.errors import RowContradictsSchemaError, SqlError
-from slackwater_sql.row_codec import INFINITE_DAYS, INFINITE_TIMES, UNAVAILABLE, RowCodec, WireRow, value_text
-from slackwater_sql.value_forms import LostValueError
+from slackwater.cdc import BadInputError
+from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.cdc.records.changes import BatchChanges, Located
+from slackwater.cdc.records.record import bad_input
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
+from slackwater.sql.catalog import Column, Table
+from slackwater.sql.column_type import ColumnType, TypeKind
+from slackwater.sql.errors import RowContradictsSchemaError, SqlError
+from slackwater.sql.row_codec import INFINITE_DAYS, INFINITE_TIMES, UNAVAILABLE, RowCodec, WireRow, value_text
+from slackwater.sql.value_forms import LostValueError
 
 Convert = Callable[[Any], Any]
 """Converts a wire value for Arrow; raises ValueError with a description of the value."""

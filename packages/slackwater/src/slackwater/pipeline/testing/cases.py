@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.testing.placed import Placed, read_placed
-from slackwater_spark.testing.view_test import ViewTest
-from slackwater_sql.catalog import similar
-from slackwater_sql.errors import SqlError
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.pipeline.testing.placed import Placed, read_placed
+from slackwater.pipeline.testing.view_test import ViewTest
+from slackwater.sql.catalog import similar
+from slackwater.sql.errors import SqlError
 
 Apply = Callable[[ViewTest, Placed], None]
 

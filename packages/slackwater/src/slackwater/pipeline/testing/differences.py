@@ -8,9 +8,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-from slackwater_spark.errors import PipelineInputError
-from slackwater_sql.catalog import similar
-from slackwater_sql.plan import PublishedView
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.sql.catalog import similar
+from slackwater.sql.plan import PublishedView
 
 PlainDocument = Mapping[str, object]
 """A document: values by the name of their column."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from slackwater_spark.errors import PipelineInputError
+from slackwater.pipeline.errors import PipelineInputError
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
 _DECIMAL: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\Z")

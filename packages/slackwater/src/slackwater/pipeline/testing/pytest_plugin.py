@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slackwater_spark.testing.locations import pipeline_of
+from slackwater.pipeline.testing.locations import pipeline_of
 
 if TYPE_CHECKING:
-    from slackwater_spark.testing.cases import ViewCase
-    from slackwater_spark.testing.view_test import ViewTest
+    from slackwater.pipeline.testing.cases import ViewCase
+    from slackwater.pipeline.testing.view_test import ViewTest
 
 _TESTS = pytest.StashKey[dict[Path, "ViewTest"]]()
 
@@ -33,7 +33,7 @@ class _ViewFile(pytest.File):
     folder: Path
 
     def collect(self) -> Iterator[pytest.Item]:
-        from slackwater_spark.testing.cases import read_cases
+        from slackwater.pipeline.testing.cases import read_cases
 
         for case in read_cases(self.path):
             item: _ViewItem = _ViewItem.from_parent(self, name=case.name)
@@ -49,7 +49,7 @@ class _ViewItem(pytest.Item):
     folder: Path
 
     def runtest(self) -> None:
-        from slackwater_spark.testing.view_test import ViewTest
+        from slackwater.pipeline.testing.view_test import ViewTest
 
         tests = self.config.stash.setdefault(_TESTS, {})
         if self.folder not in tests:
@@ -65,6 +65,6 @@ class _ViewItem(pytest.Item):
 
 def _in_words(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
     """Returns what is wrong with a test; empty if the test is not the cause."""
-    from slackwater_protocol import SlackwaterError
+    from slackwater.protocol import SlackwaterError
 
     return str(excinfo.value) if isinstance(excinfo.value, AssertionError | SlackwaterError) else ""

@@ -6,11 +6,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.testing.table_rows import Event, PlainRow, TableRows
-from slackwater_sql.catalog import Column
-from slackwater_sql.column_type import TypeKind
-from slackwater_sql.session import open_connection
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
+from slackwater.sql.catalog import Column
+from slackwater.sql.column_type import TypeKind
+from slackwater.sql.session import open_connection
 
 Step = list[tuple[TableRows, Event]] | None
 """The changes of a statement; None for COMMIT."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.testing.values import wire_value
-from slackwater_sql.catalog import Column, Table, similar
-from slackwater_sql.column_type import TypeKind
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.pipeline.testing.values import wire_value
+from slackwater.sql.catalog import Column, Table, similar
+from slackwater.sql.column_type import TypeKind
 
 PlainRow = Mapping[str, object]
 """Values by the name of their column, as people write them."""

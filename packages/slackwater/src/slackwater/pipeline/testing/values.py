@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from slackwater_sql.column_type import FLOAT_KINDS, INTEGER_KINDS, ColumnType, TypeKind
+from slackwater.sql.column_type import FLOAT_KINDS, INTEGER_KINDS, ColumnType, TypeKind
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

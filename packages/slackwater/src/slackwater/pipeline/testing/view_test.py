@@ -6,17 +6,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from slackwater_engine.local import ChangeEvent, LocalEngine
-from slackwater_protocol import TableNameError
-from slackwater_protocol.keys import table_name
-from slackwater_spark.errors import PipelineConfigError, PipelineInputError
-from slackwater_spark.pipeline.definition import PipelineDefinition, view_inputs
-from slackwater_spark.pipeline.folder import load_pipeline
-from slackwater_spark.testing.differences import PlainDocument, differences
-from slackwater_spark.testing.sql_rows import run_sql
-from slackwater_spark.testing.table_rows import Event, PlainRow, TableRows
-from slackwater_sql.catalog import Catalog, similar
-from slackwater_sql.plan import PublishedView
+from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.pipeline.definition import PipelineDefinition, view_inputs
+from slackwater.pipeline.errors import PipelineConfigError, PipelineInputError
+from slackwater.pipeline.folder import load_pipeline
+from slackwater.pipeline.testing.differences import PlainDocument, differences
+from slackwater.pipeline.testing.sql_rows import run_sql
+from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
+from slackwater.protocol import TableNameError
+from slackwater.protocol.keys import table_name
+from slackwater.sql.catalog import Catalog, similar
+from slackwater.sql.plan import PublishedView
 
 
 class ViewTest:

@@ -1,6 +1,6 @@
 """The text of a view as a tree of relations."""
 
-from slackwater_sql.frontend.text import ViewText
-from slackwater_sql.frontend.view import planning, read_view
+from slackwater.sql.frontend.text import ViewText
+from slackwater.sql.frontend.view import planning, read_view
 
 __all__ = ["ViewText", "planning", "read_view"]

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.frontend.expressions import ExpressionBinder
-from slackwater_sql.frontend.syntax import Node
-from slackwater_sql.frontend.text import Splice, spliced
-from slackwater_sql.logical import AggregateCall, Expression, Relation, Window
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.frontend.expressions import ExpressionBinder
+from slackwater.sql.frontend.syntax import Node
+from slackwater.sql.frontend.text import Splice, spliced
+from slackwater.sql.logical import AggregateCall, Expression, Relation, Window
 
 _ORDER_SENSITIVE = frozenset(
     {

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import duckdb
 
-from slackwater_sql.catalog import Catalog, Table
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.names import NamedColumn, NameScope
-from slackwater_sql.frontend.syntax import CommonTable, Query, Select, SetOperation
-from slackwater_sql.frontend.text import Splice, ViewText
-from slackwater_sql.logical import AggregateCall, Expression, Extend, Relation, Span
-from slackwater_sql.rendering import render_over_tables
+from slackwater.sql.catalog import Catalog, Table
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.names import NamedColumn, NameScope
+from slackwater.sql.frontend.syntax import CommonTable, Query, Select, SetOperation
+from slackwater.sql.frontend.text import Splice, ViewText
+from slackwater.sql.logical import AggregateCall, Expression, Extend, Relation, Span
+from slackwater.sql.rendering import render_over_tables
 
 _ID = re.compile(r'"(c\d+)"')
 _ID_LIKE = re.compile(r"\bc(\d{1,9})\b", re.IGNORECASE)

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.context import BindContext, Environment, Step
-from slackwater_sql.frontend.names import NameScope, ResolvedColumn
-from slackwater_sql.frontend.syntax import Node, is_expression, meaning
-from slackwater_sql.frontend.text import Splice, spliced
-from slackwater_sql.logical import Expression, Relation, never_null, spend
-from slackwater_sql.session import open_connection
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.context import BindContext, Environment, Step
+from slackwater.sql.frontend.names import NameScope, ResolvedColumn
+from slackwater.sql.frontend.syntax import Node, is_expression, meaning
+from slackwater.sql.frontend.text import Splice, spliced
+from slackwater.sql.logical import Expression, Relation, never_null, spend
+from slackwater.sql.session import open_connection
 
 _REFUSED = {
     "STAR": ("* is not supported here", "Name the columns; count(*) is supported"),

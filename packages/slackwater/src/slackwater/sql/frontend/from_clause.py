@@ -8,15 +8,15 @@ no equality connects with those before it waits until one does.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from slackwater_sql.catalog import Table
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.context import BoundQuery, CommonQuery, Environment
-from slackwater_sql.frontend.expressions import ExpressionBinder
-from slackwater_sql.frontend.names import NamedColumn, NamedRelation, NameScope
-from slackwater_sql.frontend.syntax import Item, Query, conjuncts
-from slackwater_sql.frontend.text import Splice
-from slackwater_sql.logical import (
+from slackwater.sql.catalog import Table
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.context import BoundQuery, CommonQuery, Environment
+from slackwater.sql.frontend.expressions import ExpressionBinder
+from slackwater.sql.frontend.names import NamedColumn, NamedRelation, NameScope
+from slackwater.sql.frontend.syntax import Item, Query, conjuncts
+from slackwater.sql.frontend.text import Splice
+from slackwater.sql.logical import (
     Expression,
     Extend,
     Filter,

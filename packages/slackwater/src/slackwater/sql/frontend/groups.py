@@ -3,14 +3,14 @@
 import re
 from collections.abc import Mapping
 
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.calls import aggregate_call
-from slackwater_sql.frontend.expressions import ExpressionBinder
-from slackwater_sql.frontend.names import ResolvedColumn
-from slackwater_sql.frontend.syntax import Node
-from slackwater_sql.frontend.text import Splice
-from slackwater_sql.logical import (
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.calls import aggregate_call
+from slackwater.sql.frontend.expressions import ExpressionBinder
+from slackwater.sql.frontend.names import ResolvedColumn
+from slackwater.sql.frontend.syntax import Node
+from slackwater.sql.frontend.text import Splice
+from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
     Expression,

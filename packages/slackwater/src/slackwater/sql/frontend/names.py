@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from slackwater_sql.catalog import Table, similar
-from slackwater_sql.duckdb_sql import identifier, literal
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.syntax import Node
-from slackwater_sql.frontend.text import ViewText
+from slackwater.sql.catalog import Table, similar
+from slackwater.sql.duckdb_sql import identifier, literal
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.syntax import Node
+from slackwater.sql.frontend.text import ViewText
 
 
 @dataclass(frozen=True, slots=True)

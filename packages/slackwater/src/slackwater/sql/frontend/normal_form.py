@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from slackwater_sql.logical import (
+from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
     Expression,

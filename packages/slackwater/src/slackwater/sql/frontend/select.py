@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.frontend.calls import Windows
-from slackwater_sql.frontend.context import BoundSelect, Environment, Step
-from slackwater_sql.frontend.expressions import ExpressionBinder, is_aggregate
-from slackwater_sql.frontend.from_clause import Condition, Region, bind_from
-from slackwater_sql.frontend.groups import GroupBinder
-from slackwater_sql.frontend.names import NamedColumn, NamedRelation, NameScope, ResolvedColumn
-from slackwater_sql.frontend.subqueries import Correlation, Subqueries, is_correlated
-from slackwater_sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
-from slackwater_sql.logical import (
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.frontend.calls import Windows
+from slackwater.sql.frontend.context import BoundSelect, Environment, Step
+from slackwater.sql.frontend.expressions import ExpressionBinder, is_aggregate
+from slackwater.sql.frontend.from_clause import Condition, Region, bind_from
+from slackwater.sql.frontend.groups import GroupBinder
+from slackwater.sql.frontend.names import NamedColumn, NamedRelation, NameScope, ResolvedColumn
+from slackwater.sql.frontend.subqueries import Correlation, Subqueries, is_correlated
+from slackwater.sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
+from slackwater.sql.logical import (
     Aggregate,
     Expression,
     Filter,

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.frontend.context import BindContext, BoundSelect
-from slackwater_sql.frontend.expressions import ExpressionBinder
-from slackwater_sql.frontend.syntax import Node, Query, Select
-from slackwater_sql.logical import (
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.frontend.context import BindContext, BoundSelect
+from slackwater.sql.frontend.expressions import ExpressionBinder
+from slackwater.sql.frontend.syntax import Node, Query, Select
+from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
     Expression,
@@ -19,7 +19,7 @@ from slackwater_sql.logical import (
     conjunction,
     never_null,
 )
-from slackwater_sql.rendering import render_over_tables
+from slackwater.sql.rendering import render_over_tables
 
 Pair = tuple[Expression, Expression]
 ReadSelect = Callable[[ExpressionBinder, Query], BoundSelect]

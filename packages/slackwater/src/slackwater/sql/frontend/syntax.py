@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import duckdb
 
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.text import ViewText
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.text import ViewText
 
 Raw = Mapping[str, Any]
 

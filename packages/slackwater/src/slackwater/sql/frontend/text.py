@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from slackwater_sql.errors import SourceText
+from slackwater.sql.errors import SourceText
 
 _OPAQUE = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"

@@ -19,17 +19,17 @@ from dataclasses import replace
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_sql.catalog import Catalog
-from slackwater_sql.duckdb_sql import identifier, unwritable_type
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.frontend.context import BindContext, BoundQuery, Environment
-from slackwater_sql.frontend.names import NamedColumn
-from slackwater_sql.frontend.normal_form import normalised
-from slackwater_sql.frontend.select import bind_select
-from slackwater_sql.frontend.syntax import Query, Refused, SetOperation, parse
-from slackwater_sql.frontend.text import ViewText, original_offset, spliced
-from slackwater_sql.limits import DEFAULT_LIMITS, bounded
-from slackwater_sql.logical import (
+from slackwater.sql.catalog import Catalog
+from slackwater.sql.duckdb_sql import identifier, unwritable_type
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.frontend.context import BindContext, BoundQuery, Environment
+from slackwater.sql.frontend.names import NamedColumn
+from slackwater.sql.frontend.normal_form import normalised
+from slackwater.sql.frontend.select import bind_select
+from slackwater.sql.frontend.syntax import Query, Refused, SetOperation, parse
+from slackwater.sql.frontend.text import ViewText, original_offset, spliced
+from slackwater.sql.limits import DEFAULT_LIMITS, bounded
+from slackwater.sql.logical import (
     MAX_STEPS,
     Aggregate,
     Expression,
@@ -46,8 +46,8 @@ from slackwater_sql.logical import (
     never_null,
     without_dependents,
 )
-from slackwater_sql.rendering import render_over_tables
-from slackwater_sql.session import scratch_database
+from slackwater.sql.rendering import render_over_tables
+from slackwater.sql.session import scratch_database
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
 _LESS = "Constant expressions are computed when the view is planned: simplify them"

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from slackwater_sql.duckdb_sql import identifier
-from slackwater_sql.logical import Aggregate, AggregateCall, Expression
-from slackwater_sql.plan import (
+from slackwater.sql.duckdb_sql import identifier
+from slackwater.sql.logical import Aggregate, AggregateCall, Expression
+from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     LSN,
     MULTISETS,
@@ -25,7 +25,7 @@ from slackwater_sql.plan import (
     Accumulator,
     AccumulatorKind,
 )
-from slackwater_sql.rendering import AT
+from slackwater.sql.rendering import AT
 
 TypeOf = Callable[[Expression], str]
 """DuckDB type of an expression over the aggregate's child."""
@@ -102,7 +102,7 @@ def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
 def partials_statement(
     relation_sql: str, groups: Sequence[str], kept: Sequence[Feed], wire: Sequence[str]
 ) -> str:
-    """Returns SQL of what changed rows add to groups, see :mod:`slackwater_sql.plan`.
+    """Returns SQL of what changed rows add to groups, see :mod:`slackwater.sql.plan`.
 
     Args:
         relation_sql: SELECT of the point, the groups and the columns the accumulators read.

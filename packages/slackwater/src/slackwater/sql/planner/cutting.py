@@ -7,8 +7,8 @@ from itertools import product
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_sql.column_type import carried
-from slackwater_sql.duckdb_sql import (
+from slackwater.sql.column_type import carried
+from slackwater.sql.duckdb_sql import (
     Field,
     has_text,
     identifier,
@@ -18,8 +18,8 @@ from slackwater_sql.duckdb_sql import (
     unwritable_type,
     with_one_text,
 )
-from slackwater_sql.errors import SqlTextError
-from slackwater_sql.logical import (
+from slackwater.sql.errors import SqlTextError
+from slackwater.sql.logical import (
     Aggregate,
     AggregateCall,
     Expression,
@@ -36,7 +36,7 @@ from slackwater_sql.logical import (
     column_expression,
     never_null,
 )
-from slackwater_sql.plan import (
+from slackwater.sql.plan import (
     DocumentsOutput,
     EnginePlan,
     OutputColumn,
@@ -46,9 +46,9 @@ from slackwater_sql.plan import (
     RowsPart,
     fingerprint,
 )
-from slackwater_sql.planner.accumulating import Accumulation, accumulation
-from slackwater_sql.planner.fragments import Assembly, Fragment, KeptGroups, assemble
-from slackwater_sql.planner.partitioning import (
+from slackwater.sql.planner.accumulating import Accumulation, accumulation
+from slackwater.sql.planner.fragments import Assembly, Fragment, KeptGroups, assemble
+from slackwater.sql.planner.partitioning import (
     Key,
     Leaves,
     Partitioning,
@@ -56,7 +56,7 @@ from slackwater_sql.planner.partitioning import (
     keys_of_group,
     keys_of_join,
 )
-from slackwater_sql.planner.stage_list import StageList
+from slackwater.sql.planner.stage_list import StageList
 
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both sides have the same type"
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import duckdb
 import pyarrow as pa
 
-from slackwater_sql.catalog import Column, Table
-from slackwater_sql.column_type import carried
-from slackwater_sql.duckdb_sql import Field, document_expression, document_text, identifier
-from slackwater_sql.logical import Leaf, Relation, Scan, children
-from slackwater_sql.plan import (
+from slackwater.sql.catalog import Column, Table
+from slackwater.sql.column_type import carried
+from slackwater.sql.duckdb_sql import Field, document_expression, document_text, identifier
+from slackwater.sql.logical import Leaf, Relation, Scan, children
+from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
     POINTS_TABLE,
     STEPS_TABLE,
@@ -20,10 +20,10 @@ from slackwater_sql.plan import (
     RowsPart,
     rows_table,
 )
-from slackwater_sql.planner.accumulating import Accumulation, Feed, accumulated_relation, partials_statement
-from slackwater_sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows, reads
-from slackwater_sql.rendering import AT, LeafInput, RenderLeaf, lifted_leaf, live_leaf, render
-from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, accumulators_schema, rows_schema
+from slackwater.sql.planner.accumulating import Accumulation, Feed, accumulated_relation, partials_statement
+from slackwater.sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows, reads
+from slackwater.sql.rendering import AT, LeafInput, RenderLeaf, lifted_leaf, live_leaf, render
+from slackwater.sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, accumulators_schema, rows_schema
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,13 @@ class Assembly:
                 connection.unregister(name)
 
     def rows_statement(self, wire: Sequence[str], types: Sequence[str]) -> str:
-        """Returns SQL of rows for later stages, see :class:`slackwater_sql.plan.RowsOutput`."""
+        """Returns SQL of rows for later stages, see :class:`slackwater.sql.plan.RowsOutput`."""
         values = ", ".join(_wire_values(zip(wire, types, strict=True)))
         rows = render(self.relation, wire, self.leaf)
         return f"SELECT {AT} AS point, CAST(json_array({values}) AS VARCHAR) AS row FROM ({rows})"  # noqa: S608
 
     def documents_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str:
-        """Returns SQL of documents and record keys, see :class:`slackwater_sql.plan.DocumentsOutput`."""
+        """Returns SQL of documents and record keys, see :class:`slackwater.sql.plan.DocumentsOutput`."""
         return self._documents(key, fields, self.leaf, "point")
 
     def latest_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str | None:
@@ -152,7 +152,7 @@ class Assembly:
         return None if self.live is None else self._documents(key, fields, self.live, "group")
 
     def partials_statement(self, groups: Sequence[tuple[str, str]], kept: Sequence[Feed]) -> str:
-        """Returns SQL of what changes add to groups, see :class:`slackwater_sql.plan.PartialsOutput`."""
+        """Returns SQL of what changes add to groups, see :class:`slackwater.sql.plan.PartialsOutput`."""
         read = [*(name for name, _ in groups), *(column for each in kept for column in each.columns)]
         rows = render(self.relation, read, self.leaf)
         return partials_statement(rows, [name for name, _ in groups], kept, _wire_values(groups))

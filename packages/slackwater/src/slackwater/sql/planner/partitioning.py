@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slackwater_sql.column_type import carried
-from slackwater_sql.logical import (
+from slackwater.sql.column_type import carried
+from slackwater.sql.logical import (
     Aggregate,
     Expression,
     Extend,
@@ -21,7 +21,7 @@ from slackwater_sql.logical import (
     Union,
     Window,
 )
-from slackwater_sql.plan import Reads
+from slackwater.sql.plan import Reads
 
 Key = tuple[str, ...]
 """Ids of columns."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from slackwater_sql.catalog import Catalog, Column
-from slackwater_sql.plan import EnginePlan, InputPlan, RowsPart, StagePlan, rows_table
+from slackwater.sql.catalog import Catalog, Column
+from slackwater.sql.plan import EnginePlan, InputPlan, RowsPart, StagePlan, rows_table
 
 MAX_SHARERS = 64
 """The most stages whose rows are kept together."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from slackwater_sql.plan import (
+from slackwater.sql.plan import (
     FINGERPRINT_VERSION,
     AccumulatePart,
     Edge,
@@ -24,8 +24,8 @@ from slackwater_sql.plan import (
     StagePlan,
     statement_words,
 )
-from slackwater_sql.planner.fragments import unused_name
-from slackwater_sql.planner.stage_list import with_edges
+from slackwater.sql.planner.fragments import unused_name
+from slackwater.sql.planner.stage_list import with_edges
 
 _IDENTITY_DIGITS = 16
 _ID_LIKE = re.compile(r"\b[ck]\d+\b", re.IGNORECASE)

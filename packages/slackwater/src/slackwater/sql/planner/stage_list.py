@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from slackwater_sql.logical import Aggregate, Filter, Join, Relation, Union, Window, children
-from slackwater_sql.plan import (
+from slackwater.sql.logical import Aggregate, Filter, Join, Relation, Union, Window, children
+from slackwater.sql.plan import (
     AccumulatePart,
     DocumentsOutput,
     Edge,
@@ -15,8 +15,8 @@ from slackwater_sql.plan import (
     RowsPart,
     StagePlan,
 )
-from slackwater_sql.planner.fragments import Assembly, Fragment
-from slackwater_sql.planner.partitioning import Origin, StageRows
+from slackwater.sql.planner.fragments import Assembly, Fragment
+from slackwater.sql.planner.partitioning import Origin, StageRows
 
 
 class StageList:

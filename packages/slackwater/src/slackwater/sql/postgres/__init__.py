@@ -4,7 +4,7 @@ Support for another database is another such package: a parser of declared table
 values say how its connector writes them, and a function that writes such declarations from a live database.
 """
 
-from slackwater_sql.postgres.catalogue import (
+from slackwater.sql.postgres.catalogue import (
     MISSING_PARTITION_ROOT,
     CatalogueConnection,
     find_tables,
@@ -12,8 +12,8 @@ from slackwater_sql.postgres.catalogue import (
     pull_schema,
     table_statement,
 )
-from slackwater_sql.postgres.ddl import parse_catalog
-from slackwater_sql.postgres.types import GENERATED
+from slackwater.sql.postgres.ddl import parse_catalog
+from slackwater.sql.postgres.types import GENERATED
 
 __all__ = [
     "GENERATED",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from slackwater_sql.errors import MissingTablesError
-from slackwater_sql.postgres.ddl import parse_catalog
-from slackwater_sql.postgres.types import GENERATED
-from slackwater_sql.session import scratch_database
+from slackwater.sql.errors import MissingTablesError
+from slackwater.sql.postgres.ddl import parse_catalog
+from slackwater.sql.postgres.types import GENERATED
+from slackwater.sql.session import scratch_database
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 # What PostgreSQL reserves and DuckDB, whose keywords are PostgreSQL's otherwise, does not.

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from slackwater_protocol import TableNameError
-from slackwater_protocol.keys import check_schema_name
-from slackwater_sql.catalog import Catalog, Column, Table
-from slackwater_sql.column_type import ColumnType
-from slackwater_sql.errors import SourceText, SqlTextError
-from slackwater_sql.postgres.types import (
+from slackwater.protocol import TableNameError
+from slackwater.protocol.keys import check_schema_name
+from slackwater.sql.catalog import Catalog, Column, Table
+from slackwater.sql.column_type import ColumnType
+from slackwater.sql.errors import SourceText, SqlTextError
+from slackwater.sql.postgres.types import (
     array_of,
     enum_type,
     generated_type,

@@ -7,7 +7,7 @@ numbers that represent infinity, and large values that updates omit.
 import re
 from typing import Final
 
-from slackwater_sql.column_type import (
+from slackwater.sql.column_type import (
     ELEMENT_KINDS,
     MAX_DECIMAL_DIGITS,
     MILLISECOND_DIGITS,

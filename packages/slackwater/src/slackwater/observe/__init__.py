@@ -1,0 +1,1 @@
+"""What a process shows of itself: logs, metrics, traces, and how it ends."""

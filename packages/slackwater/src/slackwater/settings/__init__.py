@@ -1,0 +1,1 @@
+"""All settings of all commands: one model, and where its values come from."""
