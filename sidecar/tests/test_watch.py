@@ -1,23 +1,43 @@
 """What a sidecar learns of its connector, and when that forbids cuts."""
 
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.cdc.connector import reading_properties
 from slackwater.command.connect_rest import ConnectRest
-from slackwater.protocol import Clock, ConnectorReport, Finding, SlotReport, SystemClock, Verdict
+from slackwater.control import SourceSigns, faults_of_connector
+from slackwater.protocol import (
+    Clock,
+    ConnectorReport,
+    Finding,
+    SlotReport,
+    SystemClock,
+    TaskReport,
+    Verdict,
+)
 from slackwater_sidecar.policy import FaultHold
-from slackwater_sidecar.watch import ConnectorWatch, ConnectWitness, HeartbeatWitness, Watched
+from slackwater_sidecar.watch import (
+    ConnectorWatch,
+    ConnectWitness,
+    DatabaseWitness,
+    HeartbeatWitness,
+    Watched,
+)
+
+if TYPE_CHECKING:
+    from slackwater.dev.postgres import PostgresServer
 
 NAME = "the connector"
 LOOK = ConnectorReport(read_ms=0, since_ms=0)
@@ -279,19 +299,80 @@ def test_a_broker_that_does_not_answer_is_reported_until_it_does() -> None:
     assert witness.look(LOOK) == {"heartbeat_ms": 5}
 
 
-def test_what_passes_by_itself_is_waited_for_and_what_stays_is_not_waited_for_long(clock: Clock) -> None:
-    witness = Scripted()
+@pytest.mark.integration
+def test_a_slot_is_in_use_while_a_connector_takes_the_snapshot_before(
+    postgres_server: "PostgresServer",
+) -> None:
+    name = f"watched_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    url = postgres_server.dsn(name)
+    witness = DatabaseWitness(name, url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
+        connection.execute("SET application_name = 'Debezium General'")
+        assert not witness.look(LOOK)["slot"].is_active
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        connection.execute("SELECT FROM pg_class")
+        assert witness.look(LOOK)["slot"].is_active
+        connection.execute("COMMIT")
+        assert not witness.look(LOOK)["slot"].is_active
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
+    witness.close()
+
+
+class InTurn:
+    """Sees one state after the other, two seconds apart, and the last one for good."""
+
+    def __init__(self, clock: Clock, *states: str) -> None:
+        self._clock = clock
+        self._states = states
+        self.looks = 0
+
+    def look(self, report: ConnectorReport) -> Watched:
+        self.looks += 1
+        self._clock.seconds += 2  # type: ignore[attr-defined]
+        return {"state": self._states[min(self.looks, len(self._states)) - 1]}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("states", "lasts_ms", "looks"),
+    [
+        (["FAILED", "RUNNING"], 0, 2),
+        (["PAUSED"], 0, 3),
+        (["FAILED", "PAUSED"], 0, 4),
+        (["PAUSED"], 13_000, 8),
+        (["PAUSED"], 60_000, 10),
+    ],
+)
+def test_what_passes_by_itself_is_waited_for_and_what_stays_until_it_counts_as_wrong(
+    clock: Clock, states: list[str], lasts_ms: int, looks: int
+) -> None:
+    witness = InTurn(clock, *states)
     watch = ConnectorWatch("inv", [witness], clock)
     watch.close()  # nothing is waited for
-    looks: list[ConnectorReport] = []
 
     def is_wrong(report: ConnectorReport) -> bool:
-        looks.append(report)
-        witness.seen = states.pop(0)
-        return report.state != "RUNNING"
+        return report.state != "RUNNING" and report.read_ms - report.since_ms >= lasts_ms
 
-    states: list[Watched] = [{"state": "RUNNING"}, {}]
-    assert watch.settled(is_wrong).state == "RUNNING"
-    assert len(looks) == 2
-    states += [{"state": "PAUSED"}] * 9
-    assert watch.settled(lambda report: is_wrong(report) or True).state == "PAUSED"
+    assert watch.settled(is_wrong).state == states[-1]
+    assert witness.looks == looks
+
+
+def test_a_slot_that_nobody_reads_is_looked_at_until_it_is_named(clock: Clock) -> None:
+    witness = InTurn(clock, "RUNNING")
+    tasks, slot = (TaskReport(number=0, state="RUNNING"),), SlotReport(name="inv", exists=True)
+    others = Scripted()
+    others.seen = {"name": NAME, "tasks": tasks, "slot": slot}
+    watch = ConnectorWatch("inv", [witness, others], clock)
+    watch.close()  # nothing is waited for
+
+    def faults(report: ConnectorReport) -> list[str]:
+        signs = SourceSigns(source="inv")
+        return [found.evidence for found in faults_of_connector(signs, report, report.read_ms)]
+
+    (found,) = faults(watch.settled(lambda report: bool(faults(report))))
+    assert found.startswith("no connector reads the replication slot inv")

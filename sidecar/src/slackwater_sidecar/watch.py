@@ -39,6 +39,8 @@ _TIMEOUT = timedelta(seconds=2)
 _LOOKS_PER_CATALOGUE = 5
 _LOOKS_THAT_COUNT = 3
 """What is the same at so many looks does not pass by itself."""
+_MOST_LOOKS = 10
+"""They take longer than a connector waits before it connects to its database again."""
 _HEARTBEATS = 6
 """The number of newest heartbeats whose median distance is taken as the interval."""
 _ENOUGH = 3
@@ -89,12 +91,17 @@ class ConnectorWatch(threading.Thread):
         self.end()
 
     def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
-        """Looks until nothing is wrong, or the same has been wrong at three looks; for who has no thread."""
-        report, same = self.look(), 1
-        while is_wrong(report) and same < _LOOKS_THAT_COUNT:
+        """Looks until nothing is wrong, or the same has been wrong at three looks; for who has no thread.
+
+        What counts as wrong only after a while is looked at again until then, at most ten times.
+        """
+        report, looks, same = self.look(), 1, 1
+        while looks < _MOST_LOOKS and (same < _LOOKS_THAT_COUNT or not is_wrong(report)):
+            if not is_wrong(replace(report, since_ms=0)):
+                break
             self._over.wait(_INTERVAL_SECONDS)
             before, report = report, self.look()
-            same = same + 1 if before.trouble == report.trouble else 1
+            looks, same = looks + 1, same + 1 if before.trouble == report.trouble else 1
         return report
 
     def end(self) -> None:
@@ -251,11 +258,15 @@ class HeartbeatWitness:
 
 
 _SLOT = """
-SELECT active, coalesce(wal_status, ''), coalesce(pg_wal_lsn_diff(
+SELECT active OR EXISTS (
+    SELECT FROM pg_catalog.pg_stat_activity a
+    WHERE a.datname = s.database AND a.application_name LIKE 'Debezium%%' AND a.backend_xmin IS NOT NULL
+), coalesce(wal_status, ''), coalesce(pg_wal_lsn_diff(
     CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END,
     restart_lsn), 0)::bigint
-FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
+FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s
 """
+"""A slot is not read during the snapshot that precedes: the connector then holds a transaction open."""
 
 CatalogueFindings = Callable[[Any, ConnectorReport], Sequence[Finding]]
 """Returns what is wrong with the catalogue, given psycopg's connection and what is known of the connector."""
@@ -365,7 +376,7 @@ def connector_now(
         source: The connector's ``topic.prefix``.
         connect_url: Kafka Connect.
         database_url: The database; None: it is not asked.
-        is_wrong: Says of a report whether something would be wrong if it were to stay like that.
+        is_wrong: Says of a report whether something is wrong, given since when it has been so.
     """
     watch = ConnectorWatch(source, [*_asked(source, connect_url, database_url)], SystemClock())
     try:

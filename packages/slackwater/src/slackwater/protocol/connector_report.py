@@ -57,7 +57,7 @@ class SlotReport:
     name: str
     exists: bool
     is_active: bool = False
-    """Whether a connector is connected to it."""
+    """Whether a connector reads it, or takes a snapshot first."""
     wal_status: str = ""
     """As PostgreSQL says: ``reserved``, ``extended``, ``unreserved`` or ``lost``."""
     retained_bytes: int = 0

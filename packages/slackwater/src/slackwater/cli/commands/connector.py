@@ -1,7 +1,6 @@
 """``slackwater connector``."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
@@ -197,11 +196,10 @@ def _state_findings(connect_url: str, settings: Settings, source: str) -> Iterat
     def faults(report: ConnectorReport) -> list[Culprit]:
         return list(faults_of_connector(signs, report, report.read_ms))
 
-    def is_wrong(report: ConnectorReport) -> bool:
-        return bool(faults(replace(report, since_ms=0)))
-
     database_url = secret.get_secret_value() if secret else None
-    for culprit in faults(connector_now(source, connect_url, database_url, is_wrong)):
+    for culprit in faults(
+        connector_now(source, connect_url, database_url, lambda report: bool(faults(report)))
+    ):
         yield Finding(f"state of {source}", Verdict.PROBLEM, culprit.evidence, culprit.advice)
 
 
