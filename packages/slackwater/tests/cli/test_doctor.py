@@ -331,9 +331,14 @@ class WrongStore(InMemoryMarkerStore):
     """Of which a part cannot be read."""
 
     wrong = ""
+    unanswered = 0
+    """So many questions find nothing: it begins anew."""
 
     def status(self, source: str) -> FrontierStatus | None:
         self._answer("status")
+        if self.unanswered:
+            self.unanswered -= 1
+            return None
         return super().status(source)
 
     def position(self, source: str) -> StoredPosition | None:
@@ -345,12 +350,24 @@ class WrongStore(InMemoryMarkerStore):
             raise MarkerStoreContentError(operation, "h:1", "WRONGTYPE")
 
 
-def examined(store: InMemoryMarkerStore, log: InMemoryCutLog) -> SourceFacts:
+class Stepping(SystemClock):
+    """A clock by which so many seconds pass whenever it is read."""
+
+    def __init__(self, step: float = 10) -> None:
+        self._step = step
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        self._seconds += self._step
+        return self._seconds
+
+
+def examined(store: InMemoryMarkerStore, log: InMemoryCutLog, step: float = 10) -> SourceFacts:
     def away() -> NoReturn:
         raise unreachable("Kafka", "h:1", "refused")
 
     pipelines = InMemoryPipelineLog()
-    return examine(Sources(SourceTopics("inv"), {}, store, log, pipelines, away, SystemClock()))
+    return examine(Sources(SourceTopics("inv"), {}, store, log, pipelines, away, Stepping(step)))
 
 
 def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
@@ -394,6 +411,13 @@ def test_what_cannot_be_read_in_redis_is_no_absence_of_redis(wrong: str) -> None
     assert "found data that Slackwater has not written" in (found.redis_wrong or "")
 
 
+def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported() -> None:
+    store = WrongStore()
+    store.set_status("inv", status(FrontierState.RUNNING))
+    store.unanswered = 2
+    assert examined(store, InMemoryCutLog("inv"), step=0).status is not None
+
+
 def test_a_source_of_which_nothing_is_found_is_an_error_if_there_are_others() -> None:
     nothing = SourceFacts(topics=SourceTopics("inw"), evidence={}, now_ms=0)
     check_source(nothing)
@@ -419,7 +443,7 @@ def test_the_other_sources_are_those_that_pipelines_read() -> None:
             log,
             pipelines,
             lambda: nullcontext(probe),  # type: ignore[arg-type,return-value]
-            SystemClock(),
+            Stepping(),
         )
     )
     assert (found.others, found.is_known) == (("inv", "shop"), False)
@@ -458,7 +482,7 @@ def test_the_named_tables_are_among_the_facts() -> None:
         raise unreachable("Kafka", "h:1", "no answer")
 
     pipelines = InMemoryPipelineLog()
-    sources = Sources(SourceTopics("inv"), {}, store, log, pipelines, away, SystemClock(), frozenset({TABLE}))
+    sources = Sources(SourceTopics("inv"), {}, store, log, pipelines, away, Stepping(), frozenset({TABLE}))
     assert examine(sources).tables == {TABLE}
 
 

@@ -1,15 +1,16 @@
 """What ``slackwater status`` says."""
 
 import json
+from collections.abc import Container
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
-from slackwater.cli import main, pipelines
+from slackwater.cli import main, pipelines, signs
 from slackwater.cli.commands.status import source_status, status_lines
-from slackwater.control import HopKind, PipelineState
+from slackwater.control import HopKind, PipelineState, SourceSigns, make_topology
 from slackwater.cuts import (
     FrontierState,
     FrontierStatus,
@@ -28,6 +29,7 @@ from slackwater.protocol import (
     TaskReport,
     epoch_ms,
 )
+from slackwater.settings.model import Settings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW_MS = epoch_ms(NOW)
@@ -58,6 +60,36 @@ def store() -> InMemoryMarkerStore:
     store = InMemoryMarkerStore()
     store.put_cut(published(0x1_0000_00FF), running())
     return store
+
+
+class Hurried:
+    """A clock by which ten seconds pass whenever it is read."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        self._seconds += 10
+        return self._seconds
+
+
+@pytest.fixture
+def nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signs, "SystemClock", Hurried)
+
+
+class YoungStore(InMemoryMarkerStore):
+    """A Redis that has begun anew: a sidecar reports to it after two questions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = 0
+
+    def status(self, source: str) -> FrontierStatus | None:
+        self.questions += 1
+        if self.questions == 3:
+            self.set_status(source, replace(running(), wall_ms=epoch_ms(datetime.now(UTC))))  # noqa: TID251
+        return super().status(source)
 
 
 def text(store: InMemoryMarkerStore) -> str:
@@ -166,6 +198,7 @@ def test_a_pipeline_that_failed_or_vanished_is_trouble(
     assert source_status(store, "inv", 1, NOW_MS, [pipeline]).is_well is is_well  # type: ignore[list-item]
 
 
+@pytest.mark.usefixtures("nothing_is_waited_for")
 @pytest.mark.parametrize(("is_known", "code"), [(True, 0), (False, 1)])
 def test_the_exit_code_says_it_too(
     store: InMemoryMarkerStore,
@@ -187,6 +220,52 @@ def test_the_exit_code_says_it_too(
     assert "pipelines: not shown, because --bootstrap is not set" in capsys.readouterr().out
 
 
+def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = YoungStore()
+    monkeypatch.setattr(store, "close", lambda: None, raising=False)
+    monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: store)
+    monkeypatch.setattr(signs, "SystemClock", lambda: SimpleNamespace(monotonic=lambda: 0.0))
+    assert main.run(["status", "--source", "inv", "--redis-url", "redis://h:1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["culprits"] == []
+    (found,) = signs.read_signs(YoungStore(), ["inv"])
+    assert found.sidecar == "host/7"
+
+
+@pytest.mark.usefixtures("nothing_is_waited_for")
+def test_a_sidecar_that_does_not_report_is_waited_for_once() -> None:
+    store = YoungStore()
+    assert (signs.reported_status(store, "inv"), store.questions) == (None, 1)
+
+
+def test_who_was_silent_before_is_not_waited_for() -> None:
+    (found,) = signs.read_signs(YoungStore(), ["inv"], silent=["inv"])
+    assert not found.sidecar
+
+
+def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[list[str]] = []
+
+    def read_signs(_: object, __: object, silent: Container[str]) -> list[SourceSigns]:
+        asked.append([name for name in ("away", "heard", "silent") if name in silent])
+        return []
+
+    monkeypatch.setattr(signs, "read_signs", read_signs)
+    monkeypatch.setattr(RedisMarkerStore, "connect", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    before = [
+        SourceSigns(source="away", redis_error="refused"),
+        SourceSigns(source="heard", sidecar="host/7"),
+        SourceSigns(source="silent"),
+    ]
+    settings = Settings.model_validate({"redis": {"url": "redis://h:1"}})
+    signs.signs_of_topology(settings, make_topology([], {}, NOW_MS), before)
+    assert asked == [["silent"]]
+
+
+@pytest.mark.usefixtures("nothing_is_waited_for")
 def test_a_source_that_only_its_sidecar_knows_is_shown_and_an_unknown_one_is_an_error(
     store: InMemoryMarkerStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,14 +1,19 @@
 """What the sidecars of sources have last said, as every command and the control plane judge it."""
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Container, Iterable, Iterator
 from contextlib import closing
 from datetime import timedelta
 
 from slackwater.command.conversion import redis_settings
 from slackwater.control import Culprit, SourceSigns, Topology
 from slackwater.cuts import FrontierStatus, MarkerStore, MarkerStoreUnavailableError, RedisMarkerStore
+from slackwater.protocol import SystemClock
 from slackwater.settings.model import Settings
 
+_REPORTS_WITHIN = timedelta(seconds=3)
+"""A sidecar reports every second, also to a Redis that has just begun anew."""
+_LOOK_AGAIN_SECONDS = 0.2
 _TIMEOUT = timedelta(seconds=3)
 """Redis answers at once, or is away."""
 
@@ -27,23 +32,56 @@ def signs_of(source: str, status: FrontierStatus | None) -> SourceSigns:
     )
 
 
-def read_signs(store: MarkerStore, sources: Iterable[str]) -> Iterator[SourceSigns]:
-    """Yields the signs of sources; those of a Redis that is away say so once, and no more follow."""
+def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
+    """Returns what the sidecar of a source has said last; None: nothing, nor does it within three seconds.
+
+    A Redis that begins anew is empty until the next report of a sidecar, which is not to blame for that.
+
+    Raises:
+        MarkerStoreUnavailableError: the store is away.
+    """
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + _REPORTS_WITHIN.total_seconds()
+    while (status := store.status(source)) is None and clock.monotonic() < deadline:
+        pause.wait(_LOOK_AGAIN_SECONDS)
+    return status
+
+
+def read_signs(
+    store: MarkerStore, sources: Iterable[str], silent: Container[str] = ()
+) -> Iterator[SourceSigns]:
+    """Yields the signs of sources; those of a Redis that is away say so once, and no more follow.
+
+    Args:
+        store: Where to ask.
+        sources: Whom sidecars follow.
+        silent: Those that are not waited for: no sidecar of theirs had reported by the look before.
+    """
     for source in sources:
         try:
-            yield signs_of(source, store.status(source))
+            status = store.status(source) if source in silent else reported_status(store, source)
+            yield signs_of(source, status)
         except MarkerStoreUnavailableError as error:
             yield SourceSigns(source=source, redis_error=str(error))
             return
 
 
-def signs_of_topology(settings: Settings, topology: Topology) -> tuple[SourceSigns, ...]:
-    """Returns the signs of the sources that somebody reads; nothing if the settings name no Redis."""
+def signs_of_topology(
+    settings: Settings, topology: Topology, before: Iterable[SourceSigns] = ()
+) -> tuple[SourceSigns, ...]:
+    """Returns the signs of the sources that somebody reads; nothing if the settings name no Redis.
+
+    Args:
+        settings: Say where Redis is.
+        topology: Has the sources.
+        before: What this returned last, for who asks again and again: it is not waited for who was silent.
+    """
     if settings.redis.url is None:
         return ()
+    silent = {signs.source for signs in before if not (signs.sidecar or signs.redis_error)}
     redis = redis_settings(settings, "where sidecars report")
     with closing(RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_TIMEOUT)) as store:
-        return tuple(read_signs(store, watched_sources(topology)))
+        return tuple(read_signs(store, watched_sources(topology), silent))
 
 
 def watched_sources(topology: Topology) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from slackwater.cli.pipelines import pipeline_table, read_topology
-from slackwater.cli.signs import culprit_lines, signs_of
+from slackwater.cli.signs import culprit_lines, reported_status, signs_of
 from slackwater.command.conversion import kafka_settings, redis_settings
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, ago, aligned
@@ -50,7 +50,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     store = RedisMarkerStore.connect(redis.url, password=redis.password)
     now, output = SystemClock().now(), Output()
     try:
-        is_known = (store.status(source) or store.newest(source, settings.timeline)) is not None
+        is_known = (reported_status(store, source) or store.newest(source, settings.timeline)) is not None
         pipelines, problem = _pipelines(settings, source, now, is_known=is_known)
         found = source_status(store, source, settings.timeline, epoch_ms(now), pipelines, problem)
         lines = [] if as_json else status_lines(store, source, settings.timeline, now)

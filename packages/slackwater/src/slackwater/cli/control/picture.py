@@ -30,6 +30,7 @@ from slackwater.control import (
     Delays,
     LeaseStanding,
     LeaseState,
+    SourceSigns,
     SourceSnapshot,
     Topology,
     find_snapshots,
@@ -129,6 +130,7 @@ class ClusterPicture:
         self._clock = clock
         self._cut_logs: dict[str, CutLog] = {}
         self._leases = Fresh(self._read_leases, PICTURE_AGE, clock)
+        self._signs: tuple[SourceSigns, ...] = ()
         self._delays = Fresh(self._measure_delays, PICTURE_AGE, clock)
         self._history = DelayHistory()
         self._barriers: dict[str, BarrierReader] = {}
@@ -205,7 +207,8 @@ class ClusterPicture:
 
     def _measure_delays(self) -> Delays:
         topology = self.topology()
-        return measure_delays(topology, signs_of_topology(self._settings, topology))
+        self._signs = signs_of_topology(self._settings, topology, self._signs)
+        return measure_delays(topology, self._signs)
 
     def _find_snapshots(self) -> tuple[SourceSnapshot, ...]:
         topology = self.topology()

@@ -31,7 +31,8 @@ from slackwater.settings.errors import CommandUnavailableError
 from slackwater.settings.model import Settings
 
 _SIDECAR_SECONDS = 3.0
-"""A sidecar reports every second: positions older than Kafka's ends must not look like a slow sidecar."""
+"""A sidecar reports every second: neither positions older than Kafka's ends nor a Redis that begins anew must
+look like a slow sidecar, or like none."""
 _LOOK_AGAIN_SECONDS = 0.2
 _TIMEOUT = timedelta(seconds=5)
 """The longest time that one question to Redis or the cut log may take."""
@@ -137,7 +138,7 @@ def _with_redis(sources: Sources, facts: SourceFacts) -> SourceFacts:
             return _with_cut(sources, replace(facts, redis_wrong=str(error)))
         except MarkerStoreUnavailableError as error:
             return _with_cut(sources, replace(facts, redis_error=str(error)))
-        if sources.clock.monotonic() >= deadline or not _lags(facts):
+        if sources.clock.monotonic() >= deadline or not (facts.status is None or _lags(facts)):
             return _with_cut(sources, replace(facts, redis_wrong=_wrong(sources)))
         pause.wait(_LOOK_AGAIN_SECONDS)
 
