@@ -238,6 +238,13 @@ def test_all_later_tables_are_accepted_without_notifications_behind_a_snapshot_w
     assert named(later.cuts()) == [(856, ())]
 
 
+def test_later_tables_are_not_accepted_without_notifications_while_no_snapshot_has_been_read() -> None:
+    source = FedSource(complete_tables=frozenset({ALL_TABLES, "inv.a"}))
+    commit(source, 7, table="b")
+
+    assert named(source.cuts()) == [(756, (B,))]
+
+
 def test_a_source_that_a_service_writes_needs_no_snapshot(source: FedSource) -> None:
     source.tell(begin_value(7, 756))
     commit(source, 7)
