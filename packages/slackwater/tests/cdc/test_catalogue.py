@@ -1,6 +1,6 @@
 """What a real catalogue shows of tables whose rows are not all in their topics."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,7 +34,7 @@ CREATE TABLE r2 PARTITION OF r FOR VALUES FROM (10) TO (20);
 INSERT INTO r VALUES (1, 1), (11, 1);
 CREATE PUBLICATION captured FOR TABLE t, r WITH (publish_via_partition_root = true);
 """
-USED = {"captured.t": {"id", "a", "b", "m", "ms", "n"}, "captured.r": {"id", "a"}}
+USED = {"captured.t": {"id", "a", "b", "m", "ms"}, "captured.r": {"id", "a"}}
 
 
 @pytest.fixture
@@ -55,9 +55,12 @@ def look(
     *,
     user: str = "",
     publication: str = "captured",
+    added: Collection[str] = (),
+    keys: Mapping[str, Collection[str]] = {},
 ) -> tuple[dict[str, Table], list[CapturedFinding]]:
+    used, topics = USED | {"captured.t": USED["captured.t"] | set(added)}, SourceTopics("inv")
     compared, found = examine_tables(
-        connection, USED, before, topics=SourceTopics("inv"), publication=publication, user=user
+        connection, used, before, topics=topics, publication=publication, user=user, keys=keys
     )
     # As it is kept between two looks.
     return msgspec.json.decode(msgspec.json.encode(compared), type=dict[str, Table]), found
@@ -105,6 +108,69 @@ def test_what_keeps_rows_from_a_topic_is_named(database: "psycopg.Connection", s
     assert all(each.hint for each in found)
 
 
+def test_a_column_that_a_view_uses_and_the_database_has_not_is_named_at_the_first_look(
+    database: "psycopg.Connection",
+) -> None:
+    database.execute("ALTER TABLE t DROP a")
+
+    (found,) = look(database, {})[1]
+
+    assert (found.column, found.text) == ("a", "column a: the database has no such column")
+    assert "schema pull" in found.hint
+
+
+KEYS = {
+    # what the database has instead of the primary key: whether a declared key (a, b) is one
+    "ADD PRIMARY KEY (a, b)": True,
+    "ALTER a SET NOT NULL, ALTER b SET NOT NULL, ADD UNIQUE (b, a)": True,
+    "ALTER a SET NOT NULL, ADD UNIQUE (a)": True,
+    "ADD UNIQUE (a, b)": False,
+    "ALTER a SET NOT NULL, ALTER b SET NOT NULL": False,
+    "ADD PRIMARY KEY (a, id)": False,
+    "ALTER id SET NOT NULL": False,
+}
+
+
+@pytest.mark.parametrize("has", KEYS)
+def test_a_declared_key_that_is_none_in_the_database_is_named(
+    database: "psycopg.Connection", has: str
+) -> None:
+    database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; ALTER TABLE t REPLICA IDENTITY FULL")
+    database.execute(f"ALTER TABLE t {has}".encode())
+
+    found = look(database, {}, keys={"captured.t": ("a", "b")})[1]
+
+    assert [each.text.partition(" in the")[0] for each in found] == (
+        [] if KEYS[has] else ["its declared primary key (a, b) is neither one"]
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["CREATE UNIQUE INDEX u ON t (a, b) WHERE id > 0", "CREATE UNIQUE INDEX u ON t (a, (b || ''))"],
+)
+def test_an_index_over_some_rows_or_over_what_is_computed_is_no_key(
+    database: "psycopg.Connection", statement: str
+) -> None:
+    database.execute("ALTER TABLE t REPLICA IDENTITY FULL, ALTER a SET NOT NULL, ALTER b SET NOT NULL")
+    database.execute(statement.encode())
+
+    (found,) = look(database, {}, keys={"captured.t": ("a", "b")})[1]
+
+    assert "is neither" in found.text
+
+
+def test_a_declared_key_with_columns_that_old_rows_do_not_tell_is_named(
+    database: "psycopg.Connection",
+) -> None:
+    keys = {"captured.t": ("id", "a"), "captured.r": ("id",)}
+    (found,) = look(database, {}, keys=keys)[1]
+    assert "deletes and updates of captured.t do not tell the primary key (id, a), but id" in found.text
+
+    database.execute("ALTER TABLE t REPLICA IDENTITY FULL")
+    assert look(database, {}, keys=keys)[1] == []
+
+
 def test_a_user_whom_row_level_security_does_not_concern_reads_all_rows(
     database: "psycopg.Connection",
 ) -> None:
@@ -130,6 +196,14 @@ CHANGES = {
     "TRUNCATE t; ALTER TABLE t ALTER b TYPE int USING 1": "column b: its type was changed",
     "ALTER TABLE t ALTER b TYPE varchar(9) USING 'x'": "column b: ALTER COLUMN … TYPE rewrote its values",
     "ALTER TABLE t DROP a; ALTER TABLE t ADD a int DEFAULT 5": "column a: it was dropped and added again",
+    "ALTER TABLE t DROP a": "column a: it was dropped",
+    "DELETE FROM t; ALTER TABLE t DROP a": "column a: it was dropped",
+    "ALTER TABLE t RENAME a TO c": "column a: it was renamed to c",
+    "ALTER TABLE t RENAME a TO c; ALTER TABLE t ADD a int": "a: it was renamed to c, and another column",
+    "ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME unused TO a": "a: it was renamed to c, and another",
+    "ALTER TABLE r DROP a": "column a: it was dropped",
+    "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); "
+    "ALTER PUBLICATION captured ADD TABLE t": "column a: the database has no such column",
     "ALTER TABLE t ADD n int DEFAULT 5": "column n: rows that existed before have its DEFAULT",
     "ALTER TABLE t ADD n float DEFAULT random()": "column n: rows that existed before have its DEFAULT",
     "ALTER TABLE t ADD n int DEFAULT 5; VACUUM FULL t": "column n: rows that existed before have its DEFAULT",
@@ -157,11 +231,12 @@ def test_what_leaves_no_event_is_named_at_the_next_look(
     before, _ = look(database, {})
     execute(database, statements)
 
-    compared, found = look(database, before)
+    added = {"n"} if " ADD n " in statements else ()
+    compared, found = look(database, before, added=added)
 
     assert any(CHANGES[statements] in each.text for each in found), found
     assert all(each.hint for each in found)
-    assert [each.text for each in look(database, compared)[1]] == [each.text for each in found]
+    assert [each.text for each in look(database, compared, added=added)[1]] == [each.text for each in found]
 
 
 HARMLESS = (
@@ -179,6 +254,7 @@ HARMLESS = (
     "ALTER TABLE t ALTER b SET STORAGE EXTERNAL; VACUUM FULL t",
     "ALTER TABLE t ALTER a SET NOT NULL; VACUUM FULL t",
     "ALTER TABLE t ALTER a SET DEFAULT 5",
+    "ALTER TABLE t RENAME a TO c; ALTER TABLE t RENAME c TO a",
     "ALTER TABLE t ALTER b TYPE varchar(100); ALTER TABLE t ALTER b TYPE varchar(200)",
     "ALTER TABLE t ALTER unused TYPE text USING 'x'; ALTER TABLE t DROP unused",
     "ALTER TYPE mood ADD VALUE 'so so'",
@@ -205,7 +281,7 @@ def test_what_changes_no_row_or_leaves_events_is_not_reported(
     before, _ = look(database, {})
     execute(database, statements)
 
-    assert look(database, before)[1] == []
+    assert look(database, before, added={"n"} if " ADD n " in statements else ())[1] == []
 
 
 def test_the_captured_tables_of_a_source_are_examined(database: "psycopg.Connection") -> None:
@@ -296,12 +372,13 @@ def test_rows_that_are_written_again_leave_nothing_to_report(
 ) -> None:
     before, _ = look(database, {})
     execute(database, statements)
-    compared, found = look(database, before)
+    added = {"n"} if " ADD n " in statements else ()
+    compared, found = look(database, before, added=added)
     assert found
 
     execute(database, REMEDIES[statements])
 
-    assert look(database, compared)[1] == []
+    assert look(database, compared, added=added)[1] == []
 
 
 def execute(database: "psycopg.Connection", statements: str) -> None:

@@ -65,6 +65,7 @@ def test_equal_tables_have_no_differences() -> None:
             "prices",
         ),
         ("price numeric(12, 2) NOT NULL, ", "", "price", "numeric(12,2) NOT NULL, absent", "prices"),
+        ("bigint PRIMARY KEY", "bigint NOT NULL", "PRIMARY KEY", ("id", "absent"), ("prices", "by_kind")),
         ("kind text NOT NULL", "kind text", "kind", "text NOT NULL, text", "by_kind"),
         (
             "REPLICA IDENTITY FULL",

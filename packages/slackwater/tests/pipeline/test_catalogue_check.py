@@ -68,8 +68,10 @@ def test_a_run_ends_by_name_at_what_leaves_no_event_and_does_not_forget_it(
 
     database.execute("ALTER TABLE checked.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)")
     again = checks(database, tmp_path)
-    assert [each.text for each in again.first_look()] == [
-        "its primary key was changed; earlier records have the former key"
+    assert [each.text.partition(";")[0] for each in again.first_look()] == [
+        "its primary key was changed",
+        "its declared primary key (id) is neither one in the database nor a unique index without NULL, so "
+        "rows that are equal there would count as one",
     ]
     assert checks(database, tmp_path / "revision 2").first_look() == ()
 

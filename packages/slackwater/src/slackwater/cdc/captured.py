@@ -72,8 +72,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "r"
     persistence: str = "p"
     identity: str = "d"
-    keyless_identities: tuple[str, ...] = ()
-    """Of it and its partitions, those whose replica identity is an index without the primary key."""
+    told: Mapping[str, tuple[str, ...]] = {}
+    """The columns that deletes and updates tell of an old row, by the name of the table or the partition.
+
+    One that has REPLICA IDENTITY FULL, or whose rows cannot be deleted or updated, is not contained.
+    """
     file: int = 0
     changed: str = ""
     """The transaction that last changed its definition or its file."""
@@ -82,6 +85,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The transaction that last changed its name, schema or owner."""
     key: tuple[int, ...] = ()
     """The numbers of the primary key's columns."""
+    unique: tuple[tuple[str, ...], ...] = ()
+    """The columns of each unique index without NULL, the primary key's among them."""
     columns: tuple[Column, ...] = ()
     children: tuple[str, ...] = ()
     """Tables that inherit from it, without partitions."""
@@ -133,8 +138,13 @@ def subject_of(table: str, column: str = "") -> str:
     return f"column {table}.{column}" if column else f"table {table}"
 
 
-def faults_of_table(table: Table) -> Iterator[CapturedFinding]:
-    """Yields why the topics cannot have every row of a table, whatever has happened to it."""
+def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[CapturedFinding]:
+    """Yields why the topics cannot have every row of a table, whatever has happened to it.
+
+    Args:
+        table: The table.
+        key: The primary key that a pipeline declares; empty: none does, and the database's is meant.
+    """
     if not table.oid:
         hint = "check the name; `slackwater schema pull --all` lists the tables"
         yield _found(table, "the database has no such table", hint)
@@ -156,15 +166,35 @@ def faults_of_table(table: Table) -> Iterator[CapturedFinding]:
             "written under their own names"
         )
         yield _found(table, text, "declare the inheriting tables, or make it a partitioned table")
-    for part in table.keyless_identities:
-        text = f"deletes and updates of {part} do not tell the primary key (REPLICA IDENTITY USING INDEX)"
-        yield _found(table, text, f"ALTER TABLE {part} REPLICA IDENTITY DEFAULT, or FULL; then {_NEW_TOPICS}")
+    yield from _key_faults(table, key)
     yield from _partition_faults(table)
     if table.has_publication:
         yield from _publication_faults(table)
     if table.hides_rows:
         text = "row-level security hides rows from the connector's user in snapshots, but not in changes"
         yield _found(table, text, f"ALTER ROLE … BYPASSRLS for the connector's user, then {_NEW_TOPICS}")
+
+
+def _key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:
+    if declared and not any(set(columns) <= set(declared) for columns in table.unique):
+        text = (
+            f"its declared primary key ({', '.join(declared)}) is neither one in the database nor a unique "
+            "index without NULL, so rows that are equal there would count as one"
+        )
+        hint = f"declare the key that the database has, or ALTER TABLE … ADD PRIMARY KEY; then {_NEW_TOPICS}"
+        yield _found(table, text, hint)
+    key = declared or [column.name for column in table.columns if column.number in table.key]
+    for part, columns in table.told.items():
+        if not set(key) <= set(columns):
+            text = (
+                f"deletes and updates of {part} do not tell the primary key ({', '.join(key)}), but "
+                f"{', '.join(columns)} (REPLICA IDENTITY)"
+            )
+            hint = (
+                "declare the primary key of the database, with REPLICA IDENTITY DEFAULT, or "
+                f"ALTER TABLE {part} REPLICA IDENTITY FULL; then {_NEW_TOPICS}"
+            )
+            yield _found(table, text, hint)
 
 
 def _partition_faults(table: Table) -> Iterator[CapturedFinding]:
@@ -309,6 +339,25 @@ def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) 
     yield from _column_changes(before, now)
 
 
+def absent_columns(before: Table, now: Table, used: Collection[str]) -> Iterator[CapturedFinding]:
+    """Yields the columns that views use and that a table has not, or no longer.
+
+    Args:
+        before: At the earlier look; only tells what has become of a column.
+        now: At the later one.
+        used: The names of the columns that views use.
+    """
+    names = {column.number: column.name for column in now.columns}
+    earlier = {column.name: column.number for column in before.columns if before.oid == now.oid}
+    for name in sorted(set(used) - set(names.values())) if now.oid else ():
+        fate = "the database has no such column"
+        if name in earlier:
+            renamed = names.get(earlier[name])
+            fate = "it was dropped" if renamed is None else f"it was renamed to {renamed}"
+        hint = f"adapt the views and the declaration (`slackwater schema pull`); {_NEW_TOPICS}"
+        yield _found(now, f"column {name}: {fate}", hint, name)
+
+
 def _partition_changes(before: Table, now: Table, present: Mapping[int, str]) -> Iterator[CapturedFinding]:
     earlier = {each.oid: each for each in before.partitions}
     known = [each for each in now.partitions if each.oid in earlier]
@@ -359,6 +408,7 @@ def _removed(table: Table, partition: Partition, name: str | None) -> CapturedFi
 
 def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
     earlier = {each.name: each for each in before.columns}
+    names = {each.number: each.name for each in now.columns}
     was_rewritten = before.file != now.file or _files(before) != _files(now)
     for column in now.columns:
         known = earlier.get(column.name)
@@ -366,7 +416,11 @@ def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
             text, name = "rows that existed before have its DEFAULT", _in_condition(column)
             yield _unwritten(now, column, text, f"{name} IS NOT NULL AND age(xmin) >= age(%s::text::xid)")
         elif known.number != column.number:
-            yield _unwritten(now, column, "it was dropped and added again", "age(xmin) >= age(%s::text::xid)")
+            renamed = names.get(known.number)
+            text = "it was dropped and added again"
+            if renamed is not None:
+                text = f"it was renamed to {renamed}, and another column has its name now"
+            yield _unwritten(now, column, text, "age(xmin) >= age(%s::text::xid)")
         elif _form(known) != _form(column):
             text = f"column {column.name}: its type was changed from {known.type} to {column.type}"
             hint = f"adapt the declaration (`slackwater schema pull`); {_NEW_TOPICS}"

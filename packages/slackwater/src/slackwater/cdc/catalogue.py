@@ -14,6 +14,7 @@ from slackwater.cdc.captured import (
     Column,
     Partition,
     Table,
+    absent_columns,
     changes_between,
     faults_of_table,
     omitted_by,
@@ -119,12 +120,25 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE quote_ident(n.nspname) || '.' || quote_ident(c.relname) = %s
 """
 
-_KEYLESS_IDENTITIES = """
-SELECT c.oid::bigint FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
-WHERE c.oid = ANY(%s::bigint[]::oid[]) AND c.relreplident = 'i' AND NOT EXISTS (
-    SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident
-        AND (k.indkey::int2[])[0:k.indnkeyatts - 1] <@ (i.indkey::int2[])[0:i.indnkeyatts - 1])
+_UNIQUE = """
+SELECT i.indrelid::bigint, array_agg(a.attname::text ORDER BY k.position)
+FROM pg_catalog.pg_index i
+CROSS JOIN LATERAL unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(number, position)
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number AND a.attnotnull
+WHERE i.indrelid = ANY(%s::bigint[]::oid[]) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+GROUP BY i.indexrelid, i.indrelid HAVING bool_and(a.attname IS NOT NULL)
+ORDER BY i.indexrelid
+"""
+
+_TOLD = """
+SELECT c.oid::bigint, array_agg(a.attname::text ORDER BY a.attnum)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
+    WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+JOIN pg_catalog.pg_attribute a
+    ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+WHERE c.oid = ANY(%s::bigint[]::oid[])
+GROUP BY c.oid
 """
 
 _NAMES = """
@@ -174,6 +188,7 @@ def examine_tables(
     topics: SourceTopics,
     publication: str,
     user: str = "",
+    keys: Mapping[str, Collection[str]] = {},
 ) -> tuple[dict[str, Table], list[CapturedFinding]]:
     """Returns what to compare the next look with, and what keeps views from being what a SELECT would be.
 
@@ -186,6 +201,7 @@ def examine_tables(
         topics: Of the source.
         publication: The connector's.
         user: The connector's; only for row-level security.
+        keys: The declared primary keys of the tables.
     """
     now = read_tables(connection, tuple(used), publication, user)
     oids = [oid for table in before.values() for oid in (table.oid, *(p.oid for p in table.partitions))]
@@ -194,7 +210,11 @@ def examine_tables(
     findings = shared_topic_findings(connection, topics, used, publication)
     for name, table in now.items():
         known = before.get(name, table)
-        suspected = [*changes_between(known, table, present), *faults_of_table(table)]
+        suspected = [
+            *changes_between(known, table, present),
+            *absent_columns(known, table, used[name]),
+            *faults_of_table(table, keys.get(name, ())),
+        ]
         concerning = [each for each in suspected if not each.column or each.column in used[name]]
         found = list(_standing(connection, concerning))
         compared[name] = known if found else table
@@ -266,27 +286,25 @@ def read_tables(
     columns = _grouped(connection.execute(_COLUMNS, [publication, oids]).fetchall(), Column)
     partitions = _grouped(connection.execute(_PARTITIONS, [oids]).fetchall(), Partition)
     keys = {oid: tuple(key) for oid, key in connection.execute(_KEYS, [oids]).fetchall()}
+    unique: dict[int, list[tuple[str, ...]]] = {}
+    for oid, names in connection.execute(_UNIQUE, [oids]).fetchall():
+        unique.setdefault(oid, []).append(tuple(names))
     stored = [*oids, *(each.oid for of_table in partitions.values() for each in of_table)]
-    keyless = {oid for (oid,) in connection.execute(_KEYLESS_IDENTITIES, [stored]).fetchall()}
-    return {
-        name: msgspec.structs.replace(
-            found[name],
-            columns=columns.get(found[name].oid, ()),
-            partitions=partitions.get(found[name].oid, ()),
-            key=keys.get(found[name].oid, ()),
-            keyless_identities=tuple(
-                part
-                for oid, part in (
-                    (found[name].oid, found[name].quoted),
-                    *((each.oid, each.name) for each in partitions.get(found[name].oid, ())),
-                )
-                if oid in keyless
-            ),
+    told = {oid: tuple(names) for oid, names in connection.execute(_TOLD, [stored]).fetchall()}
+
+    def completed(table: Table) -> Table:
+        own = partitions.get(table.oid, ())
+        parts = (table.oid, table.quoted), *((each.oid, each.name) for each in own)
+        return msgspec.structs.replace(
+            table,
+            columns=columns.get(table.oid, ()),
+            partitions=own,
+            key=keys.get(table.oid, ()),
+            unique=tuple(unique.get(table.oid, ())),
+            told={part: told[oid] for oid, part in parts if oid in told},
         )
-        if name in found
-        else Table(name=name)
-        for name in tables
-    }
+
+    return {name: completed(found[name]) if name in found else Table(name=name) for name in tables}
 
 
 def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:

@@ -15,7 +15,7 @@ import psycopg
 from slackwater.cdc.captured import CapturedFinding, Table
 from slackwater.cdc.catalogue import examine_tables, find_publication
 from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
-from slackwater.pipeline.definition import PipelineDefinition, used_columns
+from slackwater.pipeline.definition import PipelineDefinition, declared_keys, used_columns
 from slackwater.pipeline.errors import PipelineInputError
 from slackwater.protocol import SourceTopics, hide
 
@@ -53,6 +53,7 @@ class CatalogueCheck:
         self._name, self._source = definition.name, definition.source
         self._topics = SourceTopics(definition.source, definition.topics)
         self._used: Mapping[str, Collection[str]] = used_columns(definition.plan)
+        self._keys = declared_keys(definition.plan)
         self._database, self._user = database, user
         self._checkpoint = checkpoint
         self._seen: tuple[Mapping[str, Table], list[CapturedFinding]] | None = None
@@ -146,6 +147,7 @@ class CatalogueCheck:
                 topics=self._topics,
                 publication=find_publication(connection, self._source),
                 user=self._user,
+                keys=self._keys,
             )
         if self._kept.tables or any(table.oid for table in tables.values()):
             self._seen = tables, found

@@ -339,6 +339,11 @@ def used_columns(plan: EnginePlan) -> dict[str, frozenset[str]]:
     return used
 
 
+def declared_keys(plan: EnginePlan) -> dict[str, tuple[str, ...]]:
+    """Returns the declared primary keys of the tables that the plan reads, by their full names."""
+    return {each.table.full_name: each.table.primary_key for each in _table_inputs(plan.stages)}
+
+
 def columns_with_default(plan: EnginePlan) -> Iterator[tuple[str, str]]:
     """Yields table and name of each column that the plan needs, that may be NULL, and that has a DEFAULT."""
     for each in _table_inputs(plan.stages):

@@ -173,7 +173,9 @@ def check(ctx: click.Context, pipeline: str) -> None:
     sql = read_sql(folder)
     published = [output.view for output in definition.outputs]
     plan = sql.plan_separately(published, definition.scope)
-    faults = [fault for table in captured.values() if table.oid for fault in faults_of_table(table)]
+    keys = {table.full_name: table.primary_key for table in sql.catalog.tables}
+    there = [table for table in captured.values() if table.oid]
+    faults = [fault for table in there for fault in faults_of_table(table, keys[table.name])]
     faults += shared
     found = [*differences(plan, sql.catalog, database, apart), *uncaptured(plan, faults, apart)]
     for line in difference_lines(definition.name, definition.revision, found):
