@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from slackwater.cuts import FrontierState
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
 from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock, format_position
 from slackwater.protocol.metrics import SIDECAR_METRICS
+from slackwater_lab.programs import Program, slackwater_command
+from slackwater_lab.workloads.workload import repository_pipeline
 from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration
@@ -243,6 +246,30 @@ def test_lsns_that_go_back_are_gone_on_from_on_a_new_timeline_by_decision(
         assert sidecar.shown(source.name)["timeline"] == 2
         newest = source.logged()[-1]
         assert newest.end_offsets[f"{source.name}.{table}"][0] == source.offsets[table, 0]
+
+
+@pytest.mark.spark
+def test_a_run_says_why_the_sidecar_publishes_no_further_cut(
+    make_source: Callable[[], SyntheticSource], tmp_path: Path
+) -> None:
+    source = make_source()
+    source.put("transaction", 0, b"{")
+    source.flush()
+    folder = shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
+    definition = folder / "pipeline.toml"
+    definition.write_text(definition.read_text().replace('source = "inv"', f'source = "{source.name}"'))
+    line = ("run", str(folder), "--checkpoint", "state", "--master", "local[1]", "--allow-missing-tables")
+    run = Program("run", lambda: slackwater_command(*line), tmp_path)
+    with running(tmp_path, source.name) as sidecar:
+        wait_until(lambda: sidecar.is_in(source.name, FrontierState.BAD_INPUT))
+        reason = sidecar.shown(source.name)["detail"]
+        run.start(folder=tmp_path)
+        try:
+            said = f"the sidecar publishes no further cut of {source.name}: {reason}"
+            wait_until(lambda: said in run.output() or not run.is_well)
+            assert said in run.output()
+        finally:
+            run.kill()
 
 
 def test_a_sidecar_that_is_asked_to_stop_publishes_what_is_ready_and_says_so(
