@@ -463,6 +463,17 @@ def test_the_report_of_a_healthy_source_says_so() -> None:
     assert report_lines(facts(), [])[-1] == "source inv is healthy"
 
 
+def test_the_report_warns_of_what_cannot_be_noticed_if_nobody_knows_the_connector() -> None:
+    known = facts()
+    (warning,) = (line for line in report_lines(known, diagnose(known)) if line.startswith("warning"))
+    for named in ("unavailable.value.placeholder", "skipped.operations", "connect.url"):
+        assert named in warning
+    assert known.status is not None
+    report = ConnectorReport(read_ms=1, since_ms=1, properties={"name": "inv"})
+    told = replace(known, status=replace(known.status, connector=report))
+    assert not any(line.startswith("warning") for line in report_lines(told, []))
+
+
 def test_tables_whose_topics_do_not_exist_are_told_of_a_healthy_source_too() -> None:
     known = replace(facts(), tables=frozenset({TABLE, "s.parted", "s.new"}))
     lines = report_lines(known, diagnose(known))

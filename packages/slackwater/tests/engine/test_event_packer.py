@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from slackwater.engine.errors import (
-    PackingError,
-)
+from slackwater.cdc.records.changes import Window
+from slackwater.engine.errors import PackingError
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
-from slackwater.engine.payloads import Event, bucket_of, decode_events
+from slackwater.engine.pack.table import TablePacker
+from slackwater.engine.payloads import Event, Events, bucket_of, decode_events
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.plan import EnginePlan
@@ -69,6 +69,35 @@ def test_an_update_needs_no_old_row_where_the_key_is_the_primary_key(spec: Packi
 def test_an_update_without_the_old_row_names_the_remedy_where_rows_can_move(spec: PackingSpec) -> None:
     with pytest.raises(PackingError, match=r"order_id.*ALTER TABLE inventory.order_lines REPLICA IDENTITY"):
         packed(spec, (LINES, "u", None, line(1)))
+
+
+@pytest.mark.parametrize("is_regular", [True, False])
+def test_an_update_without_the_old_row_of_a_table_that_is_declared_full_is_refused(
+    *, is_regular: bool
+) -> None:
+    tables = "CREATE TABLE s.t (id bigint PRIMARY KEY, k text);"
+    full = "ALTER TABLE s.t REPLICA IDENTITY FULL;"
+    view = "SELECT TRANSACTIONALLY id, k FROM s.t"
+
+    def update(ddl: str, before: dict[str, Any] | None) -> list[Event]:
+        spec = packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": ddl})), 1)
+        after = {"id": 7, "k": "x"}
+        if not is_regular:
+            return packed(spec, ("s.t", "u", before, after))
+        source = {"schema": "s", "table": "t", "txId": 5, "lsn": 99}
+        record = {"op": "u", "source": source, "transaction": {}, "before": before, "after": after}
+        events: Events = {}
+        packer = TablePacker([(spec.inputs[0], events)], 1)
+        window = Window("s.t", {5: 100}.get, (), 0, 100)
+        envelopes = packer.decode([json.dumps(record).encode()])
+        if packer.add_regular(envelopes, window) == 0:
+            packer.add("u", 100, _json(before), _json(after))
+            packer.flush()
+        return events[0]
+
+    assert len(update(tables, None)) == len(update(tables + full, {"id": 7, "k": "y"})) == 1
+    with pytest.raises(PackingError, match=r"s\.t contains no old row, but .* FULL"):
+        update(tables + full, None)
 
 
 def test_a_delete_needs_the_primary_key_only_where_it_is_the_key(spec: PackingSpec) -> None:

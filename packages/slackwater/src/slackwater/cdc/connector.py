@@ -200,6 +200,16 @@ def property_findings(properties: Mapping[str, str]) -> Iterator[Finding]:
     yield from _snapshots(properties)
 
 
+def unknown_properties(source: str) -> Finding:
+    """Returns what is said if nobody knows the properties of a source's connector."""
+    text = (
+        f"the configuration of the connector of source {source} is not known: values that may have another "
+        "form are refused, but an own unavailable.value.placeholder, skipped.operations (by default "
+        "TRUNCATE) and filters that leave out rows or tables cannot be noticed"
+    )
+    return Finding("connector", Verdict.WARNING, text, "set connect.url, for the run or for the sidecar")
+
+
 def _snapshots(properties: Mapping[str, str]) -> Iterator[Finding]:
     """Yields what may leave tables without a snapshot: nothing is shown of those."""
     mode, list_ = properties.get("snapshot.mode", "initial"), "snapshot.include.collection.list"

@@ -13,6 +13,7 @@ import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from slackwater.cdc.connector import unknown_properties
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.cuts import (
     KafkaCutLog,
@@ -123,9 +124,7 @@ def _connector(definition: PipelineDefinition, settings: RunSettings) -> Iterato
     used = used_columns(definition.plan)
     faults = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis, used).look()
     if faults is None:
-        text = "its configuration is not known, so whether values have the expected form is not checked"
-        hint = "set connect.url, for this command or for the sidecar"
-        yield Finding("connector", Verdict.WARNING, text, hint)
+        yield unknown_properties(definition.source)
     else:
         yield from faults
         if not faults:

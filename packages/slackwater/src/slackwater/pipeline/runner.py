@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 from pyspark import SparkContext
 
+from slackwater.cdc.connector import unknown_properties
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.settings import Scope, default_buckets
 from slackwater.engine.state.keeper import StateKeeper
@@ -299,11 +300,8 @@ class PipelineRun:
                     "of NULL, because its configuration is not known",
                     "set connect.url, for the run or for the sidecar",
                 )
-            _log.warning(
-                "the configuration of the connector of source %s is not known: values that may have another "
-                "form are refused. Set connect.url, for the run or for the sidecar",
-                self._definition.source,
-            )
+            unknown = unknown_properties(self._definition.source)
+            _log.warning("%s. %s", unknown.text, unknown.hint)
 
     def _may_have_connector(self) -> bool:
         """Returns whether the source has heartbeats, or may have some that are hidden."""

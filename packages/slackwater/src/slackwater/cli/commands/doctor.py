@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from slackwater.cdc.connector import unknown_properties
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import examine, open_sources
 from slackwater.cli.doctor.facts import Finding, SourceFacts
@@ -118,6 +119,9 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
             f"{', '.join(facts.without_topic)}: empty until the connector writes a first row; if a table is "
             "partitioned, its publication needs publish_via_partition_root",
         )
+    if status is not None and (status.connector is None or not status.connector.properties):
+        unknown = unknown_properties(facts.source)
+        yield "warning", f"{unknown.text}. {unknown.hint}"
     yield "open", f"{len(facts.open)} transactions for longer than the threshold"
     if facts.pipelines_error is not None:
         yield "pipelines", f"not known: {facts.pipelines_error}"

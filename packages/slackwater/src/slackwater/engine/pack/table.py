@@ -204,9 +204,12 @@ class TablePacker:
         return row, not omitted
 
     def _old_identity(self, op: str, before: bytes | None) -> WireRow | None:
+        is_there = before is not None and before != _NULL
+        if op == "u" and not is_there and self._table.replica_identity_full and self._moving_key is None:
+            raise _no_longer_full(self._table)
         if op != "d" and (op != "u" or self._moving_key is None):
             return None
-        if before is not None and before != _NULL:
+        if before is not None and is_there:
             return self._identity_codec.decode(before)
         if op == "d":
             raise _missing_image(self._table, op, "before")
@@ -217,7 +220,7 @@ class TablePacker:
     ) -> int:
         commit_lsn_of, repeated = window.commit_lsn_of, window.repeated
         after_lsn, up_to_lsn = window.after_lsn, window.up_to_lsn
-        is_moving = self._moving_key is not None
+        is_moving, is_full = self._moving_key is not None, self._table.replica_identity_full
         astuple, placeholders = msgspec.structs.astuple, self._placeholders
         for number, envelope in enumerate(envelopes):
             if envelope is None:
@@ -228,7 +231,8 @@ class TablePacker:
                 continue
             before, after = envelope.before, envelope.after
             needs_old = op == "d" or (is_moving and op == "u")
-            if (needs_old and before is None) or (after is None and op != "d") or lsn in repeated:
+            lacks_old = before is None and (needs_old or (is_full and op == "u"))
+            if lacks_old or (after is None and op != "d") or lsn in repeated:
                 return number
             row: WireRow | None = None if op == "d" else astuple(after)
             if row is not None:
@@ -358,6 +362,15 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
     return PackingError(
         f"operation 'u' on {table.full_name} contains no old value of {column}, which is needed to find "
         f"the old row; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
+    )
+
+
+def _no_longer_full(table: Table) -> PackingError:
+    return PackingError(
+        f"operation 'u' on {table.full_name} contains no old row, but the table is declared with REPLICA "
+        "IDENTITY FULL: the database does not have it, or did not when the row was written; run "
+        f"{FULL_HINT.format(table=table.full_name)} and take a new snapshot, or declare the table as it is "
+        "(`slackwater schema pull`)"
     )
 
 
