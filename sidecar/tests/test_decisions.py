@@ -3,7 +3,7 @@
 import pytest
 
 from slackwater.cuts import InMemoryCutLog
-from slackwater.protocol import SkipDecision, TimelineDecision
+from slackwater.protocol import Refusal, SkipDecision, TimelineDecision
 from slackwater_sidecar.resume import LoggedDecisions
 
 
@@ -15,6 +15,10 @@ def begins(timeline: int) -> TimelineDecision:
     return TimelineDecision(
         source="inv", timeline=timeline, transaction_offset=4, wall_ms=1, decided_by="ann"
     )
+
+
+def refused(timeline: int) -> Refusal:
+    return Refusal(source="inv", timeline=timeline, since_lsn=1, newest_lsn=4, reason="a.setting: wrong")
 
 
 @pytest.fixture
@@ -30,6 +34,12 @@ def test_decisions_are_read_once_each_and_only_those_of_this_timeline(log: InMem
     assert decisions.new() == []
     log.append_records([skip(5), begins(1), begins(2)])
     assert decisions.new() == [skip(5), begins(2)]
+
+
+def test_refusals_of_this_timeline_are_told_in_order(log: InMemoryCutLog) -> None:
+    log.append_records([refused(1), refused(2), skip(5, timeline=2), refused(3)])
+
+    assert LoggedDecisions(log, 2, -1).new() == [refused(2), skip(5, timeline=2)]
 
 
 def test_a_decision_shortly_before_the_newest_cut_is_read_again_and_one_long_before_it_is_not(

@@ -7,7 +7,7 @@ import pytest
 
 from slackwater.cdc import EndOffsets, Frontier
 from slackwater.cdc.testing import snapshot_value, transaction_values
-from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore
+from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus, InMemoryMarkerStore
 from slackwater.protocol import (
     AheadMarkers,
     Clock,
@@ -17,6 +17,7 @@ from slackwater.protocol import (
     KafkaSettings,
     LogRecord,
     PublishedCut,
+    Refusal,
     Servers,
     SkipDecision,
     TimelineDecision,
@@ -32,7 +33,7 @@ from slackwater_sidecar import (
     format_status,
     service,
 )
-from slackwater_sidecar.resume import Decision
+from slackwater_sidecar.resume import Decision, resume
 from slackwater_sidecar.testing import FailingLog
 from slackwater_sidecar.watch import ConnectorWatch
 
@@ -55,7 +56,7 @@ class FakeReader:
     def discover(self) -> list[str]:
         self._answer()
         if self.has_topics:
-            self._frontier.add_partition("inv.s.a", 0, 0)
+            self._frontier.add_partition("inv.s.a", 0, self.read[0])
         return ["inv.s.a"] if self.has_topics else []
 
     def poll(self, timeout_seconds: float) -> int:
@@ -113,17 +114,29 @@ class FixedWatch(ConnectorWatch):
 class World:
     def __init__(self, clock: Clock, newest: Cut | None = None, watch: ConnectorWatch | None = None) -> None:
         self.clock = clock
-        frontier = Frontier("inv", complete_tables=frozenset({"s.a"}))
-        self.reader = FakeReader(frontier)
         self.log = SlowLog("inv")
         self.log.clock = clock
         self.store = InMemoryMarkerStore()
         self.seen: list[SidecarStatus] = []
         self.decided: list[Decision] = []
+        self.are_decisions_away = False
         self.monitor = SourceMonitor("inv", clock)
         self.watch = self.monitor.watch = watch or FixedWatch(clock)
-        publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=clock)
-        publisher.resume_from(PublishedCut(newest, 0) if newest else None)
+        self.reader = FakeReader(Frontier("inv"))
+        self.start(newest)
+
+    def start(self, newest: Cut | None = None) -> None:
+        """Starts a sidecar, which goes on from the cut log."""
+        found = resume(self.log, 1)
+        frontier = found.frontier(replace(SETTINGS, complete_tables=frozenset({"s.a"})))
+        before, self.reader = self.reader, FakeReader(frontier)
+        self.reader.rows, self.reader.transactions = before.rows, before.transactions
+        if found.newest is not None:
+            cut = found.newest.cut
+            self.reader.read = [cut.end_offsets["inv.s.a"][0], cut.transaction_offset]
+        self.logged = found.decisions(self.log)
+        publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=self.clock)
+        publisher.resume_from(PublishedCut(newest, 0) if newest else found.newest)
         self.sidecar = Sidecar(
             SETTINGS,
             frontier,
@@ -136,8 +149,10 @@ class World:
         self.sidecar.turn()
 
     def decide(self) -> list[Decision]:
+        if self.are_decisions_away:
+            raise CutLogUnavailableError("read", "inv.slackwater.cuts", "refused")
         decided, self.decided = self.decided, []
-        return decided
+        return [*decided, *self.logged.new()]
 
     def commit(self, *xids: int, lost_rows: int = 0) -> None:
         for xid in xids:
@@ -281,6 +296,81 @@ def test_a_fault_of_the_connector_holds_back_cuts_and_is_named(clock: Clock) -> 
     assert reported.connector == world.watch.report
     world.sidecar.finish()
     assert world.lsns() == []
+
+
+FAULT = Finding("replace.null.with.default", Verdict.FAULT, "true, but has to be false")
+
+
+def refuse(world: World) -> None:
+    """Commits 7 and 8, of which the second is read while the connector has a fault."""
+    world.commit(7)
+    world.turn()
+    world.watch.report = replace(SOUND, findings=(FAULT,))
+    world.commit(8)
+    assert world.turn().state is FrontierState.MISCONFIGURED
+    world.watch.report = SOUND
+
+
+@pytest.mark.parametrize("was_corrected_before", [False, True])
+def test_a_source_that_was_refused_stays_so_after_a_restart_until_an_operator_knows_better(
+    clock: Clock, was_corrected_before: bool
+) -> None:
+    world = World(clock)
+    refuse(world)
+    if was_corrected_before:
+        world.turn()
+    world.sidecar.finish()
+
+    world.start()
+    status = world.turn()
+    assert (status.state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+    assert "replace.null.with.default: true" in status.detail
+    assert "commits after 0/2BE may be wrong" in status.detail  # 702
+
+    world.log.append_records([skip(802)])
+    world.turn()
+    assert (world.turn().state, world.lsns()) == (FrontierState.RUNNING, [702, 802])
+    world.start()
+    world.commit(9)
+    world.turn()
+    assert (world.turn().state, world.lsns()) == (FrontierState.RUNNING, [702, 802, 902])
+
+
+def test_what_one_sidecar_has_seen_holds_back_another_that_does_not_watch_the_connector(clock: Clock) -> None:
+    world = World(clock)
+    refuse(world)
+    world.watch.report = replace(SOUND, properties={})
+
+    world.start()
+
+    assert (world.turn().state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+
+
+def test_nothing_is_published_before_the_log_has_told_whether_the_source_is_refused(world: World) -> None:
+    world.are_decisions_away = True
+    world.start()
+    world.commit(7)
+    world.turn()
+    assert world.lsns() == []
+
+    world.are_decisions_away = False
+    world.turn()
+    assert world.lsns() == [702]
+
+
+def test_a_refusal_that_cannot_be_written_is_written_later(clock: Clock) -> None:
+    world = World(clock)
+    world.commit(7)
+    world.turn()
+    world.watch.report = replace(SOUND, findings=(FAULT,))
+    world.log.is_away = True
+    world.turn()
+    world.log.is_away = False
+    world.turn()
+    world.turn()
+
+    refusals = [r.record for r in world.log.records(-1) if isinstance(r.record, Refusal)]
+    assert [(r.since_lsn, r.newest_lsn) for r in refusals] == [(702, 702)]
 
 
 def test_cuts_of_a_sound_connector_are_published(clock: Clock) -> None:

@@ -22,6 +22,7 @@ from slackwater.protocol import (
     Clock,
     ConnectorReport,
     Finding,
+    Refusal,
     SlotReport,
     SystemClock,
     TaskReport,
@@ -185,28 +186,75 @@ FAULTY = ConnectorReport(
 )
 
 
-def reason_after(*looks: tuple[ConnectorReport | None, int]) -> str:
-    hold = FaultHold()
+def hold_after(*looks: tuple[ConnectorReport | None, int], has_read: bool = True) -> FaultHold:
+    hold = FaultHold("inv", 3, 0)
     for report, newest_lsn in looks:
-        hold.update(report, newest_lsn)
-    return hold.reason
+        hold.update(report, newest_lsn, has_read=has_read)
+    return hold
 
 
-def test_a_fault_holds_cuts_until_it_is_gone() -> None:
+def reason_after(*looks: tuple[ConnectorReport | None, int]) -> str:
+    return hold_after(*looks).reason
+
+
+def refusal(since_lsn: int, newest_lsn: int, reason: str = "time.precision.mode: wrong") -> Refusal:
+    return Refusal(source="inv", timeline=3, since_lsn=since_lsn, newest_lsn=newest_lsn, reason=reason)
+
+
+def test_a_fault_that_was_gone_before_anything_was_read_leaves_nothing_behind() -> None:
     assert reason_after((SOUND, 10)) == ""
-    assert "time.precision.mode" in reason_after((SOUND, 10), (FAULTY, 10))
-    assert reason_after((SOUND, 10), (FAULTY, 10), (SOUND, 10)) == ""
+    assert "time.precision.mode" in hold_after((SOUND, 0), (FAULTY, 0), has_read=False).reason
+    assert hold_after((SOUND, 0), (FAULTY, 0), (SOUND, 0), has_read=False).reason == ""
+    assert hold_after((SOUND, 0), (FAULTY, 0), has_read=False).unrecorded is None
 
 
-def test_commits_that_were_read_with_a_fault_are_never_shown() -> None:
-    reason = reason_after((SOUND, 10), (FAULTY, 20), (SOUND, 20), (SOUND, 20))
+def test_commits_that_may_be_written_with_a_fault_are_not_shown_and_the_reason_says_what_to_do() -> None:
+    reason = reason_after((SOUND, 10), (FAULTY, 20), (SOUND, 30), (SOUND, 40))
 
-    assert "take a new snapshot" in reason
-    assert reason.count("was corrected") == 1
+    assert reason == (
+        "time.precision.mode: connect, but has to be adaptive; it was seen earlier. Values of commits after "
+        "0/A may be wrong, so no cut is published. Let the connector take a new snapshot, and start the "
+        "sidecars with timeline 4; or, if you know that the values are right, `slackwater source skip "
+        "--source inv --to LSN` with the newest commit before the correction, at least 0/1E"
+    )
 
 
-def test_a_commit_between_two_looks_may_have_been_written_with_the_fault() -> None:
-    assert reason_after((SOUND, 10), (FAULTY, 11), (SOUND, 11)) != ""
+def test_rows_of_a_snapshot_may_have_been_written_with_the_fault() -> None:
+    assert "Values of all commits may be wrong" in reason_after((SOUND, 0), (FAULTY, 0), (SOUND, 0))
+
+
+def test_a_refusal_is_recorded_when_it_begins_and_when_the_fault_is_gone() -> None:
+    text = "time.precision.mode: connect, but has to be adaptive"
+    hold = hold_after((SOUND, 10))
+    unrecorded = []
+    for report, newest_lsn in ((FAULTY, 20), (FAULTY, 25), (SOUND, 30), (SOUND, 40)):
+        hold.update(report, newest_lsn, has_read=True)
+        unrecorded.append(hold.unrecorded)
+        if unrecorded[-1] is not None:
+            hold.take(unrecorded[-1])
+
+    assert unrecorded == [refusal(10, 20, text), None, refusal(10, 30, text), None]
+
+
+def test_a_refusal_in_the_log_holds_until_a_skip_to_its_newest_commit() -> None:
+    hold = hold_after((SOUND, 10))
+    hold.take(refusal(5, 20))
+    hold.update(SOUND, 40, has_read=True)
+    assert "time.precision.mode: wrong; it was seen earlier. Values of commits after 0/5" in hold.reason
+    hold.skip_to(19)
+    assert hold.reason != ""
+    hold.skip_to(20)
+    assert (hold.reason, hold.unrecorded) == ("", None)
+
+
+def test_a_fault_that_is_still_seen_begins_a_new_refusal_after_a_skip() -> None:
+    hold = hold_after((SOUND, 10), (FAULTY, 20))
+    hold.take(refusal(10, 20))
+    hold.skip_to(20)
+    hold.update(FAULTY, 20, has_read=True)
+    recorded = hold.unrecorded
+    assert recorded is not None
+    assert (recorded.since_lsn, recorded.newest_lsn) == (20, 20)
 
 
 def test_a_fault_is_not_forgotten_while_nobody_can_look() -> None:

@@ -10,7 +10,16 @@ from datetime import timedelta
 from enum import Enum, auto
 
 from slackwater.cuts import StoredPosition, merged_markers
-from slackwater.protocol import AheadMarkers, CommitPosition, ConnectorReport, Cut, Marker, PublishedCut
+from slackwater.protocol import (
+    AheadMarkers,
+    CommitPosition,
+    ConnectorReport,
+    Cut,
+    Marker,
+    PublishedCut,
+    Refusal,
+    format_position,
+)
 from slackwater_sidecar.settings import SidecarSettings
 
 PATIENCE = timedelta(milliseconds=500)
@@ -21,38 +30,92 @@ _LONGEST_REST_SECONDS = 0.25
 """An action that took longer has waited for another process: a longer rest would only add to the delay."""
 
 
-_CORRECTED = "the connector was corrected, but commits were read before that"
-
-
 class FaultHold:
-    """Says whether a connector's faults forbid cuts.
+    """Says whether a connector's faults forbid cuts: those of now, and those that were seen before.
 
-    Once a fault is gone, what was committed since the last look that found none may have been written with
-    it: unless nothing was, the source stays refused.
+    What was committed since the last look that found none may have been written with the fault, whoever saw
+    it: the source stays refused until an operator says that the values are right, or begins a new timeline.
+    Only a fault that was gone before anything was read leaves nothing behind.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        timeline: The one that is followed.
+        sound_lsn: Commits up to here were published already.
     """
 
-    def __init__(self) -> None:
-        self._sound_lsn = 0
-        self.reason = ""
-        """Why no cut may be published; empty: cuts may be."""
+    def __init__(self, source: str, timeline: int, sound_lsn: int) -> None:
+        self._source = source
+        self._timeline = timeline
+        self._sound_lsn = sound_lsn
+        self._fault = ""
+        self._refusal: Refusal | None = None
+        self._recorded_lsn = -1
 
-    def update(self, report: ConnectorReport | None, newest_lsn: int) -> None:
+    @property
+    def reason(self) -> str:
+        """Why no cut may be published; empty: cuts may be."""
+        refusal = self._refusal
+        if refusal is None:
+            return f"{self._fault}; no cut is published" if self._fault else ""
+        what = f"{self._fault}; correct it" if self._fault else f"{refusal.reason}; it was seen earlier"
+        since = f"commits after {format_position(refusal.since_lsn)}" if refusal.since_lsn else "all commits"
+        return (
+            f"{what}. Values of {since} may be wrong, so no cut is published. Let the connector take a new "
+            f"snapshot, and start the sidecars with timeline {self._timeline + 1}; or, if you know that the "
+            f"values are right, `slackwater source skip --source {self._source} --to LSN` with the newest "
+            f"commit before the correction, at least {format_position(refusal.newest_lsn)}"
+        )
+
+    @property
+    def unrecorded(self) -> Refusal | None:
+        """What the cut log has to hold so that no sidecar forgets it; None: it holds it.
+
+        It is written when a refusal begins, and with the last commit when the fault is gone.
+        """
+        refusal, recorded = self._refusal, self._recorded_lsn
+        if refusal is None or refusal.newest_lsn <= recorded or (self._fault and recorded >= 0):
+            return None
+        return refusal
+
+    def update(self, report: ConnectorReport | None, newest_lsn: int, *, has_read: bool) -> None:
         """Takes the newest look.
 
         Args:
             report: The look; one that could not see the connector's properties changes nothing.
             newest_lsn: The newest commit that was read.
+            has_read: Whether any record was, by this process or before.
         """
         if report is None or not report.properties:
             return
-        faults = report.faults
-        if faults:
-            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            self.reason = f"{faults[0].subject}: {faults[0].text}{more}; no cut is published"
-        elif not self.reason or newest_lsn <= self._sound_lsn:
-            self.reason, self._sound_lsn = "", newest_lsn
-        elif not self.reason.startswith(_CORRECTED):
-            self.reason = f"{_CORRECTED} ({self.reason}); take a new snapshot"
+        before, faults = self._fault, report.faults
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        self._fault = f"{faults[0].subject}: {faults[0].text}{more}" if faults else ""
+        if has_read and (self._fault or before):
+            self._refuse(self._fault or before, newest_lsn)
+        elif self._refusal is None:
+            self._sound_lsn = newest_lsn
+
+    def take(self, refusal: Refusal) -> None:
+        """Takes a refusal that the cut log holds, whoever wrote it."""
+        self._recorded_lsn = max(self._recorded_lsn, refusal.newest_lsn)
+        self._sound_lsn = min(self._sound_lsn, refusal.since_lsn)
+        self._refuse(refusal.reason, refusal.newest_lsn)
+
+    def skip_to(self, lsn: int) -> None:
+        """Takes an operator's word that values up to a commit are right; a fault that is seen begins anew."""
+        if self._refusal is not None and lsn >= self._refusal.newest_lsn:
+            self._refusal, self._recorded_lsn, self._sound_lsn = None, -1, lsn
+
+    def _refuse(self, reason: str, newest_lsn: int) -> None:
+        if self._refusal is not None:
+            reason, newest_lsn = self._refusal.reason, max(self._refusal.newest_lsn, newest_lsn)
+        self._refusal = Refusal(
+            source=self._source,
+            timeline=self._timeline,
+            since_lsn=self._sound_lsn,
+            newest_lsn=newest_lsn,
+            reason=reason,
+        )
 
 
 class Spacing:

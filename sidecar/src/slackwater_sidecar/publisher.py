@@ -12,7 +12,15 @@ from slackwater.cuts import (
     MarkerStore,
     StoredPosition,
 )
-from slackwater.protocol import AheadMarkers, Clock, Cut, OpenTransaction, PublishedCut, SystemClock
+from slackwater.protocol import (
+    AheadMarkers,
+    Clock,
+    Cut,
+    OpenTransaction,
+    PublishedCut,
+    Refusal,
+    SystemClock,
+)
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_sidecar.mirror import RedisMirror, is_behind
 from slackwater_sidecar.policy import MarkersAhead, PendingRecords
@@ -103,6 +111,11 @@ class Publisher:
         with self._noting_log_errors():
             self._writer.append_markers(pending.markers_to_write(), after=pending.newest_offset)
             pending.drop_markers()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Has the log remember for all sidecars that the source is refused; not written: call it again."""
+        with self._noting_log_errors():
+            self._writer.append_refusal(refusal)
 
     def show_markers(self) -> None:
         """Tells the store the markers of all partitions, if it is time. Call it often."""
@@ -231,6 +244,10 @@ class _CutWriter:
         self._log.append_records(records)
         for record in records:
             self.markers_ahead = self.markers_ahead.joined_by(record)
+
+    def append_refusal(self, refusal: Refusal) -> None:
+        """Appends a refusal."""
+        self._log.append_records([refusal])
 
     def close(self) -> None:
         """Closes the log."""

@@ -1,4 +1,4 @@
-"""Reads from the cut log where a sidecar goes on, and what operators decide meanwhile."""
+"""Reads from the cut log where a sidecar goes on, and what is decided meanwhile."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from slackwater.protocol import (
     CommittedTransaction,
     Cut,
     PublishedCut,
+    Refusal,
     SkipDecision,
     SourceTopics,
     TimelineDecision,
@@ -18,7 +19,8 @@ from slackwater.protocol.keys import cut_log_topic
 from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
-Decision = SkipDecision | TimelineDecision
+Decision = SkipDecision | TimelineDecision | Refusal
+"""What all sidecars obey: the word of operators, and what one of them has seen."""
 
 _LOOK_BACK = 5_000
 """How many offsets before the newest cut are read again: a decision there may not be carried out in full."""
@@ -45,7 +47,7 @@ class LoggedDecisions:
         self._read_to = max(0, newest_offset - _LOOK_BACK)
 
     def new(self) -> list[Decision]:
-        """Returns decisions since the last call, in order: to skip on this timeline, or to begin a newer one.
+        """Returns decisions since the last call, in order, about this timeline or to begin a newer one.
 
         The first call also returns what was decided shortly before the newest cut.
 
@@ -57,11 +59,11 @@ class LoggedDecisions:
             return []
         found = self._log.records(self._read_to - 1, with_cuts=False)
         self._read_to = max(end, found[-1].log_offset + 1 if found else 0)
-        decisions = [r.record for r in found if isinstance(r.record, SkipDecision | TimelineDecision)]
+        decisions = [r.record for r in found if isinstance(r.record, Decision)]
         return [decision for decision in decisions if self._concerns(decision)]
 
     def _concerns(self, decision: Decision) -> bool:
-        if isinstance(decision, SkipDecision):
+        if isinstance(decision, SkipDecision | Refusal):
             return decision.timeline == self._timeline
         return decision.timeline > self._timeline
 

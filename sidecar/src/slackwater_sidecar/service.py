@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from slackwater.cdc import Frontier
 from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus
-from slackwater.protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision, epoch_ms, hide
+from slackwater.protocol import (
+    Cut,
+    OpenTransaction,
+    Refusal,
+    SkipDecision,
+    TimelineDecision,
+    epoch_ms,
+    hide,
+)
 from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
 from slackwater_sidecar.policy import Due, FaultHold, PublishingSchedule, Spacing
@@ -47,7 +55,7 @@ class Sidecar:
         frontier: Where to go on.
         reader: Feeds this frontier.
         publisher: Takes the cuts.
-        decisions: What operators decide; None: nothing.
+        decisions: What operators decide, and what was refused; None: nothing.
         monitor: Shows this source to others; it has the clock.
         on_status: Told about the state at every status interval.
     """
@@ -69,7 +77,9 @@ class Sidecar:
         self._publisher = publisher
         self._decisions = decisions
         self._watch = monitor.watch
-        self._hold = FaultHold()
+        newest = publisher.newest
+        self._hold = FaultHold(settings.source, settings.timeline, newest.cut.lsn if newest else 0)
+        self._knows_decisions = decisions is None
         self._monitor = monitor
         self._clock = monitor.clock
         self._on_status = on_status
@@ -89,7 +99,7 @@ class Sidecar:
         self._held_back = 0
         self._held_back_at = float("-inf")
         self._status = self._frontier_status(FrontierState.WAITING, "starting")
-        monitor.begin_timeline(publisher.newest.cut if publisher.newest else None)
+        monitor.begin_timeline(newest.cut if newest else None)
         self.next_timeline: TimelineDecision | None = None
         """Set when an operator has decided so: this sidecar is over, another one begins there."""
 
@@ -120,6 +130,7 @@ class Sidecar:
         """Publishes what is ready and says that nothing more comes, unless another timeline does."""
         if not (self._trouble or self._is_held()):
             self._publish(self._status)
+        self._record_refusal()
         if self.next_timeline is None:
             self._publisher.report(self._frontier_status(FrontierState.STOPPED, ""), [])
             self._state_logger.log_changes(FrontierState.STOPPED, "", [])
@@ -134,11 +145,12 @@ class Sidecar:
             self._publish_if_due(has_events=events > 0)
 
     def _is_held(self) -> bool:
-        """Says whether the connector's faults forbid cuts, or were not looked for yet."""
-        if self._watch is None:
-            return False
-        self._hold.update(self._watch.report, self._frontier.newest_lsn)
-        return self._watch.report is None or bool(self._hold.reason)
+        """Says whether faults of the connector, seen or logged, forbid cuts, or were not looked for yet."""
+        report = None if self._watch is None else self._watch.report
+        newest_lsn = self._frontier.newest_lsn
+        self._hold.update(report, newest_lsn, has_read=newest_lsn > 0 or self._monitor.records > 0)
+        is_unknown = not self._knows_decisions or (self._watch is not None and report is None)
+        return is_unknown or bool(self._hold.reason)
 
     def _publish_if_due(self, *, has_events: bool) -> None:
         now = self._clock.monotonic()
@@ -191,6 +203,7 @@ class Sidecar:
             self._publish(self._status)
         if not (self._trouble or self._publisher.log_error):
             self._carry_out_decisions()
+            self._record_refusal()
         wall_ms = self._wall_ms()
         open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
@@ -220,7 +233,7 @@ class Sidecar:
             self._held_back = self._reader.held_back()
 
     def _carry_out_decisions(self) -> None:
-        """Carries out what operators have decided since the last look."""
+        """Carries out what was decided since the last look."""
         if self._decisions is None:
             return
         try:
@@ -228,14 +241,24 @@ class Sidecar:
         except CutLogUnavailableError as error:
             logger.warning("decisions cannot be read: %s", error, extra={"source": self._settings.source})
             return
+        self._knows_decisions = True
         for decision in decisions:
+            if isinstance(decision, Refusal):
+                self._hold.take(decision)
+                continue
             if isinstance(decision, SkipDecision):
                 self._frontier.skip_to(decision.to_lsn)
+                self._hold.skip_to(decision.to_lsn)
                 self._monitor.decisions["skip"] += 1
             else:
                 self.next_timeline = decision
                 self._monitor.decisions["timeline"] += 1
             self._state_logger.log_decision(decision)
+
+    def _record_refusal(self) -> None:
+        """Has the cut log hold that the source is refused, for other sidecars and the next start."""
+        if self._knows_decisions and (refusal := self._hold.unrecorded) is not None:
+            self._publisher.refuse(refusal)
 
     def _show(self, status: SidecarStatus) -> None:
         frontier, monitor = self._frontier, self._monitor

@@ -71,6 +71,26 @@ def test_a_skip_leaves_later_transactions_alone() -> None:
     assert plan_skip(replace(FACTS, open=(MISSING, later)), 0x700).passed == (MISSING,)
 
 
+REFUSED = replace(STALLED, state=FrontierState.MISCONFIGURED, detail="a.setting: wrong")
+
+
+@pytest.mark.parametrize("to_lsn", [0x600, 0x700])
+def test_a_source_that_is_refused_may_be_skipped_without_an_open_transaction(to_lsn: int) -> None:
+    plan = plan_skip(replace(FACTS, status=REFUSED, open=()), to_lsn)
+    assert (plan.to_lsn, plan.passed) == (to_lsn, ())
+    assert list(plan.lines())[1:] == [
+        "The source is refused: a.setting: wrong",
+        "With this decision you say that all values up to this commit are right.",
+    ]
+
+
+def test_a_source_that_is_refused_may_be_skipped_to_its_cut_when_no_end_is_there_any_more() -> None:
+    known = replace(FACTS, status=REFUSED, open=(), newest_end=None)
+    assert plan_skip(known, 0x600).to_lsn == 0x600
+    with pytest.raises(CommandInputError, match="0/601 is above it"):
+        plan_skip(known, 0x601)
+
+
 @pytest.mark.parametrize(
     ("known", "to_lsn", "reason"),
     [

@@ -26,6 +26,7 @@ from slackwater.protocol import (
     Marker,
     PassDecision,
     PublishedCut,
+    Refusal,
     SkipDecision,
     TimelineDecision,
     UnsupportedVersionError,
@@ -40,6 +41,7 @@ def others(source: str) -> list[LogRecord]:
     return [
         SkipDecision(source=source, timeline=1, to_lsn=7, wall_ms=5, decided_by="ann", reason="lost"),
         TimelineDecision(source=source, timeline=2, transaction_offset=9, wall_ms=6, decided_by="ann"),
+        Refusal(source=source, timeline=2, since_lsn=3, newest_lsn=9, reason="a.setting: wrong"),
         AheadMarkers(
             source=source,
             timeline=2,
@@ -112,7 +114,7 @@ def test_records_of_all_kinds_are_found_where_they_were_written(
     assert log.records(-1) == logged
     assert log.records(offsets[0], limit=2) == logged[1:3]
     assert log.records(offsets[-1]) == []
-    assert log.records(-1, with_cuts=False) == logged[1:4]
+    assert log.records(-1, with_cuts=False) == logged[1:5]
 
 
 def test_who_wants_cuts_gets_nothing_else(make_cut: MakeCut, log: CutLog, source: str) -> None:

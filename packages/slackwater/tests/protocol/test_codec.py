@@ -30,6 +30,7 @@ from slackwater.protocol import (
     PipelineReport,
     ProgressRecord,
     ReaderSwitch,
+    Refusal,
     RegisteredStage,
     RegisteredView,
     RunEnd,
@@ -155,6 +156,9 @@ TIMELINE = TimelineDecision(
     source="inv", timeline=2, transaction_offset=77, wall_ms=1795206861409, decided_by="ann@host", reason=""
 )
 PASS = PassDecision(source="inv", log_offset=17, wall_ms=1795206861409, decided_by="ann@host", reason="disk")
+REFUSAL = Refusal(
+    source="inv", timeline=1, since_lsn=22270100, newest_lsn=22270488, reason="time.precision.mode: connect"
+)
 REGISTRATION = PipelineRegistration(
     pipeline="orders.v2",
     base_name="orders",
@@ -239,6 +243,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "skip_decision": (SKIP, encode_log_record, decode_log_record),
     "timeline_decision": (TIMELINE, encode_log_record, decode_log_record),
     "pass_decision": (PASS, encode_log_record, decode_log_record),
+    "refusal": (REFUSAL, encode_log_record, decode_log_record),
     "pipeline_registration": (REGISTRATION, encode_pipeline_record, decode_pipeline_record),
     "pipeline_registration_identified": (
         replace(REGISTRATION, stages=tuple(replace(each, identity="9f00") for each in REGISTRATION.stages)),

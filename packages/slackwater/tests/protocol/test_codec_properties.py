@@ -24,6 +24,7 @@ from slackwater.protocol import (
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
+    Refusal,
     RegisteredStage,
     RegisteredView,
     RunEnd,
@@ -115,6 +116,14 @@ passes = st.builds(
     log_offset=offsets,
     wall_ms=times,
     decided_by=st.text(max_size=20),
+    reason=st.text(max_size=20),
+)
+refusals = st.builds(
+    Refusal,
+    source=names,
+    timeline=timelines,
+    since_lsn=lsns,
+    newest_lsn=lsns,
     reason=st.text(max_size=20),
 )
 ranges = st.builds(OffsetRange, st.integers(0, 2**40), offsets, offsets)
@@ -267,7 +276,7 @@ Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], 
 CODECS: dict[str, Codec] = {
     "cut": (cuts, encode_cut, decode_cut),
     "record of the cut log": (
-        st.one_of(cuts, ahead, skips, new_timelines, passes),
+        st.one_of(cuts, ahead, skips, new_timelines, passes, refusals),
         encode_log_record,
         decode_log_record,
     ),

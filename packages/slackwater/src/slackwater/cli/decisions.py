@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater.cli.doctor.facts import SourceFacts
-from slackwater.cuts import CutLog, CutLogDamagedError, RegressionNotice
+from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, RegressionNotice
 from slackwater.protocol import (
     SNAPSHOT_XID,
     OpenTransaction,
@@ -32,6 +32,8 @@ class SkipPlan:
     to_lsn: int
     passed: tuple[OpenTransaction, ...]
     """Open transactions that pass as they are, those without END included."""
+    refused_for: str = ""
+    """Why the source is refused as misconfigured; empty: it is not."""
 
     def lines(self) -> Iterator[str]:
         """Writes what would be let pass."""
@@ -39,7 +41,11 @@ class SkipPlan:
         yield f"{where}: everything up to commit {format_position(self.to_lsn)} would be skipped"
         for transaction in self.passed:
             yield f"  {describe_open(transaction)}"
-        yield "Rows of these transactions that were not read will be missing from every pipeline."
+        if self.passed:
+            yield "Rows of these transactions that were not read will be missing from every pipeline."
+        if self.refused_for:
+            yield f"The source is refused: {self.refused_for}"
+            yield "With this decision you say that all values up to this commit are right."
 
     def decision(self, wall_ms: int, decided_by: str, reason: str) -> SkipDecision:
         """Returns the record that sidecars obey."""
@@ -118,16 +124,20 @@ def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
     """Works out what skipping to a commit LSN would let pass.
 
     Raises:
-        CommandInputError: nothing would pass, or more than has been seen.
+        CommandInputError: nothing would pass and the source is not refused, or more than has been seen.
     """
     _require_knowledge(facts)
     timeline = _timeline(facts)
-    if facts.cut is not None and to_lsn <= facts.cut.lsn:
+    status = facts.status
+    is_refused = status is not None and status.state is FrontierState.MISCONFIGURED
+    if not is_refused and facts.cut is not None and to_lsn <= facts.cut.lsn:
         raise _refused(
             f"the frontier is at {format_position(facts.cut.lsn)}, not below {format_position(to_lsn)}",
             "nothing is waiting there; `slackwater doctor` shows what is waiting",
         )
     newest = _newest_end(facts)
+    if is_refused:
+        newest = max(newest or 0, facts.cut.lsn if facts.cut else 0)
     if newest is None or to_lsn > newest:
         seen = "no END was seen" if newest is None else f"the newest END seen is {format_position(newest)}"
         raise _refused(
@@ -137,12 +147,18 @@ def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
     passed = tuple(
         t for t in facts.open if t.xid != SNAPSHOT_XID and (t.commit_lsn is None or t.commit_lsn <= to_lsn)
     )
-    if not any(t.commit_lsn is not None or _is_named(t) for t in passed):
+    if not is_refused and not any(t.commit_lsn is not None or _is_named(t) for t in passed):
         raise _refused(
             f"no transaction up to {format_position(to_lsn)} has been open for long",
             "wait until the sidecar reports one (sidecar.open_after); `slackwater doctor` shows it",
         )
-    return SkipPlan(source=facts.source, timeline=timeline, to_lsn=to_lsn, passed=passed)
+    return SkipPlan(
+        source=facts.source,
+        timeline=timeline,
+        to_lsn=to_lsn,
+        passed=passed,
+        refused_for=status.detail if is_refused and status is not None else "",
+    )
 
 
 def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool) -> TimelinePlan:

@@ -33,8 +33,8 @@ class LoggedRecord:
 class CutLog(Protocol):
     """The durable record of cuts; one partition, offsets rise with each record and may have gaps.
 
-    Besides cuts it holds markers of partitions ahead of the frontier, and decisions of operators. Methods
-    that return cuts pass over everything else, and all pass over what is not Slackwater's, see
+    Besides cuts it holds markers of partitions ahead of the frontier, refusals, and decisions of operators.
+    Methods that return cuts pass over everything else, and all pass over what is not Slackwater's, see
     :class:`RecordDecoder`.
 
     Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the

@@ -25,6 +25,7 @@ from slackwater.protocol.records import (
     OpenTransaction,
     PassDecision,
     ProgressRecord,
+    Refusal,
     SkipDecision,
     TimelineDecision,
     TopicState,
@@ -35,7 +36,7 @@ PROTOCOL_VERSION = 2
 
 _TOO_LARGE = 2**64
 
-_DECISION_KINDS = {SkipDecision: "skip", TimelineDecision: "timeline", PassDecision: "pass"}
+_KINDS = {SkipDecision: "skip", TimelineDecision: "timeline", PassDecision: "pass", Refusal: "refused"}
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def encode_log_record(record: LogRecord) -> bytes:
         return encode_cut(record)
     if isinstance(record, AheadMarkers):
         return dump({"v": PROTOCOL_VERSION, "kind": "markers", **_ahead_fields(record)})
-    return dump({"v": PROTOCOL_VERSION, "kind": _DECISION_KINDS[type(record)], **asdict(record)})
+    return dump({"v": PROTOCOL_VERSION, "kind": _KINDS[type(record)], **asdict(record)})
 
 
 def decode_log_record(data: bytes) -> LogRecord:
@@ -377,6 +378,14 @@ def _log_record(d: Fields) -> LogRecord:
         return TimelineDecision(timeline=d.number("timeline"), transaction_offset=offset, **_decided(d))
     if kind == "pass":
         return PassDecision(log_offset=d.number("log_offset"), **_decided(d))
+    if kind == "refused":
+        return Refusal(
+            source=d.text("source"),
+            timeline=d.number("timeline"),
+            since_lsn=d.number("since_lsn"),
+            newest_lsn=d.number("newest_lsn"),
+            reason=d.text("reason"),
+        )
     raise ValueError(f"kind is {kind!r}")
 
 

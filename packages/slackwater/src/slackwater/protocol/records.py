@@ -1,7 +1,7 @@
 """The records of the protocol: about a source, and about a pipeline.
 
-A source has cuts, markers and decisions in its cut log, and open transactions. Sidecars write cuts and
-markers, operators write decisions, which all sidecars follow because they are in the cut log.
+A source has cuts, markers, refusals and decisions in its cut log, and open transactions. Sidecars write cuts,
+markers and refusals, operators write decisions; all sidecars follow both because they are in the cut log.
 :class:`Evidence` is chosen per table and determines when a transaction is complete. A pipeline has progress
 records, commit records, and the headers of batches.
 """
@@ -180,7 +180,24 @@ class PassDecision:
     reason: str = ""
 
 
-LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A sidecar saw a fault of the connector: values may be wrong, so no sidecar publishes a cut.
+
+    It ends with a newer timeline, or with a later :class:`SkipDecision` up to ``newest_lsn`` or beyond.
+    """
+
+    source: str
+    timeline: int
+    since_lsn: int
+    """Values of commits above this LSN may be wrong; 0: of all."""
+    newest_lsn: int
+    """The newest commit that had been read while the fault was there; 0: none, only rows of a snapshot."""
+    reason: str
+    """The setting and what is wrong with it."""
+
+
+LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision | Refusal
 """All kinds of records in a cut log."""
 
 

@@ -83,8 +83,11 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     every pipeline, rows of these transactions that were read become visible, and missing rows stay missing.
     The cut and the commit records of all pipelines list the skipped transactions.
 
-    The command is refused if no transaction is open up to that LSN, or if the LSN is above every END record
-    that was read.
+    While the state is `misconfigured` it also says that all values up to that LSN are right, although the
+    connector had a wrong setting: use it only if you know that.
+
+    The command is refused if the LSN is above every END record that was read, or if no transaction is open up
+    to that LSN and the state is not `misconfigured`.
 
     \b
     Example:
