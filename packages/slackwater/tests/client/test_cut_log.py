@@ -7,7 +7,7 @@ import pytest
 from slackwater.client import ChangeTopics, ClientStateError, RecordsMissingError, Transaction
 from slackwater.client.testing import COMMIT_MS, ChangeWriter, World
 from slackwater.cuts import CutLogDamagedError
-from slackwater.protocol import CommittedTransaction, encode_cut
+from slackwater.protocol import CommittedTransaction, Refusal, encode_cut, encode_log_record
 from slackwater.protocol.keys import cut_log_topic
 
 TABLES = {"s.orders": 2}
@@ -58,6 +58,18 @@ def test_a_cut_that_cannot_be_read_is_not_passed_over(memory: World, source: Cha
     consumer = memory.consumer(inputs(memory))
     with pytest.raises(CutLogDamagedError):
         memory.read(consumer, 2)
+
+
+def test_a_refusal_delivers_nothing_and_stops_nobody(memory: World, source: ChangeWriter) -> None:
+    refusal = Refusal(
+        source=memory.name, timeline=1, since_lsn=100, newest_lsn=200, reason="a.setting: wrong"
+    )
+    write(source, 1)
+    source.cut()
+    source.append(encode_log_record(refusal))
+    write(source, 2)
+    source.cut()
+    assert delivered(memory.read(memory.consumer(inputs(memory)), 3, tries=20)) == [ONE, TWO]
 
 
 def test_cuts_that_are_repeated_deliver_nothing_again(memory: World, source: ChangeWriter) -> None:
