@@ -411,6 +411,12 @@ def test_what_cannot_be_read_in_redis_is_no_absence_of_redis(wrong: str) -> None
     assert "found data that Slackwater has not written" in (found.redis_wrong or "")
 
 
+def test_a_source_that_waits_for_kafka_is_not_said_to_wait_as_well() -> None:
+    waiting = status(FrontierState.WAITING)
+    assert only(facts(status=waiting)).cause is Cause.WAITING
+    assert only(facts(status=waiting, kafka_error="refused")).cause is Cause.KAFKA_AWAY
+
+
 def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported() -> None:
     store = WrongStore()
     store.set_status("inv", status(FrontierState.RUNNING))

@@ -132,7 +132,7 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
             what=status.detail,
             advice=("change the connector as described: docs/runbooks.md#source-refused",),
         )
-    elif status.state is FrontierState.WAITING and not facts.open:
+    elif status.state is FrontierState.WAITING and not (facts.open or facts.kafka_error):
         yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it continues automatically",))
 
 
