@@ -82,11 +82,11 @@ class Cluster:
     """Why, for the report of a failure."""
 
     def said(self, *command: str) -> str:
-        """What a command says, whatever its exit code."""
+        """What a command says, whatever its exit code; its log counts only if it has nothing else to say."""
         self.capsys.readouterr()
         run([*command])
         shown = self.capsys.readouterr()
-        return shown.out + shown.err
+        return shown.out or shown.err
 
     def named(self, *command: str) -> frozenset[str]:
         return self.judged(self.said(*command, "--json"))
@@ -139,15 +139,18 @@ class Cluster:
             pause.wait(0.2)
         _log.info("%s named everywhere after %.1f s", sorted(names), clock.monotonic() - began)
 
-    def incident(self, title: str, name: str, stop: Callable[[], Any], mend: Callable[[], Any]) -> None:
-        """Stops something, waits until it is named, mends it, and waits until nobody is."""
+    def incident(
+        self, title: str, name: str, stop: Callable[[], Any], mend: Callable[[], Any] | None = None
+    ) -> None:
+        """Stops something, waits until it is named, mends it if it can be, and waits until nobody is."""
         _log.info("%s", title)
         self.ever.clear()
         self.evidence.clear()
         stop()
         self.wait_for(frozenset({name}))
-        mend()
-        self.wait_for(NOBODY)
+        if mend is not None:
+            mend()
+            self.wait_for(NOBODY)
         assert {who for _, who in self.ever} <= {name}, (self.ever, list(dict.fromkeys(self.evidence)))
 
     def connect(self, method: str, path: str, body: object = None) -> Any:
@@ -162,6 +165,17 @@ class Cluster:
 
     def resume_connector(self) -> None:
         self.connect("PUT", "/inv/resume")
+
+    def drop_slot(self) -> None:
+        """Drops it while the connector is stopped: PostgreSQL keeps a slot that is read."""
+        self.connect("PUT", "/inv/stop")
+        clock, pause = SystemClock(), threading.Event()
+        began = clock.monotonic()
+        while self.sql("SELECT FROM pg_replication_slots WHERE active"):
+            assert clock.monotonic() - began < SECONDS
+            pause.wait(0.1)
+        self.sql("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+        self.resume_connector()
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.stack.postgres.dsn(), autocommit=True) as connection:
@@ -245,6 +259,7 @@ MORE: Mapping[str, Incident] = {
     "connector deleted": _deleted,
     "Kafka Connect hangs": lambda c: ("connect", c.stack.connect.pause, c.stack.connect.resume),
     "PostgreSQL stopped": lambda c: ("database", c.stack.postgres.stop, c.stack.postgres.start),
+    "Redis begins anew": lambda c: ("redis", c.stack.redis.kill, c.stack.redis.start),
     "sidecar killed": lambda c: ("sidecar", c.sidecar.kill, lambda: c.start(c.sidecar)),
     "run hangs": lambda c: ("pipeline", c.pipeline.pause, c.pipeline.resume),
 }
@@ -264,3 +279,4 @@ def test_whatever_else_stops_is_named_everywhere_and_nobody_else_is(cluster: Clu
     cluster.wait_for(NOBODY)
     for title, incident in MORE.items():
         cluster.incident(title, *incident(cluster))
+    cluster.incident("slot dropped", "connector", cluster.drop_slot)  # only a new snapshot helps
