@@ -18,6 +18,8 @@ from slackwater.sql.row_codec import UNAVAILABLE
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 KEY_1, KEY_2, KEY_NULL = b"\x91\x01", b"\x91\x02", b"\x91\xc0"
 LINE_7 = b"\x91\x07"
+SOURCE = {"schema": "s", "table": "t", "txId": 5, "lsn": 99}
+WINDOW = Window("s.t", {5: 100}.get, (), 0, 100)
 
 
 @pytest.fixture
@@ -71,6 +73,56 @@ def test_an_update_without_the_old_row_names_the_remedy_where_rows_can_move(spec
         packed(spec, (LINES, "u", None, line(1)))
 
 
+UNTOLD: dict[str, Any] = {
+    "id": 0,
+    "name": "",
+    "a": 0,
+    "n": "0.00",
+    "made": "1970-01-01T00:00:00.000000Z",
+    "tags": [],
+    "is_new": False,
+    "ratio": 0.0,
+    "level": 5,
+    "note": None,
+}
+"""What Debezium writes of a row with the key (0, "") if the database tells only the primary key."""
+
+
+@pytest.mark.parametrize("told", [{}, {"id": 1, "a": 9}, {"name": "x", "a": 9}, {"level": 6}])
+def test_a_delete_of_a_row_whose_key_is_zero_and_empty_is_packed(told: dict[str, Any]) -> None:
+    (event,) = packed(untold_spec(), ("s.t", "d", UNTOLD | told, None))
+    assert event[4] is None
+
+
+@pytest.mark.parametrize(
+    "told", [{"a": 9}, {"n": "0.01"}, {"made": "2020-01-01T00:00:00Z"}, {"tags": ["x"]}, {"is_new": True}]
+)
+def test_a_delete_that_tells_another_index_than_the_primary_key_is_refused(told: dict[str, Any]) -> None:
+    (column,) = told
+    with pytest.raises(PackingError, match=rf"s\.t tells no primary key, but column {column}: its REPLICA"):
+        packed(untold_spec(), ("s.t", "d", UNTOLD | told, None))
+
+
+@pytest.mark.parametrize(("key", "count"), [(0, 0), (1, 1)])
+def test_a_delete_whose_key_may_stand_for_an_unknown_one_is_no_regular_record(key: int, count: int) -> None:
+    tables = parse_catalog({"": "CREATE TABLE s.t (id bigint PRIMARY KEY, k text NOT NULL);"})
+    plan = compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, k FROM s.t")], tables)
+    record = {"op": "d", "source": SOURCE, "transaction": {}, "before": {"id": key, "k": "x"}, "after": None}
+    packer = TablePacker([(packing_spec(plan, 1).inputs[0], {})], 1)
+    assert packer.add_regular(packer.decode([json.dumps(record).encode()]), WINDOW) == count
+
+
+def untold_spec() -> PackingSpec:
+    columns = (
+        "id int, name text, a int NOT NULL, n numeric(8, 2) NOT NULL, made timestamptz NOT NULL, "
+        "tags text[] NOT NULL, is_new boolean NOT NULL, ratio float8 NOT NULL, "
+        "level int DEFAULT 5 NOT NULL, note text"
+    )
+    catalog = parse_catalog({"": f"CREATE TABLE s.t ({columns}, PRIMARY KEY (id, name));"})
+    view = f"SELECT TRANSACTIONALLY {', '.join(UNTOLD)} FROM s.t"  # noqa: S608 - our own
+    return packing_spec(compile_pipeline([("v.sql", view)], catalog), 1)
+
+
 @pytest.mark.parametrize("is_regular", [True, False])
 def test_an_update_without_the_old_row_of_a_table_that_is_declared_full_is_refused(
     *, is_regular: bool
@@ -84,13 +136,11 @@ def test_an_update_without_the_old_row_of_a_table_that_is_declared_full_is_refus
         after = {"id": 7, "k": "x"}
         if not is_regular:
             return packed(spec, ("s.t", "u", before, after))
-        source = {"schema": "s", "table": "t", "txId": 5, "lsn": 99}
-        record = {"op": "u", "source": source, "transaction": {}, "before": before, "after": after}
+        record = {"op": "u", "source": SOURCE, "transaction": {}, "before": before, "after": after}
         events: Events = {}
         packer = TablePacker([(spec.inputs[0], events)], 1)
-        window = Window("s.t", {5: 100}.get, (), 0, 100)
         envelopes = packer.decode([json.dumps(record).encode()])
-        if packer.add_regular(envelopes, window) == 0:
+        if packer.add_regular(envelopes, WINDOW) == 0:
             packer.add("u", 100, _json(before), _json(after))
             packer.flush()
         return events[0]

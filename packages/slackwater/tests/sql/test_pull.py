@@ -148,7 +148,8 @@ def test_an_index_that_identifies_old_rows_without_their_key_is_declared(
 @pytest.mark.integration
 def test_columns_whose_values_records_do_not_contain_are_noted(connection: "psycopg.Connection") -> None:
     connection.execute(
-        "CREATE TABLE inv.lossy (id int PRIMARY KEY, ratios real[], names text[] DEFAULT '{}')"
+        "CREATE TABLE inv.lossy (id int PRIMARY KEY, ratios real[], names text[] DEFAULT '{}', "
+        "level int DEFAULT 5 NOT NULL, number serial)"
     )
     try:
         pulled = pull_schema(connection, ["inv.lossy"])
@@ -159,6 +160,8 @@ def test_columns_whose_values_records_do_not_contain_are_noted(connection: "psyc
     )
     assert "names text[]:" not in pulled
     assert "names text[] DEFAULT '{}'::text[]" in pulled, "a connector may write it instead of NULL"
+    assert "level integer DEFAULT 5 NOT NULL" in pulled, "deletes contain it instead of the value"
+    assert "nextval" not in pulled
 
 
 def test_missing_tables_are_named(connection: "psycopg.Connection") -> None:

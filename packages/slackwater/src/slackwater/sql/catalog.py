@@ -16,7 +16,8 @@ class Column:
         name: Its name as in the database (unquoted names are lower case).
         type: Its type.
         nullable: Whether it may hold NULL.
-        has_default: Whether it has a DEFAULT, which a connector may write instead of NULL.
+        has_default: Whether it has a DEFAULT, which a connector may write instead of NULL, or of a
+            value that it does not know.
     """
 
     name: str

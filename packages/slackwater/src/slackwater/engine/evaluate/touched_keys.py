@@ -19,9 +19,6 @@ from slackwater.sql.stage_evaluation import key_text
 OWN_LSN: Final = -1
 """Is passed instead of the LSN of a batch if each key has the LSN of its newest event."""
 
-_UNKNOWN: Final = (0, "", "0", False, None)
-"""What a connector writes in place of the primary key if REPLICA IDENTITY is another index."""
-
 _TRUNCATED: Final[tuple[()]] = ()
 """The new contents of all rows of a key, which are removed if they exist."""
 
@@ -115,18 +112,13 @@ class TouchedKeys:
                 yield TouchedKey(key, group, stored, changed, touched_from)
 
     def check_delete(self, key: bytes, number: int, lsn: int) -> None:
-        """Accepts the delete of a row that does not exist, unless the delete cannot be right.
+        """Accepts the delete of a row that does not exist, unless rows of its table move between keys.
 
         Raises:
-            EngineInputError: Rows of its table move between keys, so the row must exist; or its key is what a
-                connector writes for values that it does not know.
+            EngineInputError: They do, so the row must exist.
         """
         if self._inputs[number].moves:
             raise self._unknown_row(key, number, lsn, "a row is deleted from, or leaves, this key")
-        values = msgspec.msgpack.decode(key)
-        if values and all(value in _UNKNOWN for value in values):
-            problem = "a row is deleted whose key is what the connector writes for unknown values"
-            raise self._unknown_row(key, number, lsn, problem)
 
     def _by_key(
         self, events: Sequence[Event], stored: "_StoredKeys"

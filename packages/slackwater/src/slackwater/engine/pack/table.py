@@ -7,6 +7,7 @@ decoded one by one into the same form, so only one place creates events. A TRUNC
 all buckets.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -24,6 +25,9 @@ from slackwater.sql.column_type import FLOAT_KINDS
 from slackwater.sql.row_codec import RowCodec, WireRow, placeholders_of, row_struct
 
 _NULL: Final = b"null"
+
+_UNKNOWN: Final = re.compile(r"0?(\.0*)?|False|None|\[\]|(1970-01-01T)?00:00:00(\.0+)?Z")
+"""What a connector writes for a value that the database has not told, as Python shows it."""
 
 RowChange = tuple[int, int, WireRow | None, WireRow | None]
 """``(commit LSN, lead, old identity, new row)``. Without a row, it is a delete; without an identity, the old
@@ -69,6 +73,10 @@ class TablePacker:
         self._keys = frozenset(keys)
         self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
         self._primary_codec = RowCodec(table, table.primary_key)
+        self._primary_of = _values(keys, table.primary_key)
+        self._telling = tuple(
+            c.name for c in columns if c.name not in table.primary_key and not c.has_default
+        )
         self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
         self._keeps_old = keeps_old and table.replica_identity_full
         self.has_moves = False
@@ -210,10 +218,28 @@ class TablePacker:
         if op != "d" and (op != "u" or self._moving_key is None):
             return None
         if before is not None and is_there:
-            return self._identity_codec.decode(before)
+            identity = self._identity_codec.decode(before)
+            if op == "d" and self._may_be_unknown(identity):
+                self._check_identity(before)
+            return identity
         if op == "d":
             raise _missing_image(self._table, op, "before")
         raise _missing_old_row(self._table, ", ".join(self._moving_key or ()))
+
+    def _may_be_unknown(self, identity: WireRow) -> bool:
+        """Returns whether a primary key is what a connector writes for values that it does not know."""
+        return not self._table.replica_identity_full and _are_unknown(self._primary_of(identity))
+
+    def _check_identity(self, before: bytes) -> None:
+        """Refuses a delete that tells other columns instead of the primary key.
+
+        Raises:
+            PackingError: It does.
+        """
+        row = msgspec.json.decode(before)
+        for column in self._telling:
+            if not _are_unknown((row.get(column),)):
+                raise _untold_key(self._table, column)
 
     def _take(
         self, envelopes: Sequence[Envelope | None], window: Window, take: Callable[[RowChange], None]
@@ -234,13 +260,16 @@ class TablePacker:
             lacks_old = before is None and (needs_old or (is_full and op == "u"))
             if lacks_old or (after is None and op != "d") or lsn in repeated:
                 return number
+            old = astuple(before) if needs_old else None
+            if op == "d" and old is not None and self._may_be_unknown(old):
+                return number
             row: WireRow | None = None if op == "d" else astuple(after)
             if row is not None:
                 for placeholder in placeholders:
                     if placeholder in row:
                         return number
             lead = 2 * (lsn - source.lsn) + (op != "c")
-            take((lsn, lead, astuple(before) if needs_old else None, row))
+            take((lsn, lead, old, row))
         return len(envelopes)
 
 
@@ -349,6 +378,10 @@ class _InputPacker:
             self._events.setdefault(crc32(key) % self._buckets, []).append(event)
 
 
+def _are_unknown(values: WireRow) -> bool:
+    return all(_UNKNOWN.fullmatch(str(value)) for value in values)
+
+
 def _of_arrival(lsn: int, lead: int) -> int:
     """Returns the lead of a row that an update brings under another key."""
     return lead & ~1 if lead < 2 * lsn else lead
@@ -362,6 +395,14 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
     return PackingError(
         f"operation 'u' on {table.full_name} contains no old value of {column}, which is needed to find "
         f"the old row; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
+    )
+
+
+def _untold_key(table: Table, column: str) -> PackingError:
+    return PackingError(
+        f"operation 'd' on {table.full_name} tells no primary key, but column {column}: its REPLICA IDENTITY "
+        f"is an index without the primary key; run ALTER TABLE {table.full_name} REPLICA IDENTITY DEFAULT "
+        "and take a new snapshot; if the column has a DEFAULT, declare it (`slackwater schema pull`)"
     )
 
 

@@ -49,8 +49,8 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
 """
 
-# A domain counts as the type it is made of, since that is what Debezium writes. The DEFAULT of a column that
-# may be NULL follows its type, because a connector may write it instead of NULL.
+# A domain counts as the type it is made of, since that is what Debezium writes. The DEFAULT of a column
+# follows its type, because a connector may write it instead of NULL or of a value that it does not know.
 _COLUMNS = """
 WITH RECURSIVE base AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated <> '' AS is_generated,
@@ -65,7 +65,9 @@ SELECT n.nspname, c.relname, b.attname, b.attnotnull,
          THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname))
               || CASE WHEN e.typtype = 'e' THEN '[]' ELSE '' END
          ELSE pg_catalog.format_type(b.type, b.modifier) END
-    || CASE WHEN b.attnotnull OR b.is_generated OR d.adbin IS NULL THEN ''
+    || CASE WHEN b.is_generated OR d.adbin IS NULL
+                 OR (b.attnotnull AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%')
+            THEN ''
             ELSE ' DEFAULT ' || pg_catalog.pg_get_expr(d.adbin, d.adrelid) END,
     CASE WHEN t.typtype = 'e' THEN t.oid WHEN e.typtype = 'e' THEN e.oid END,
     CASE WHEN b.is_generated THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
