@@ -149,7 +149,7 @@ def test_an_index_that_identifies_old_rows_without_their_key_is_declared(
 def test_columns_whose_values_records_do_not_contain_are_noted(connection: "psycopg.Connection") -> None:
     connection.execute(
         "CREATE TABLE inv.lossy (id int PRIMARY KEY, ratios real[], names text[] DEFAULT '{}', "
-        "level int DEFAULT 5 NOT NULL, number serial)"
+        "level int DEFAULT 5 NOT NULL, number serial, made timestamptz DEFAULT now() NOT NULL)"
     )
     try:
         pulled = pull_schema(connection, ["inv.lossy"])
@@ -162,6 +162,7 @@ def test_columns_whose_values_records_do_not_contain_are_noted(connection: "psyc
     assert "names text[] DEFAULT '{}'::text[]" in pulled, "a connector may write it instead of NULL"
     assert "level integer DEFAULT 5 NOT NULL" in pulled, "deletes contain it instead of the value"
     assert "nextval" not in pulled
+    assert "now()" not in pulled
 
 
 def test_missing_tables_are_named(connection: "psycopg.Connection") -> None:

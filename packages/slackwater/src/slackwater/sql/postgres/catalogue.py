@@ -51,6 +51,7 @@ WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
 
 # A domain counts as the type it is made of, since that is what Debezium writes. The DEFAULT of a column
 # follows its type, because a connector may write it instead of NULL or of a value that it does not know.
+# Of a function, it writes what stands for no value.
 _COLUMNS = """
 WITH RECURSIVE base AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated <> '' AS is_generated,
@@ -66,7 +67,7 @@ SELECT n.nspname, c.relname, b.attname, b.attnotnull,
               || CASE WHEN e.typtype = 'e' THEN '[]' ELSE '' END
          ELSE pg_catalog.format_type(b.type, b.modifier) END
     || CASE WHEN b.is_generated OR d.adbin IS NULL
-                 OR (b.attnotnull AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%%')
+                 OR (b.attnotnull AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) ~ '^[^'']*[a-z0-9_"][(]')
             THEN ''
             ELSE ' DEFAULT ' || pg_catalog.pg_get_expr(d.adbin, d.adrelid) END,
     CASE WHEN t.typtype = 'e' THEN t.oid WHEN e.typtype = 'e' THEN e.oid END,
