@@ -328,6 +328,8 @@ class UnchangedTopics:
 
     def check_identity(self) -> None: ...
 
+    def check_progress_topic(self) -> None: ...
+
     def states_after(self, _: object) -> Mapping[str, TopicState]:
         return {}
 
