@@ -91,7 +91,7 @@ def test_what_is_printed_is_what_a_database_needs(shop: Shop, capsys: pytest.Cap
     assert PASSWORD not in out
     text, _, properties = out.partition("\n-- For Kafka Connect")
     config = json.loads(properties[properties.index("{") :])
-    assert config["table.include.list"] == r"shop\.Odd\ Lines,shop\.orders"
+    assert config["table.include.list"] == r"shop\.Odd\x20Lines,shop\.orders"
     assert config["database.dbname"] == shop.name
     shop.run("\n".join(line for line in text.splitlines() if not line.startswith("--")))
     assert main.run(shop.command("check")) == 0
