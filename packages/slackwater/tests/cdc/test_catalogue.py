@@ -324,7 +324,8 @@ def test_tables_of_a_publication_that_share_a_topic_are_named(database: "psycopg
     database.execute('ALTER PUBLICATION captured ADD TABLE "R", "t "')
     assert look(database, {})[1] == []
     database.execute("ALTER PUBLICATION captured ADD TABLE t_")
-    found = list(source_findings(database, "inv", {"publication.name": "captured"}))
+    properties = {"publication.name": "captured", "schema.include.list": "captured"}
+    found = list(source_findings(database, "inv", properties))
     text = "its topic inv.captured.t_ is also that of table captured."
     assert [(each.subject, each.text) for each in found] == [
         ("table captured.t ", f"{text}t_"),

@@ -257,7 +257,8 @@ def test_a_run_says_why_the_sidecar_publishes_no_further_cut(
     source.flush()
     folder = shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
     definition = folder / "pipeline.toml"
-    definition.write_text(definition.read_text().replace('source = "inv"', f'source = "{source.name}"'))
+    text = definition.read_text().replace('source = "inv"', f'source = "{source.name}"')
+    definition.write_text(text.replace('name = "orders"', f'name = "{source.name}"'))
     line = ("run", str(folder), "--checkpoint", "state", "--master", "local[1]", "--allow-missing-tables")
     run = Program("run", lambda: slackwater_command(*line), tmp_path)
     with running(tmp_path, source.name) as sidecar:

@@ -4,9 +4,11 @@ Seen to fail: a run whose brokers did not answer went on to ask for their topics
 whose brokers or object store answered no more had not ended after two minutes.
 """
 
+import shutil
 import signal
 import socket
 import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -171,6 +173,12 @@ def test_it_ends_while_kafka_answers_no_more(
     kafka_broker: "KafkaBroker", tmp_path: Path, command: Sequence[str], says: str
 ) -> None:
     create_topics(AdminClient({"bootstrap.servers": kafka_broker.bootstrap}), [NewTopic("stopping")], SECONDS)
+    name = f"stopping{uuid.uuid4().hex[:8]}"  # names are unique on the shared broker
+    folder = shutil.copytree(ORDERS, tmp_path / name)
+    definition = folder / "pipeline.toml"
+    definition.write_text(definition.read_text().replace('name = "orders"', f'name = "{name}"'))
+    command = [str(folder) if word == ORDERS else word for word in command]
+    says = says.replace("orders:", f"{name}:")
     environment = {BOOTSTRAP: kafka_broker.bootstrap, REDIS: f"redis://{AWAY}"}
     with started(tmp_path, command, environment) as program:
         wait_until_it_says(program, says)
