@@ -142,7 +142,8 @@ def events(
             reference.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", list(row.values()))
         else:
             reference.execute(f"DELETE FROM {table} WHERE id = ?", [row_id])
-        before, after = (None, image) if op == "c" else (image, None)
+        key = json.dumps({"id": row_id, "g": None, "v": None}).encode()
+        before, after = (None, image) if op == "c" else (key, None)
         result.append((f"public.{table}", op, lsn, before, after, lsn))
     return result
 

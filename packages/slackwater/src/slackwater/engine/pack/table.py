@@ -402,7 +402,8 @@ def _untold_key(table: Table, column: str) -> PackingError:
     return PackingError(
         f"operation 'd' on {table.full_name} tells no primary key, but column {column}: its REPLICA IDENTITY "
         f"is an index without the primary key; run ALTER TABLE {table.full_name} REPLICA IDENTITY DEFAULT "
-        "and take a new snapshot; if the column has a DEFAULT, declare it (`slackwater schema pull`)"
+        "and take a new snapshot; if it has REPLICA IDENTITY FULL, or the column a DEFAULT, declare that "
+        "(`slackwater schema pull`)"
     )
 
 
