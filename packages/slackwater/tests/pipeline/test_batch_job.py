@@ -3,8 +3,9 @@
 import json
 import pickle
 import shutil
+import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import cloudpickle
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
+from pyspark.util import _load_from_socket
 
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater.engine.bucket import state_fingerprint
@@ -514,6 +516,18 @@ def test_a_connection_that_breaks_anywhere_within_the_rows_gives_no_part_of_them
         served.sent = whole[:length]
         with pytest.raises(SPARK_ERRORS, match=r"of a batch (did not arrive|arrived)"):
             collect(served)
+
+
+def test_a_jvm_that_ended_before_it_sent_the_rows_is_an_error_of_spark_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: Any = Served([1], monkeypatch)
+    monkeypatch.setattr(batch_job, "_load_from_socket", _load_from_socket)
+    with closing(socket.create_server(("127.0.0.1", 0))) as ended:
+        port = ended.getsockname()[1]
+    served.context._jvm.PythonRDD.serveIterator.return_value = (port, "secret")
+    with pytest.raises(SPARK_ERRORS):
+        collect(served)
 
 
 def test_an_error_of_the_connection_is_one_of_spark_s(monkeypatch: pytest.MonkeyPatch) -> None:

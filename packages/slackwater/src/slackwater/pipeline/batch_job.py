@@ -169,7 +169,9 @@ def collect(rdd: RDD[T]) -> list[T]:
     try:
         with _load_from_socket(served, _Frames(rdd._jrdd_deserializer)) as found:  # noqa: SLF001
             received: list[Iterable[T]] = list(found)
-    except (OSError, struct.error) as error:  # the latter of a connection that breaks within a length
+    except (OSError, struct.error, UnboundLocalError) as error:
+        # The second is of a connection that breaks within a length, the third of one that could not be made:
+        # PySpark then closes a socket that it has not opened.
         raise Py4JNetworkError(f"the rows of a batch did not arrive: {error}") from error
     # PySpark takes the end of a connection for the end of the rows, but a killed JVM has sent a part of them.
     if len(received) != frames:

@@ -215,10 +215,13 @@ def _conf_of_jvm(gateway: Any) -> dict[str, str]:
 
 def _start_workers(context: SparkContext) -> None:
     """Makes Spark start its Python workers before there is a batch for them, because this takes some time."""
+    from slackwater.pipeline.batch_job import collect  # imported only now, beside the start of the JVM
+
     count = context.defaultParallelism
-    context.parallelize(range(count), count).foreachPartition(_do_nothing)
+    collect(context.parallelize(range(count), count).mapPartitions(_do_nothing))
 
 
-def _do_nothing(rows: Iterable[int]) -> None:
+def _do_nothing(rows: Iterable[int]) -> Iterable[int]:
     for _ in rows:  # Spark keeps only workers that have read all
         pass
+    return ()
