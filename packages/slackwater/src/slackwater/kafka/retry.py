@@ -69,6 +69,9 @@ ABSENT_CODES = (
 )
 """There is no such topic or partition, as far as the broker, or librdkafka, knows."""
 
+OUT_OF_RANGE_CODES = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+"""A partition does not have the offset that is to be read: records were deleted, or it was recreated."""
+
 GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
 """No failure of a reader that joins no group: librdkafka looks for the coordinator of every consumer's group,
 but reads without one."""
@@ -94,6 +97,12 @@ def kafka_error(error: BaseException) -> KafkaError | None:
     """Returns Kafka's own error in one of its client's; None for any other."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return first if isinstance(first, KafkaError) else None
+
+
+def code_of(error: BaseException) -> int | None:
+    """Returns the code of Kafka's own error in one of its client's; None for any other."""
+    found = kafka_error(error)
+    return None if found is None else found.code()
 
 
 def reason_of(error: BaseException) -> str:
@@ -171,7 +180,8 @@ class KafkaRetry:
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._deadline = self._clock.monotonic() + timeout_seconds
         self._news_at = self._clock.monotonic() + _QUIET_SECONDS - _NEWS_SECONDS
-        self._last_error: KafkaError | None = None
+        self.last_error: KafkaError | None = None
+        """What is waited for; None: nothing was reported."""
 
     @property
     def remaining_seconds(self) -> float:
@@ -186,7 +196,7 @@ class KafkaRetry:
     @property
     def outcome(self) -> str:
         """The time that was waited in vain, and the last error."""
-        last = "" if self._last_error is None else f": {self._last_error.str()}"
+        last = "" if self.last_error is None else f": {self.last_error.str()}"
         return f"tried for {self._timeout:g} s{last}"
 
     def is_transient(self, error: KafkaError) -> bool:
@@ -228,7 +238,7 @@ class KafkaRetry:
 
     def note(self, error: KafkaError) -> None:
         """Remembers what is waited for, and says so in the log, not too often."""
-        self._last_error = error
+        self.last_error = error
         now = self._clock.monotonic()
         if now - self._news_at >= _NEWS_SECONDS:
             self._news_at = now
