@@ -17,7 +17,7 @@ from slackwater.cli.demo.run import TABLES
 from slackwater.cli.demo.verdict import broken_orders, count_orders, demo_specification, judge
 from slackwater.cli.topics import read_to_end
 from slackwater.dev import DevStack
-from slackwater.protocol import CommitRecord, OffsetRange, SystemClock, encode_commit_record
+from slackwater.protocol import CommitRecord, KafkaSettings, OffsetRange, SystemClock, encode_commit_record
 from slackwater.protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic, transaction_topic
 from slackwater.settings.errors import CommandUnavailableError
 from slackwater_certify import Certificate
@@ -103,11 +103,11 @@ def await_condition(condition: Callable[[], bool], seconds: float = 60) -> None:
 def read_history(bootstrap: str) -> History:
     view = load_view(demo_specification(PIPELINE, "any"))
     history = History(view.tables)
-    for message in read_to_end(bootstrap, [data_topic("inv", table) for table in TABLES]):
+    for message in read_to_end(KafkaSettings(bootstrap), [data_topic("inv", table) for table in TABLES]):
         value = message.value()
         if value is not None:
             history.add_row(value)
-    for message in read_to_end(bootstrap, [transaction_topic("inv")]):
+    for message in read_to_end(KafkaSettings(bootstrap), [transaction_topic("inv")]):
         history.add_transaction_record(message.value() or b"")
     return history
 

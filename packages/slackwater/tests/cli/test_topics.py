@@ -16,7 +16,7 @@ TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"]
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
     consumer = FlakyConsumer({("t", 0): VALUES})
-    monkeypatch.setattr("slackwater.cli.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
     return consumer
 
 
@@ -27,7 +27,7 @@ def test_reading_to_the_end_survives_transient_errors(
 ) -> None:
     """Seen to fail while every error ended it."""
     consumer.errors = [0] * succeeding + [getattr(KafkaError, name)] * 2
-    assert [message.value() for message in read_to_end("nowhere:1", ["t"])] == VALUES
+    assert [message.value() for message in read_to_end(KafkaSettings("nowhere:1"), ["t"])] == VALUES
     assert (consumer.errors, consumer.is_closed) == ([], True)
 
 
@@ -35,17 +35,17 @@ def test_reading_to_the_end_survives_transient_errors(
 def test_other_errors_end_it_at_once(consumer: FlakyConsumer, succeeding: int) -> None:
     consumer.errors = [0] * succeeding + [KafkaError.TOPIC_AUTHORIZATION_FAILED]
     with pytest.raises(CommandUnavailableError, match=r"[Aa]uthorization failed"):
-        list(read_to_end("nowhere:1", ["t"]))
+        list(read_to_end(KafkaSettings("nowhere:1"), ["t"]))
     assert consumer.is_closed
 
 
 def test_silence_ends_it_with_what_was_reported_last(
     consumer: FlakyConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.cli.topics._SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr("slackwater.cli.topics._SECONDS", 0.2)
     consumer.errors = [0, 0] + [KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000
     with pytest.raises(CommandUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
-        list(read_to_end("nowhere:1", ["t"]))
+        list(read_to_end(KafkaSettings("nowhere:1"), ["t"]))
 
 
 @pytest.mark.parametrize("succeeding", [0, 1, 2, 3, 4])
@@ -56,7 +56,7 @@ def test_the_doctor_asks_again_after_transient_errors_and_only_after_those(
         end = b'{"status": "END", "id": "500:77"}'
         errors = [0] * succeeding + [getattr(KafkaError, name)] * 2
         consumer = FlakyConsumer({("inv.transaction", 0): [end], ("inv.a.b", 0): VALUES}, errors)
-        monkeypatch.setattr("slackwater.cli.doctor.kafka.open_consumer", lambda *_: consumer)
+        monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
         with KafkaProbe(KafkaSettings("nowhere:1"), SourceTopics("inv"), "inv.a.b".__eq__) as probe:
             facts = probe.ask()
         assert consumer.errors == []

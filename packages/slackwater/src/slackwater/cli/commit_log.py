@@ -1,32 +1,21 @@
 """Reads a pipeline's commit records where they are asked for, instead of all of them."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 
 from slackwater.cli.pipeline_folders import pipeline_folder
-from slackwater.cli.topics import open_consumer
-from slackwater.kafka.retry import KafkaRetry, is_transient, reason_of, watermark_offsets
+from slackwater.cli.topics import explained
+from slackwater.kafka.reader import TopicReader
+from slackwater.kafka.retry import ABSENT_CODES, code_of
 from slackwater.protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
 from slackwater.protocol.commit_lookup import PlacedCommit
 from slackwater.protocol.keys import commit_topic, progress_topic
-from slackwater.settings.errors import (
-    CommandConfigError,
-    CommandInputError,
-    CommandUnavailableError,
-    unreachable,
-)
+from slackwater.settings.errors import CommandConfigError, CommandInputError
 
 _SECONDS = 30.0
-_LOOK_BACK = 16
-_AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
 _SUFFIX = commit_topic("")
-
-T = TypeVar("T")
 
 
 class CommitLog:
@@ -44,16 +33,14 @@ class CommitLog:
     """
 
     def __init__(self, kafka: KafkaSettings, pipeline: str) -> None:
-        self._consumer = open_consumer(kafka.bootstrap, {**kafka.options, "enable.partition.eof": "true"})
+        self._reader = TopicReader(kafka.client_config, _SECONDS)
         self._pipeline = pipeline
         self.topic = ""
         try:
-            self.topic = self._commit_topic()
-        except KafkaException as error:
-            self._consumer.close()
-            raise unreachable("Kafka", f"where are the commits of {pipeline}", reason_of(error)) from error
+            with explained(f"where are the commits of {pipeline}"):
+                self.topic = self._commit_topic()
         except BaseException:
-            self._consumer.close()
+            self._reader.close()
             raise
 
     def __enter__(self) -> "CommitLog":
@@ -62,11 +49,12 @@ class CommitLog:
 
     def __exit__(self, *_: object) -> None:
         """Frees the connection."""
-        self._consumer.close()
+        self._reader.close()
 
     def bounds(self) -> tuple[int, int]:
         """Returns the first offset of the commit topic, and the one behind the last."""
-        return _bounds(self._consumer, self.topic)
+        with explained(f"where {self.topic} ends"):
+            return self._reader.bounds((self.topic, 0))
 
     def record_from(self, start: int, end: int) -> PlacedCommit | None:
         """See :data:`slackwater.protocol.commit_lookup.RecordFrom`."""
@@ -74,19 +62,21 @@ class CommitLog:
 
     def records(self, start: int, end: int | None = None) -> Iterator[PlacedCommit]:
         """Yields the records from an offset on; without an end it waits for new ones for ever."""
-        for message in _messages(self._consumer, self.topic, start, end):
-            yield PlacedCommit(message.offset() or 0, decode_commit_record(message.value() or b""))
+        place = self.topic, 0
+        found = self._reader.follow(place, start) if end is None else self._reader.read({place: (start, end)})
+        with explained(f"reading {self.topic}"):
+            yield from map(_placed, found)
 
     def last(self, count: int) -> list[PlacedCommit]:
         """Returns the newest records, oldest first."""
-        low, end = self.bounds()
-        return _last(low, end, count, lambda start: list(self.records(start, end)))
+        with explained(f"reading {self.topic}"):
+            return [_placed(message) for message in self._reader.newest((self.topic, 0), count)]
 
     def _commit_topic(self) -> str:
-        topics = _topics(self._consumer, self._pipeline)
+        topics, known = _topics(self._reader, self._pipeline), self._reader.topics()
         names = sorted(t for t in topics if t.endswith(_SUFFIX) and t.removesuffix(_SUFFIX) in topics)
         for name in names:
-            if _exists(self._consumer, name):
+            if name in known:
                 return name
         hint = "start the pipeline once with this version, or see docs/runbooks.md#output-changed"
         reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
@@ -117,22 +107,22 @@ def written_topics(kafka: KafkaSettings, pipeline: str) -> list[str]:
         CommandInputError: nobody of that name has written to this Kafka.
         CommandUnavailableError: Kafka does not answer.
     """
-    consumer = open_consumer(kafka.bootstrap, {**kafka.options, "enable.partition.eof": "true"})
-    try:
-        return [*sorted(_topics(consumer, pipeline)), progress_topic(pipeline)]
-    except KafkaException as error:
-        raise unreachable("Kafka", f"which topics {pipeline} writes", reason_of(error)) from error
-    finally:
-        consumer.close()
+    with (
+        explained(f"which topics {pipeline} writes"),
+        TopicReader(kafka.client_config, _SECONDS) as reader,
+    ):
+        return [*sorted(_topics(reader, pipeline)), progress_topic(pipeline)]
 
 
-def _topics(consumer: Consumer, pipeline: str) -> Mapping[str, TopicState]:
+def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
     """Returns what the newest progress record says of the outputs and their commit topics."""
     topic = progress_topic(pipeline)
-    if not _exists(consumer, topic):
-        raise _no_such(pipeline, f"topic {topic} does not exist")
-    low, end = _bounds(consumer, topic)
-    found = _last(low, end, 1, lambda start: list(_messages(consumer, topic, start, end)))
+    try:
+        found = reader.newest((topic, 0))
+    except KafkaException as error:
+        if code_of(error) in ABSENT_CODES:
+            raise _no_such(pipeline, f"topic {topic} does not exist") from error
+        raise
     if not found:
         raise _no_such(pipeline, f"topic {topic} is empty")
     return decode_progress_record(found[0].value() or b"").topics
@@ -143,46 +133,5 @@ def _no_such(pipeline: str, reason: str) -> CommandInputError:
     return CommandInputError(f"no pipeline {pipeline!r} has written to this Kafka: {reason}", hint)
 
 
-def _last(low: int, end: int, count: int, read: Callable[[int], list[T]]) -> list[T]:
-    """Reads back from the end until enough is found: markers take offsets, too."""
-    look_back = max(_LOOK_BACK, 2 * count)
-    while True:
-        start = max(low, end - look_back)
-        found = read(start) if start < end else []
-        if len(found) >= count or start == low:
-            return found[-count:]
-        look_back *= 8
-
-
-def _exists(consumer: Consumer, topic: str) -> bool:
-    retry = KafkaRetry("listing topics", _SECONDS)
-    return topic in retry.call(lambda seconds: consumer.list_topics(timeout=seconds).topics)
-
-
-def _bounds(consumer: Consumer, topic: str) -> tuple[int, int]:
-    retry = KafkaRetry(f"asking where {topic} ends", _SECONDS)
-    place = TopicPartition(topic, 0)
-    return retry.call(partial(watermark_offsets, consumer, place))
-
-
-def _messages(consumer: Consumer, topic: str, start: int, end: int | None) -> Iterator[Message]:
-    consumer.assign([TopicPartition(topic, 0, start)])
-    heard = time.monotonic()
-    while True:
-        message = consumer.poll(0.2)
-        if message is None:
-            if end is not None and time.monotonic() - heard > _SECONDS:
-                hint = "an unfinished Kafka transaction may hide records; try again in a minute"
-                raise CommandUnavailableError(f"topic {topic} cannot be read to its end", hint)
-            continue
-        heard = time.monotonic()
-        error = message.error()
-        if error is None:
-            if end is not None and (message.offset() or 0) >= end:
-                return
-            yield message
-        elif error.code() == _AT_END:
-            if end is not None:
-                return
-        elif not is_transient(error):
-            raise unreachable("Kafka", f"reading {topic}", error.str())
+def _placed(message: Message) -> PlacedCommit:
+    return PlacedCommit(message.offset() or 0, decode_commit_record(message.value() or b""))

@@ -7,15 +7,12 @@ first record of the oldest open transaction comes next, and a pipeline's records
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
+from confluent_kafka import Message
 
-from slackwater.cli.topics import open_consumer
-from slackwater.kafka.retry import KafkaRetry, reason_of
+from slackwater.cli.topics import explained
+from slackwater.kafka.reader import TopicReader
 from slackwater.protocol import KafkaSettings
 from slackwater.protocol.keys import HEADER_PIPELINE, progress_topic
-from slackwater.settings.errors import unreachable
 
 _SECONDS = 30.0
 
@@ -47,52 +44,21 @@ def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[
     Raises:
         CommandUnavailableError: Kafka does not answer.
     """
-    admin = AdminClient(dict(kafka.client_config))
-    consumer = open_consumer(kafka.bootstrap, {**kafka.options, "isolation.level": "read_uncommitted"})
-    try:
-        places = _partitions(admin, topics)
-        ends = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
-        stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)
+    with (
+        explained("which transactions are open"),
+        TopicReader(kafka.client_config, _SECONDS, is_committed=False) as reader,
+    ):
+        known = reader.topics()
+        places = [(topic, number) for topic in topics if topic in known for number in range(known[topic])]
+        ends = reader.ends(places, is_committed=False)
+        stable = reader.ends(places, is_committed=True)
         behind = {place: offset for place, offset in stable.items() if offset < ends[place]}
         return [
-            _open_transaction(first, behind[place], ends[place])
-            for place in behind
-            if (first := _first_record(consumer, *place, behind[place])) is not None
+            _open_transaction(first, offset, ends[place])
+            for place, offset in behind.items()
+            # None: nothing but a transaction's end was behind it.
+            if (first := next(reader.read({place: (offset, ends[place])}), None)) is not None
         ]
-    except KafkaException as error:
-        raise unreachable("Kafka", "which transactions are open", reason_of(error)) from error
-    finally:
-        consumer.close()
-
-
-def _partitions(admin: AdminClient, topics: Iterable[str]) -> list[TopicPartition]:
-    known = KafkaRetry("listing topics", _SECONDS).call(lambda left: admin.list_topics(timeout=left).topics)
-    return [TopicPartition(t, p) for t in topics if t in known for p in sorted(known[t].partitions)]
-
-
-def _ends(
-    admin: AdminClient, places: list[TopicPartition], isolation: IsolationLevel
-) -> dict[tuple[str, int], int]:
-    if not places:
-        return {}
-
-    def ask(left: float) -> dict[tuple[str, int], int]:
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        answers = admin.list_offsets(
-            dict.fromkeys(places, latest), isolation_level=isolation, request_timeout=left
-        )
-        return {(at.topic, at.partition): found.result(left).offset for at, found in answers.items()}
-
-    return KafkaRetry("asking where topics end", _SECONDS).call(ask)
-
-
-def _first_record(consumer: Consumer, topic: str, partition: int, offset: int) -> Message | None:
-    """Returns the record at or behind an offset; None if nothing but a transaction's end comes any more."""
-    consumer.assign([TopicPartition(topic, partition, offset)])
-    message = consumer.poll(_SECONDS)
-    if message is not None and (error := message.error()) is not None:
-        raise KafkaException(error)
-    return message
 
 
 def _open_transaction(first: Message, stable: int, end: int) -> OpenTransaction:

@@ -250,7 +250,7 @@ def follow_one_database(kafka: KafkaSettings, first: str, second: str) -> bool:
 
 
 def _newest_ends(kafka: KafkaSettings, topic: str) -> Iterable[End]:
-    for message in read_to_end(kafka.bootstrap, [topic], kafka.options, newest=_NEWEST):
+    for message in read_to_end(kafka, [topic], newest=_NEWEST):
         value = message.value()
         if value is not None:
             found = decode_transaction(value)

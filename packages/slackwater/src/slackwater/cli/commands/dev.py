@@ -167,7 +167,7 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
     """
     settings, output = start_command(ctx), Output()
     kafka = kafka_settings(settings, "where to read from")
-    messages = read_to_end(kafka.bootstrap, [topic], kafka.options)
+    messages = read_to_end(kafka, [topic])
     for message in messages if last is None else deque(messages, last):
         output.line(record_line(message))
 

@@ -2,25 +2,21 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.envelope import End, decode_full_row, decode_transaction
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId
-from slackwater.cli.topics import open_consumer
-from slackwater.kafka.retry import GROUP_REFUSED, KafkaRetry, is_transient, reason_of
-from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock
-from slackwater.settings.errors import unreachable
+from slackwater.cli.topics import explained
+from slackwater.kafka.reader import TopicReader
+from slackwater.kafka.retry import is_transient, kafka_error
+from slackwater.protocol import KafkaSettings, SourceTopics
 
 REQUEST_SECONDS = 5.0
 _TAIL = 20
 """Records looked at from a partition's end: the last may be tombstones or markers of Kafka transactions."""
 _TAIL_OF_TRANSACTIONS = 500
-_AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +42,8 @@ class KafkaProbe:
     def __init__(
         self, kafka: KafkaSettings, topics: SourceTopics, is_data_topic: Callable[[str], bool]
     ) -> None:
-        at_end, everything = {"enable.partition.eof": "true"}, {"isolation.level": "read_uncommitted"}
-        self._committed = open_consumer(kafka.bootstrap, {**kafka.options, **at_end})
-        self._all = open_consumer(kafka.bootstrap, {**kafka.options, **everything})
+        self._committed = TopicReader(kafka.client_config, REQUEST_SECONDS)
+        self._all = TopicReader(kafka.client_config, REQUEST_SECONDS, is_committed=False)
         self._topics = topics
         self._is_data_topic = is_data_topic
 
@@ -70,11 +65,10 @@ class KafkaProbe:
         Raises:
             CommandUnavailableError: Kafka does not answer.
         """
-        known = _asked("list topics", lambda: self._committed.list_topics(timeout=REQUEST_SECONDS)).topics
+        with explained("list topics"):
+            known = self._committed.topics()
         data = frozenset(topic for topic in known if topic in named or self._is_data_topic(topic))
-        partitions = {
-            (t, n): self._partition((t, n)) for t in sorted(data) for n in sorted(known[t].partitions)
-        }
+        partitions = {(t, n): self._partition((t, n)) for t in sorted(data) for n in range(known[t])}
         name = self._topics.transactions
         transactions = self._partition((name, 0)) if name in known else None
         return KafkaFacts(data, partitions, transactions, self._ends(transactions) if transactions else ())
@@ -109,60 +103,29 @@ class KafkaProbe:
         low, stable_end = self._bounds(self._committed, partition)
         return PartitionFacts(low=low, stable_end=stable_end, end=self._bounds(self._all, partition)[1])
 
-    def _bounds(self, consumer: Consumer, partition: PartitionId) -> tuple[int, int]:
-        bounds = _asked(
-            f"offsets of {partition[0]}/{partition[1]}",
-            lambda: consumer.get_watermark_offsets(TopicPartition(*partition), REQUEST_SECONDS),
-        )
-        if bounds is None:
-            raise unreachable("Kafka", f"offsets of {partition[0]}/{partition[1]}", "no answer in time")
-        return bounds
+    @staticmethod
+    def _bounds(reader: TopicReader, partition: PartitionId) -> tuple[int, int]:
+        with explained(f"offsets of {partition[0]}/{partition[1]}"):
+            return reader.bounds(partition)
 
     def _tails(
         self, partitions: Mapping[PartitionId, PartitionFacts], count: int
     ) -> dict[PartitionId, list[Message]]:
-        """Reads the last readable records of each partition, in order."""
-        waiting = {partition for partition, facts in partitions.items() if facts.stable_end > facts.low}
-        begins = [
-            TopicPartition(
-                *partition, max(partitions[partition].low, partitions[partition].stable_end - count)
-            )
-            for partition in sorted(waiting)
-        ]
-        if not begins:
-            return {}
-        _asked("reading", lambda: self._committed.assign(begins))
-        try:
-            return self._read(partitions, waiting)
-        finally:
-            self._committed.unassign()
-
-    def _read(
-        self, partitions: Mapping[PartitionId, PartitionFacts], waiting: Collection[PartitionId]
-    ) -> dict[PartitionId, list[Message]]:
-        found: dict[PartitionId, list[Message]] = {partition: [] for partition in waiting}
-        left, clock = set(waiting), SystemClock()
-        deadline = clock.monotonic() + REQUEST_SECONDS
-        while left and clock.monotonic() < deadline:
-            for message in _asked("reading", lambda: self._committed.consume(1000, 0.1)):
-                partition = (message.topic() or "", message.partition() or 0)
-                error = message.error()
-                if error is None:
-                    found[partition].append(message)
-                    if (message.offset() or 0) + 1 >= partitions[partition].stable_end:
-                        left.discard(partition)
-                elif error.code() == _AT_END:
-                    left.discard(partition)
-                elif error.code() != GROUP_REFUSED and not is_transient(error):
-                    raise unreachable("Kafka", f"reading {partition[0]}/{partition[1]}", error.str())
+        """Reads the last readable records of each partition, in order; what does not come in time is left."""
+        spans = {
+            partition: (max(facts.low, facts.stable_end - count), facts.stable_end)
+            for partition, facts in sorted(partitions.items())
+        }
+        found: dict[PartitionId, list[Message]] = {partition: [] for partition in spans}
+        with explained("reading"):
+            try:
+                for message in self._committed.read(spans):
+                    found[message.topic() or "", message.partition() or 0].append(message)
+            except KafkaException as error:
+                known = kafka_error(error)
+                if known is None or not is_transient(known):
+                    raise
         return found
-
-
-def _asked(what: str, question: Callable[[], T]) -> T:
-    try:
-        return KafkaRetry(what, REQUEST_SECONDS).call(lambda _: question())
-    except KafkaException as error:
-        raise unreachable("Kafka", what, reason_of(error)) from error
 
 
 def _end(message: Message) -> EndFacts | None:
