@@ -56,7 +56,7 @@ def short(settings: KafkaSinkSettings = SETTINGS) -> KafkaSinkSettings:
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
     values = [encode_progress_record(PROGRESS)]
     consumer = FlakyConsumer({(SETTINGS.progress_topic, 0): values})
-    monkeypatch.setattr("slackwater.outputs.kafka.reading.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
     return consumer
 
 

@@ -1,6 +1,7 @@
 """Kafka's answers to a sink: waits out transient errors, and turns others into errors with a remedy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -69,35 +70,35 @@ def unavailable(
     )
 
 
+@contextmanager
+def answered(settings: KafkaSinkSettings, what: str) -> Iterator[None]:
+    """Turns what Kafka's client raises into an error with a remedy.
+
+    Raises:
+        PipelineUnavailableError: The next answer may differ.
+        OutputRefusedError: Kafka refuses the request.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        reason = kafka_error(error)
+        refused = None if reason is None else refusal(settings, what, reason)
+        raise refused or unavailable(settings, what, reason_of(error)) from error
+
+
 def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float], T]) -> T:
     """Returns Kafka's answer; repeats the request after transient errors, within the request time-out.
 
-    An unknown topic counts as one that was created a moment ago.
+    An unknown topic counts as one that was created a moment ago. Raises the same errors as :func:`answered`.
 
     Args:
         settings: Contains the time-out.
         what: The name of the request, for the error.
         ask: Called with the seconds that each of its requests may take; raises ``KafkaException`` or
             ``TimeoutError``.
-
-    Raises:
-        PipelineUnavailableError: The time is over, or the error is not transient.
-        OutputRefusedError: Kafka refuses the request.
     """
-
-    def ask_once(seconds: float) -> T:
-        try:
-            return ask(min(seconds, _LONGEST_REQUEST_SECONDS))
-        except KafkaException as error:
-            reason = kafka_error(error)
-            if reason is not None and (refused := refusal(settings, what, reason)) is not None:
-                raise refused from error
-            raise
-
     retry = KafkaRetry(
         what, settings.request_timeout.total_seconds(), also=ABSENT_CODES, pause=settings.pause
     )
-    try:
-        return retry.call(ask_once)
-    except KafkaException as error:
-        raise unavailable(settings, what, reason_of(error)) from error
+    with answered(settings, what):
+        return retry.call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))

@@ -1,24 +1,15 @@
 """Reads a pipeline's topics: the newest progress and commit records, and records of other writers."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException
 
-from slackwater.kafka.retry import GROUP_REFUSED
+from slackwater.kafka.reader import TopicReader
+from slackwater.kafka.retry import ABSENT_CODES, code_of
 from slackwater.outputs.batch import visible_progress
-from slackwater.outputs.kafka.answers import until_answered
+from slackwater.outputs.kafka.answers import answered
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.protocol import (
-    CommitRecord,
-    ProgressRecord,
-    SystemClock,
-    decode_commit_record,
-    decode_progress_record,
-)
-
-_FIRST_LOOK_BACK = 16
-_END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are spelled so
+from slackwater.protocol import CommitRecord, ProgressRecord, decode_commit_record, decode_progress_record
 
 
 def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
@@ -63,93 +54,27 @@ def first_visible(
     """
     if not positions:
         return None
-    starts = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
-    with _reader(settings) as consumer:
-        return until_answered(settings, f"reading {topic}", lambda seconds: _first(consumer, starts, seconds))
-
-
-@contextmanager
-def _reader(settings: KafkaSinkSettings) -> Iterator[Consumer]:
-    """Opens a consumer of committed records that reports the ends of partitions."""
-    consumer = Consumer(
-        {
-            "fetch.wait.max.ms": 10,
-            **settings.kafka.client_config,
-            "group.id": settings.transactional_id,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
+    with answered(settings, f"reading {topic}"), _reader(settings, topic) as reader:
+        places = {(topic, partition): offset for partition, offset in positions.items()}
+        spans = {place: (offset, reader.bounds(place)[1]) for place, offset in places.items()}
+        record = next(reader.read(spans), None)
+        return None if record is None else (record.partition() or 0, record.offset() or 0)
 
 
 def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: bool = False) -> bytes | None:
-    """Returns the newest committed record's value in a topic of one partition.
-
-    It skips the offsets of transaction markers, aborted records and compacted records, by searching backwards
-    from the end until it finds a record.
-    """
-    with _reader(settings) as consumer:
-        return until_answered(
-            settings,
-            f"reading {topic}",
-            lambda seconds: _search(consumer, topic, seconds, may_be_absent=may_be_absent),
-        )
-
-
-def _search(consumer: Consumer, topic: str, seconds: float, *, may_be_absent: bool) -> bytes | None:
-    error = consumer.list_topics(topic, timeout=seconds).topics[topic].error
-    if error is not None:
-        if may_be_absent and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise KafkaException(error)
-    low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=seconds)
-    look_back = _FIRST_LOOK_BACK
-    while end > low:
-        start = max(low, end - look_back)
-        value = _last_value_from(consumer, TopicPartition(topic, 0, start), seconds)
-        if value is not None:
-            return value
-        if start == low:
-            break
-        look_back *= 8
-    return None
+    """Returns the newest committed record's value in a topic of one partition."""
+    expected = () if may_be_absent else (topic,)
+    with answered(settings, f"reading {topic}"), _reader(settings, *expected) as reader:
+        try:
+            reader.places(topic)
+        except KafkaException as error:
+            if may_be_absent and code_of(error) in ABSENT_CODES:
+                return None
+            raise
+        found = reader.newest((topic, 0))
+        return found[0].value() if found else None
 
 
-def _next(consumer: Consumer, seconds: float) -> Message | None:
-    """Returns the next record; None at the end of a partition."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + seconds
-    while True:
-        message = consumer.poll(max(0.0, deadline - clock.monotonic()))
-        if message is None:
-            raise TimeoutError
-        error = message.error()
-        if error is None:
-            return message
-        if error.code() == _END_OF_PARTITION:
-            return None
-        if error.code() != GROUP_REFUSED:
-            raise KafkaException(error)
-
-
-def _last_value_from(consumer: Consumer, start: TopicPartition, seconds: float) -> bytes | None:
-    consumer.assign([start])
-    last: bytes | None = None
-    while (record := _next(consumer, seconds)) is not None:
-        last = record.value()
-    return last
-
-
-def _first(consumer: Consumer, starts: list[TopicPartition], seconds: float) -> tuple[int, int] | None:
-    consumer.assign(starts)
-    for _ in starts:
-        record = _next(consumer, seconds)
-        if record is not None:
-            return record.partition() or 0, record.offset() or 0
-    return None
+def _reader(settings: KafkaSinkSettings, *expected: str) -> TopicReader:
+    seconds = settings.request_timeout.total_seconds()
+    return TopicReader(settings.kafka.client_config, seconds, expected=expected, pause=settings.pause)
