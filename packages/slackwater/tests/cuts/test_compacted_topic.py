@@ -186,7 +186,7 @@ def topic_of(bootstrap: str, name: str = "t", **options: Any) -> CompactedTopic[
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Log:
     log = Log()
-    monkeypatch.setattr(compacted_topic, "Consumer", lambda _: LogConsumer(log))
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: LogConsumer(log))
     monkeypatch.setattr(compacted_topic, "Producer", lambda settings: LogProducer(log, settings))
     return log
 
@@ -199,7 +199,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[CompactedTopic[Entry]
         return
     bootstrap, name = request.getfixturevalue("bootstrap"), f"compacted-{uuid.uuid4().hex[:10]}"
     partition = KafkaPartition(bootstrap, name)
-    topic = topic_of(bootstrap, name, kafka={"auto.offset.reset": "error"})
+    topic = topic_of(bootstrap, name)
     yield topic, partition
     topic.close()
     partition.close()
@@ -240,6 +240,18 @@ def test_reading_begins_behind_what_was_deleted(both: Both) -> None:
     assert topic.read()[-1] == (b"e", b"1", 4)
     others.delete_before(5)
     assert topic.read()[-1] == (b"e", b"1", 4)
+
+
+def test_what_is_deleted_while_it_is_read_is_passed_over(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    assign = LogConsumer.assign
+
+    def assign_late(consumer: LogConsumer, partitions: Sequence[TopicPartition]) -> None:
+        assign(consumer, partitions)
+        log.delete_before(2)
+
+    monkeypatch.setattr(LogConsumer, "assign", assign_late)
+    log.write({b"a": b"1", b"b": b"1", b"c": b"1"})
+    assert topic_of("b:1").read() == [(b"c", b"1", 2)]
 
 
 def test_the_largest_offset_of_what_is_written_is_returned(both: Both) -> None:

@@ -217,7 +217,7 @@ def flaky_log(
     codes = [getattr(KafkaError, name) for name in errors]
     values = [encode_log_record(cut)] * cuts
     consumer = FlakyConsumer({(TOPIC, 0): values} if cuts else {}, codes)
-    monkeypatch.setattr("slackwater.cuts.kafka_log.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
     return KafkaCutLog(SOURCE, "nowhere:1", timeout=timedelta(seconds=seconds)), consumer
 
 
@@ -264,7 +264,7 @@ def test_offsets_that_are_gone_are_not_waited_for(
 def test_a_log_that_was_seen_is_waited_for_and_any_other_is_empty(
     monkeypatch: pytest.MonkeyPatch, cut: Cut, name: str
 ) -> None:
-    log, _ = flaky_log(monkeypatch, 3, cut, name, "NO_ERROR", name, name)
+    log, _ = flaky_log(monkeypatch, 3, cut, name, "NO_ERROR", "NO_ERROR", name, name)
     assert log.end() == 0
     assert log.end() == 3
     assert log.end() == 3

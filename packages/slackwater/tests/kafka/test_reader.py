@@ -178,7 +178,7 @@ def test_partitions_are_read_together(make_topic: Callable[..., Topic], reader: 
 @pytest.mark.integration
 def test_what_is_no_longer_read_can_be_read_again(topic: Topic, reader: TopicReader) -> None:
     topic.write(b"a", b"b", b"c")
-    with closing(reader.read({topic.place: (0, 3)})) as found:  # type: ignore[type-var]
+    with closing(reader.read({topic.place: (0, 3)})) as found:
         assert next(found).value() == b"a"
     assert values(reader.read({topic.place: (0, 2)})) == [b"a", b"b"]
 
@@ -427,10 +427,24 @@ def test_a_request_to_stop_ends_every_wait(consumer: FlakyConsumer, way: str) ->
         ASK[way](TopicReader({}, SECONDS, pause=stop))
 
 
+def test_it_waits_for_no_more_than_one_record(consumer: FlakyConsumer) -> None:
+    """Kafka's client waits for as many as it was asked for, as long as it may."""
+    asked, consume = list[tuple[int, float]](), consumer.consume
+
+    def note(count: int, timeout: float = -1) -> list[Message]:
+        asked.append((count, timeout))
+        return consume(count, timeout) if timeout else []
+
+    consumer.consume = note  # type: ignore[method-assign]
+    assert ASK["read"](TopicReader({}, SECONDS)) == ANSWERS["read"]
+    assert {count for count, timeout in asked if timeout} == {1}
+    assert {timeout for _, timeout in asked if timeout} == {0.1}
+
+
 def test_a_reader_that_was_closed_leaves_nothing_to_end(consumer: FlakyConsumer) -> None:
     with TopicReader({}, SECONDS) as reader:
         found = reader.follow(T, 0)
         next(found)
         consumer.unassign = lambda: pytest.fail("it is closed")  # type: ignore[method-assign]
-    found.close()  # type: ignore[attr-defined]
+    found.close()
     assert consumer.is_closed

@@ -1,14 +1,14 @@
 """The topic that lists commits, with one partition: it can be followed as it grows, and searched."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Generic, TypeVar
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker
 from slackwater.client.errors import ClientStateError, ClientUnavailableError, RecordsMissingError
 from slackwater.client.transaction import Place
-from slackwater.cuts import CutLogDamagedError
-from slackwater.cuts.cut_log import RecordDecoder, is_pass_decision
+from slackwater.cuts.cut_log import RecordDecoder
 from slackwater.protocol import Clock, Cut, PassDecision, PublishedCut, decode_commit_record
 from slackwater.protocol.commit_lookup import PlacedCommit
 from slackwater.protocol.keys import cut_log_topic
@@ -121,26 +121,18 @@ def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:
 
 def cut_log(broker: Broker, source: str, clock: Clock) -> Log[PublishedCut]:
     """Returns the cuts of a source. Damaged records are skipped if an operator has decided so."""
-    decoder = RecordDecoder(source)
-    ahead: Log[PassDecision]
+
+    def decisions(after_offset: int) -> list[PassDecision]:
+        with closing(Log(broker, topic, decode_pass, clock)) as ahead:
+            return list(ahead.entries(after_offset + 1, ahead.bounds()[1]))
 
     def decode(record: Record) -> PublishedCut | None:
         offset = record.offset() or 0
-        try:
-            logged = decoder.decode(record.value(), offset)
-        except CutLogDamagedError as error:
-            decided = ahead.entries(offset + 1, ahead.bounds()[1])
-            decoder.passed |= {each.log_offset for each in decided}
-            if error.log_offset not in decoder.passed:
-                raise
-            return None
+        logged = decoder.decode(record.value(), offset)
         return PublishedCut(logged.record, offset) if logged and isinstance(logged.record, Cut) else None
 
     def decode_pass(record: Record) -> PassDecision | None:
-        value = record.value() or b""
-        logged = decoder.decode(value, record.offset() or 0) if is_pass_decision(value) else None
-        return logged.record if logged and isinstance(logged.record, PassDecision) else None
+        return decoder.decision(record.value(), record.offset() or 0)
 
-    topic = cut_log_topic(source)
-    ahead = Log(broker, topic, decode_pass, clock)
+    topic, decoder = cut_log_topic(source), RecordDecoder(source, decisions)
     return Log(broker, topic, decode, clock)

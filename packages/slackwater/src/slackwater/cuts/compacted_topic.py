@@ -6,18 +6,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from slackwater.cuts.errors import CompactedTopicUnavailableError
+from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
-    GROUP_REFUSED,
+    OUT_OF_RANGE_CODES,
     KafkaRetry,
-    check_visible,
+    code_of,
     create_topics,
-    kafka_error,
     reason_of,
-    watermark_offsets,
 )
 
 _CLOSING_SECONDS = 2.0
@@ -67,10 +66,11 @@ class CompactedTopic(Generic[Entry]):
         replication_factor: int = -1,
     ) -> None:
         self._topic, self._decode = topic, decode
+        self._place: Place = topic, 0
         self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, **(kafka or {})}
         self._timeout = timeout.total_seconds()
         self._replication_factor = replication_factor
-        self._consumer: Consumer | None = None
+        self._reader: TopicReader | None = None
         self._producer: Producer | None = None
         self._entries: dict[bytes, Entry] = {}
         self._position = 0
@@ -134,9 +134,9 @@ class CompactedTopic(Generic[Entry]):
             self._producer.flush(_CLOSING_SECONDS)
             self._producer.purge()
             self._producer = None
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def _writer(self) -> Producer:
         if self._producer is None:
@@ -186,43 +186,22 @@ class CompactedTopic(Generic[Entry]):
 
     def _read_to(self, least_end: int) -> None:
         """Reads what is new up to the end as it is now; that is waited for if it is below `least_end`."""
-        low, high = self._asked("read", self._bounds)
-        if high < self._position:  # the topic was made anew
+        low, high = self._bounds()
+        if high < self._position:  # the topic was recreated
             self._entries.clear()
             self._position = 0
-        end, position = max(high, least_end), max(self._position, low)
-        if position < end:
-            consumer = self._reader()
-            with self._guarded("read"):
-                consumer.assign([TopicPartition(self._topic, 0, position)])
+        end, newest = max(high, least_end), dict[bytes, Message]()
+        with self._guarded("read"):
             try:
-                self._read_between(consumer, position, end)
-            finally:
-                consumer.unassign()
-
-    def _read_between(self, consumer: Consumer, position: int, end: int) -> None:
-        """Goes by position, since compaction leaves gaps; decodes only the newest record of each key."""
-        retry, newest = KafkaRetry(f"reading {self._topic}", self._timeout), dict[bytes, Message]()
-        while position < end:
-            if retry.is_over:
-                raise CompactedTopicUnavailableError(
-                    self._topic, "read", f"at offset {position} of {end}, {retry.outcome}"
-                )
-            with self._guarded("read"):
-                messages = consumer.consume(min(1000, end - position), 0.05)
-            for message in messages:
-                error, offset = message.error(), message.offset() or 0
-                if error is None:
+                for message in self._opened().read({self._place: (max(self._position, low), end)}):
                     newest.pop(key := message.key() or b"", None)  # the order is that of the newest records
                     newest[key] = message
-                    position = max(position, offset + 1)
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - has no public name
-                    position = max(position, offset)
-                elif retry.is_transient(error):
-                    retry.note(error)
-                elif error.code() != GROUP_REFUSED:
-                    raise CompactedTopicUnavailableError(self._topic, "read", error.str())
-        self._position = position
+            except KafkaException as error:
+                if code_of(error) not in OUT_OF_RANGE_CODES or self._bounds()[0] <= low:
+                    raise
+                self._read_to(least_end)  # records were deleted meanwhile
+                return
+        self._position = max(self._position, end)
         for key, message in newest.items():
             self._keep(key, message)
 
@@ -234,31 +213,20 @@ class CompactedTopic(Generic[Entry]):
             if entry is not None:
                 self._entries[key] = entry
 
-    def _reader(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = Consumer(
-                {
-                    "group.id": f"{self._topic}.readers",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "earliest",
-                    "fetch.wait.max.ms": 1,
-                    "enable.partition.eof": True,
-                    "allow.auto.create.topics": False,
-                    **self._config,
-                }
-            )
-        return self._consumer
+    def _opened(self) -> TopicReader:
+        if self._reader is None:
+            self._reader = TopicReader({"fetch.wait.max.ms": 1, **self._config}, self._timeout)
+        return self._reader
 
-    def _bounds(self, seconds: float) -> tuple[int, int]:
+    def _bounds(self) -> tuple[int, int]:
         """Returns the first and the end offset; (0, 0) if there is no topic."""
-        try:
-            return watermark_offsets(self._reader(), TopicPartition(self._topic, 0), seconds)
-        except KafkaException as error:
-            known = kafka_error(error)
-            if known is None or known.code() not in ABSENT_CODES:
+        with self._guarded("read"):
+            try:
+                return self._opened().bounds(self._place)
+            except KafkaException as error:
+                if code_of(error) in ABSENT_CODES:
+                    return 0, 0
                 raise
-            check_visible(self._reader(), self._topic, seconds)
-            return 0, 0
 
     def _asked(self, operation: str, request: Callable[[float], T]) -> T:
         with self._guarded(operation):

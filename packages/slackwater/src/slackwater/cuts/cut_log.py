@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,6 +11,7 @@ from slackwater.protocol import (
     Cut,
     LogRecord,
     MalformedRecordError,
+    PassDecision,
     PublishedCut,
     decode_log_record,
 )
@@ -141,13 +142,16 @@ class RecordDecoder:
 
     Args:
         source: Whose log it is.
+        decisions: Returns what operators have let pass, as far as it is written behind an offset. Asked only
+            for a damaged record.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, decisions: Callable[[int], Iterable[PassDecision]]) -> None:
         self._source = source
+        self._decisions = decisions
         self._topic = cut_log_topic(source)
         self._told_up_to = -1
-        self.passed: frozenset[int] = frozenset()
+        self._passed: set[int] = set()
         """Offsets of damaged records that operators let pass, as far as they were looked for."""
 
     def decode(self, value: bytes | None, log_offset: int, written_ms: int = 0) -> LoggedRecord | None:
@@ -168,7 +172,9 @@ class RecordDecoder:
         try:
             record = decode_log_record(value)
         except MalformedRecordError as error:
-            if log_offset in self.passed:
+            if log_offset not in self._passed:
+                self._passed.update(each.log_offset for each in self._decisions(log_offset))
+            if log_offset in self._passed:
                 self._log_passed(log_offset, "it is damaged, and an operator decided to skip it")
                 return None
             raise CutLogDamagedError(self._topic, log_offset, error.reason) from error
@@ -176,6 +182,14 @@ class RecordDecoder:
             self._log_passed(log_offset, f"it belongs to source {record.source!r}")
             return None
         return LoggedRecord(record, log_offset, written_ms)
+
+    def decision(self, value: bytes | None, log_offset: int) -> PassDecision | None:
+        """Returns a record that lets a damaged one pass; None for any other, which is not decoded.
+
+        Raises like :meth:`decode`.
+        """
+        logged = self.decode(value, log_offset) if value is not None and _PASS.match(value) else None
+        return logged.record if logged is not None and isinstance(logged.record, PassDecision) else None
 
     def _log_passed(self, log_offset: int, reason: str) -> None:
         if log_offset > self._told_up_to:
@@ -192,11 +206,6 @@ class RecordDecoder:
 def is_no_cut(value: bytes) -> bool:
     """Says whether a record of ours is no cut, by its first bytes: a cut may be large."""
     return _OTHER_KIND.match(value) is not None
-
-
-def is_pass_decision(value: bytes) -> bool:
-    """Says whether a record lets a damaged one pass, by its first bytes."""
-    return _PASS.match(value) is not None
 
 
 _BEGIN = b'{"v":'

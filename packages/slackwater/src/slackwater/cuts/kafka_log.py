@@ -1,46 +1,29 @@
 """The cut log in Kafka."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cuts.cut_log import (
-    LoggedRecord,
-    RecordDecoder,
-    beyond_end,
-    cuts_of,
-    is_no_cut,
-    is_pass_decision,
-)
-from slackwater.cuts.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
+from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
+from slackwater.cuts.errors import CutLogTruncatedError, CutLogUnavailableError
+from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
-    GROUP_REFUSED,
+    OUT_OF_RANGE_CODES,
     KafkaRetry,
+    code_of,
     create_topics,
-    kafka_error,
     reason_of,
-    watermark_offsets,
 )
 from slackwater.protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
 from slackwater.protocol.keys import cut_log_topic
 
-_NEWEST_STEP = 16
-"""The offsets that ``newest`` goes back at first; more when none of them holds a record."""
 _FETCH_WAIT_MS = 1
 """Only what is there is read: a fetch that waits for more delays the next question."""
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
@@ -67,13 +50,13 @@ class KafkaCutLog:
         timeout: timedelta = timedelta(seconds=30),
     ) -> None:
         self._topic = cut_log_topic(source)
-        self._decoder = RecordDecoder(source)
+        self._place: Place = self._topic, 0
+        self._decoder = RecordDecoder(source, self._decisions)
         self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, **(kafka or {})}
         self._timeout = timeout.total_seconds()
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
-        self._consumer: Consumer | None = None
-        self._exists = False
+        self._reader: TopicReader | None = None
 
     def ensure_topic(self, *, replication_factor: int = -1) -> None:
         """Creates the topic when it does not exist; leaves an existing one as it is. Prepares to append.
@@ -88,7 +71,7 @@ class KafkaCutLog:
         topic = NewTopic(self._topic, 1, replication_factor, config=_TOPIC_CONFIG)
 
         self._asked("creation", functools.partial(create_topics, admin, [topic]))
-        self._exists = True
+        self._opened().expected.add(self._topic)
         self._writer()  # a producer begins to ask for its id at once, which may take a second
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
@@ -151,12 +134,10 @@ class KafkaCutLog:
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
         low, high = self._bounds()
-        step = _NEWEST_STEP
-        while high > low:
-            found = self._read(max(low, high - step), high, _is_cut)
-            if found:
-                return cuts_of(found)[-1]
-            high, step = max(low, high - step), step * 8
+        with self._guarded("read"):
+            found = self._opened().newest(self._place, is_wanted=self._is_cut) if low < high else []
+        if found:
+            return cuts_of(self._decoded(found))[0]
         if low > 0:
             raise CutLogTruncatedError(self._topic, 0, low)
         return None
@@ -178,7 +159,7 @@ class KafkaCutLog:
                 asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=seconds)
                 return str(asked[self._topic].result(seconds).topic_id)
             except KafkaException as error:
-                if _code(error) in ABSENT_CODES:
+                if code_of(error) in ABSENT_CODES:
                     return None
                 raise
 
@@ -187,9 +168,9 @@ class KafkaCutLog:
     def close(self) -> None:
         """See the protocol."""
         self._discard_writer()
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         self._admin = None
 
     def _writer(self) -> Producer:
@@ -213,22 +194,14 @@ class KafkaCutLog:
             self._producer.flush(0)
             self._producer = None
 
-    def _reader(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = Consumer(
-                {
-                    "group.id": f"{self._topic}.readers",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                    "isolation.level": "read_committed",
-                    "fetch.wait.max.ms": _FETCH_WAIT_MS,
-                    "fetch.message.max.bytes": 4 * 1024 * 1024,
-                    "enable.partition.eof": True,
-                    "allow.auto.create.topics": False,
-                    **self._config,
-                }
-            )
-        return self._consumer
+    def _opened(self) -> TopicReader:
+        if self._reader is None:
+            self._reader = self._new_reader()
+        return self._reader
+
+    def _new_reader(self) -> TopicReader:
+        settings = {"fetch.wait.max.ms": _FETCH_WAIT_MS, "fetch.message.max.bytes": 4 * 1024 * 1024}
+        return TopicReader({**settings, **self._config}, self._timeout)
 
     def _range_after(self, after_offset: int) -> tuple[int, int]:
         low, high = self._bounds()
@@ -241,94 +214,57 @@ class KafkaCutLog:
 
         One that was seen is waited for: a broker that has just made it, or has just started, may deny it.
         """
-        consumer = self._reader()
-
-        def bounds(seconds: float) -> tuple[int, int]:
+        reader = self._opened()
+        with self._guarded("read"):
             try:
-                found = watermark_offsets(consumer, TopicPartition(self._topic, 0), seconds)
+                return reader.bounds(self._place)
             except KafkaException as error:
-                if _code(error) in ABSENT_CODES and not self._exists:
+                if code_of(error) in ABSENT_CODES and self._topic not in reader.expected:
                     return 0, 0
                 raise
-            self._exists = True
-            return found
-
-        return self._asked("read", bounds)
 
     def _read(
         self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None = None
     ) -> list[LoggedRecord]:
-        """Goes by position, since offsets may have gaps."""
-        try:
-            return self._read_decoded(from_offset, to_offset, wanted, limit)
-        except CutLogDamagedError as error:
-            decided = self._read_decoded(error.log_offset + 1, self._bounds()[1], is_pass_decision, None)
-            passed = {r.record.log_offset for r in decided if isinstance(r.record, PassDecision)}
-            if error.log_offset not in passed:
-                raise
-            self._decoder.passed |= passed
-            return self._read(from_offset, to_offset, wanted, limit)
+        result: list[LoggedRecord] = []
+        with self._guarded("read"), closing(self._messages(self._opened(), from_offset, to_offset)) as found:
+            for message in found:
+                if wanted(message.value() or b""):
+                    result += self._decoded([message])
+                if len(result) == limit:
+                    break
+        return result
 
-    def _read_decoded(
-        self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None
-    ) -> list[LoggedRecord]:
-        result = list[LoggedRecord]()
-        if from_offset >= to_offset:
-            return result
-        consumer, retry = self._reader(), self._retry("read")
+    def _messages(
+        self, reader: TopicReader, from_offset: int, to_offset: int
+    ) -> Generator[Message, None, None]:
         position = from_offset
-        with self._guarded("read"):
-            consumer.assign([TopicPartition(self._topic, 0, from_offset)])
         try:
-            while position < to_offset and (limit is None or len(result) < limit):
-                if retry.is_over:
-                    reason = f"at offset {position} of {to_offset}, {retry.outcome}"
-                    raise CutLogUnavailableError("read", self._topic, reason)
-                most = min(to_offset - position, to_offset if limit is None else limit - len(result))
-                for message in self._consume(consumer, position, most, retry):
-                    offset, value = message.offset() or 0, message.value() or b""
-                    position = max(position, offset if message.error() else offset + 1)
-                    if message.error() is None and offset < to_offset and wanted(value):
-                        record = self._decoder.decode(value, offset, message.timestamp()[1])
-                        result += [record] if record else []
-        finally:
-            consumer.unassign()
-        return result[:limit]
+            for message in reader.read({self._place: (from_offset, to_offset)}):
+                yield message
+                position = (message.offset() or 0) + 1
+        except KafkaException as error:
+            if code_of(error) in OUT_OF_RANGE_CODES:
+                raise CutLogTruncatedError(self._topic, position, self._bounds()[0]) from error
+            raise
 
-    def _consume(self, consumer: Consumer, position: int, most: int, retry: KafkaRetry) -> list[Message]:
-        """Records, and the end of the partition as a message with that error.
+    def _decoded(self, messages: Iterable[Message]) -> list[LoggedRecord]:
+        found = (self._decoder.decode(m.value(), m.offset() or 0, m.timestamp()[1]) for m in messages)
+        return [record for record in found if record is not None]
 
-        No more are asked for than there can be: waiting for more would take the whole time-out.
-        """
-        with self._guarded("read"):
-            messages = consumer.consume(min(1000, most), 0.05)
-        read = []
-        for message in messages:
-            error = message.error()
-            if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                read.append(message)
-            else:
-                self._raise_unless_transient(error, position, retry)
-        return read
+    def _is_cut(self, message: Message) -> bool:
+        return not is_no_cut(message.value() or b"") and bool(cuts_of(self._decoded([message])))
 
-    def _raise_unless_transient(self, error: KafkaError, position: int, retry: KafkaRetry) -> None:
-        """Raises an error that the consumer, which goes on by itself, will not get over."""
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
-            raise CutLogTruncatedError(self._topic, position, self._bounds()[0])
-        if error.code() == GROUP_REFUSED:
-            return
-        if not retry.is_transient(error):
-            raise CutLogUnavailableError("read", self._topic, str(error))
-        retry.note(error)
-
-    def _retry(self, operation: str) -> KafkaRetry:
-        return KafkaRetry(
-            f"{operation} of {self._topic}", self._timeout, also=ABSENT_CODES if self._exists else ()
-        )
+    def _decisions(self, after_offset: int) -> list[PassDecision]:
+        """Reads with a reader of its own, while the damaged record is still being read."""
+        with self._guarded("read"), self._new_reader() as reader:
+            messages = self._messages(reader, after_offset + 1, reader.bounds(self._place)[1])
+            found = (self._decoder.decision(m.value(), m.offset() or 0) for m in messages)
+            return [decision for decision in found if decision is not None]
 
     def _asked(self, operation: str, request: Callable[[float], T]) -> T:
         with self._guarded(operation):
-            return self._retry(operation).call(request)
+            return KafkaRetry(f"{operation} of {self._topic}", self._timeout).call(request)
 
     @contextmanager
     def _guarded(self, operation: str) -> Iterator[None]:
@@ -345,8 +281,3 @@ def _is_cut(value: bytes) -> bool:
 
 def _is_anything(_: bytes) -> bool:
     return True
-
-
-def _code(error: KafkaException) -> int | None:
-    found = kafka_error(error)
-    return None if found is None else found.code()

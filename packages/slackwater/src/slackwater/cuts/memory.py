@@ -46,7 +46,7 @@ class InMemoryCutLog:
 
     def __init__(self, source: str) -> None:
         self._topic = cut_log_topic(source)
-        self._decoder = RecordDecoder(source)
+        self._decoder = RecordDecoder(source, self._decisions)
         self._records: list[LoggedRecord | _Bytes] = []
         self._begin = self._end = 0
         self._identity = uuid.uuid4().hex
@@ -136,10 +136,14 @@ class InMemoryCutLog:
         return found
 
     def _decoded(self, each: _Bytes) -> list[LoggedRecord]:
-        records = [r.record for r in self._records if isinstance(r, LoggedRecord)]
-        self._decoder.passed = frozenset(r.log_offset for r in records if isinstance(r, PassDecision))
         record = self._decoder.decode(each.value, each.log_offset)
         return [record] if record else []
+
+    def _decisions(self, after_offset: int) -> list[PassDecision]:
+        records = [
+            r.record for r in self._records if isinstance(r, LoggedRecord) and r.log_offset > after_offset
+        ]
+        return [record for record in records if isinstance(record, PassDecision)]
 
 
 class InMemoryPipelineLog:

@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import (
@@ -60,8 +60,7 @@ class TopicReader:
     Args:
         config: librdkafka's settings, with ``bootstrap.servers``.
         seconds: How long an answer, or the next record, is waited for.
-        expected: Topics that exist: if a broker says that one does not, it does not know it yet. Those that
-            were seen are added.
+        expected: Topics that exist: a broker that denies one does not know it yet. What is seen is added.
         is_committed: Whether records of open and aborted transactions are left out.
         clock: Measures the time.
         pause: Waits for so many seconds; called at least every five seconds while Kafka is waited for. What
@@ -80,7 +79,8 @@ class TopicReader:
     ) -> None:
         self._config, self._seconds, self._pause = dict(config), seconds, pause
         self._clock = clock or SystemClock()
-        self._expected = set(expected)
+        self.expected = set(expected)
+        """Topics that exist."""
         self._admin: AdminClient | None = None
         self._is_closed = False
         self._consumer = Consumer(
@@ -125,7 +125,7 @@ class TopicReader:
             return [(topic, number) for number in sorted(found.partitions)]
 
         places = self._asked(f"looking up topic {topic}", ask, topic)
-        self._expected.add(topic)
+        self.expected.add(topic)
         return places
 
     def bounds(self, place: Place) -> tuple[int, int]:
@@ -144,14 +144,14 @@ class TopicReader:
                 raise
 
         found = self._asked(f"asking where {topic}/{number} ends", ask, topic)
-        self._expected.add(topic)
+        self.expected.add(topic)
         return found
 
     def ends(self, places: Collection[Place], *, is_committed: bool) -> dict[Place, int]:
         """Returns the ends of partitions, with open transactions or up to the first of them."""
         return self._offsets(places, None, is_committed=is_committed)
 
-    def read(self, spans: Mapping[Place, tuple[int, int]]) -> Iterator[Message]:
+    def read(self, spans: Mapping[Place, tuple[int, int]]) -> Generator[Message, None, None]:
         """Yields every record from an offset to another one (exclusive), in order within each partition.
 
         Args:
@@ -171,7 +171,7 @@ class TopicReader:
             if not self._is_closed:  # what stays assigned goes on fetching
                 self._consumer.unassign()
 
-    def follow(self, place: Place, start: int) -> Iterator[Message]:
+    def follow(self, place: Place, start: int) -> Generator[Message, None, None]:
         """Yields the records of a partition from an offset on, and new ones until `pause` raises."""
         return self.read({place: (start, _FOR_EVER)})
 
@@ -278,7 +278,7 @@ class TopicReader:
         return self._retry(what, *topics).call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
 
     def _retry(self, what: str, *topics: str) -> KafkaRetry:
-        also = ABSENT_CODES if self._expected.issuperset(topics) and topics else ()
+        also = ABSENT_CODES if self.expected.issuperset(topics) and topics else ()
         return KafkaRetry(what, self._seconds, also=also, clock=self._clock, pause=self._pause)
 
 
