@@ -1,1 +1,1 @@
-"""What everybody who talks to Kafka shares: retries, transactions, advice; schemas of a registry."""
+"""What all who talk to Kafka share: a reader of topics, retries, transactions, advice; schemas of a registry."""
