@@ -525,7 +525,7 @@ def test_a_jvm_that_ended_before_it_sent_the_rows_is_an_error_of_spark_s(
     monkeypatch.setattr(batch_job, "_load_from_socket", _load_from_socket)
     with closing(socket.create_server(("127.0.0.1", 0))) as ended:
         port = ended.getsockname()[1]
-    served.context._jvm.PythonRDD.serveIterator.return_value = (port, "secret")
+    served.context._jvm.PythonRDD.serveIterator.return_value = (port, "secret")  # noqa: SLF001 - Spark has no other name
     with pytest.raises(SPARK_ERRORS):
         collect(served)
 
