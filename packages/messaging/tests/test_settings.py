@@ -12,7 +12,7 @@ from slackwater_messaging import CapturedOutbox, CaptureRelay, DeliveryListener,
 from slackwater_messaging.receiving import TransactionalProcessor
 from slackwater_messaging.receiving.group import GroupMember
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions
-from slackwater_messaging.topics import TopicReader
+from slackwater_messaging.topics import topic_reader
 
 HOSTILE = KafkaSettings(
     "127.0.0.1:1",
@@ -48,9 +48,8 @@ made: list[dict[str, Any]] = []
 @pytest.fixture(autouse=True)
 def clients(monkeypatch: pytest.MonkeyPatch) -> None:
     made.clear()
-    for place in ("slackwater_messaging.sending.listener", "slackwater_messaging.topics"):
+    for place in ("slackwater_messaging.sending.listener", "slackwater.kafka.reader"):
         monkeypatch.setattr(f"{place}.Consumer", Client)
-    monkeypatch.setattr("slackwater_messaging.topics.AdminClient", lambda config: None)
     monkeypatch.setattr("slackwater_messaging.receiving.group.Consumer", Client)
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Client)
     monkeypatch.setattr("slackwater.kafka.transactions.Producer", Client)
@@ -68,7 +67,10 @@ READS = {"isolation.level": "read_committed", "enable.auto.commit": False, "allo
 CONSUMERS: dict[str, tuple[Callable[[], object], dict[str, Any]]] = {
     "listener": (listener, {**READS, "auto.offset.reset": "earliest", "group.id": "ours"}),
     "member": (member, {**READS, "auto.offset.reset": "error", "group.id": "ours"}),
-    "reader": (lambda: TopicReader(HOSTILE, timedelta(1)), {**READS, "auto.offset.reset": "error"}),
+    "reader": (
+        lambda: topic_reader(HOSTILE, timedelta(1)).__enter__(),
+        {**READS, "auto.offset.reset": "error"},
+    ),
 }
 
 

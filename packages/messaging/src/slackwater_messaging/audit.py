@@ -10,10 +10,10 @@ from typing import Any, Final
 from confluent_kafka import Message as Record
 from psycopg import Connection
 
-from slackwater.protocol import KafkaSettings, from_epoch_ms
+from slackwater.protocol import KafkaSettings, epoch_ms, from_epoch_ms
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.sending.headers import header_of
-from slackwater_messaging.topics import TopicReader
+from slackwater_messaging.topics import topic_reader
 
 FindId = Callable[[Record], str | None]
 """Returns the message id of a record; None if the record is not part of the comparison."""
@@ -88,8 +88,9 @@ def audit_messages(
     seen: Counter[str] = Counter()
     ghosts: dict[str, None] = {}
     late: dict[str, timedelta] = {}
-    with TopicReader(kafka, window.margin) as reader:
-        for number, record in enumerate(reader.since(topics, window.start - window.margin), 1):
+    with topic_reader(kafka, window.margin) as reader:
+        start_ms = epoch_ms(window.start - window.margin)
+        for number, record in enumerate(reader.since(topics, start_ms), 1):
             if number % _NEWS_EVERY == 0:
                 progress(number)
             if (found := find_id(record)) is None:

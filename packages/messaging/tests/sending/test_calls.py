@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.protocol import KafkaSettings
 from slackwater_messaging import (
@@ -25,11 +25,9 @@ from slackwater_messaging import (
     SavedSender,
     SenderSettings,
 )
-from slackwater_messaging.message import Place
 from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
 from slackwater_messaging.sending.indoubt import decide
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
-from slackwater_messaging.topics import TopicReader
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
 AWAY = MessagingUnavailableError("away")
@@ -309,26 +307,6 @@ def test_a_decision_about_what_was_left_waits_while_a_kafka_transaction_is_open(
     patience = SenderSettings().patience
     assert asked == [("shop-1", "a", patience), ("shop-1", "b", patience)]
     assert calls.log == ["a True", "b False"]
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_the_newest_record_is_behind_transactions_that_are_open(
-    waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Up to the high watermark, and not only up to the first transaction that is open."""
-    levels: list[IsolationLevel] = []
-
-    def offsets(
-        _: object, places: Any, spec: object, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    ) -> dict[Place, int]:
-        levels.append(level)
-        return dict.fromkeys(places, 0)
-
-    monkeypatch.setattr(TopicReader, "_places", lambda _, topic: [Place(topic, 0)])
-    monkeypatch.setattr(TopicReader, "_offsets", offsets)
-    with TopicReader(KAFKA, timedelta(seconds=1)) as reader:
-        assert reader.newest("outcomes", waits=waits) is None
-    assert levels[-1] == (IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED)
 
 
 def test_a_relay_that_takes_over_fences_before_it_asks_for_the_position(

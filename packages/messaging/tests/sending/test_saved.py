@@ -143,7 +143,7 @@ def test_recovery_waits_for_transactions_of_others_that_stand_open(world: World)
     with pytest.raises(Death):
         do(world, saved(world, probe=At(SendStep.KAFKA_COMMITTED)), 1)
     impatient = SenderSettings(patience=timedelta(seconds=0.5), retry_after=timedelta(0))
-    stuck = pytest.raises(MessagingUnavailableError, match=rf"{world.topic}/0 below 3")
+    stuck = pytest.raises(MessagingUnavailableError, match=rf"{world.topic}/0 at offset 0 of 3")
     with saved(world, settings=impatient) as sender, stuck:
         sender.recover(world.connection)
     other.abort_transaction(60)

@@ -42,7 +42,7 @@ def test_other_errors_end_it_at_once(consumer: FlakyConsumer, succeeding: int) -
 def test_silence_ends_it_with_what_was_reported_last(
     consumer: FlakyConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater.cli.topics._SECONDS", 0.2)
+    monkeypatch.setattr("slackwater.cli.topics._SILENCE_SECONDS", 0.2)
     consumer.errors = [0, 0] + [KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000
     with pytest.raises(CommandUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
         list(read_to_end(KafkaSettings("nowhere:1"), ["t"]))

@@ -209,6 +209,23 @@ def test_the_newest_records_are_found_behind_others_and_gaps(topic: Topic, reade
 
 
 @pytest.mark.integration
+def test_the_newest_record_may_be_in_a_transaction_that_is_open(
+    topic: Topic, broker: KafkaBroker, reader: TopicReader
+) -> None:
+    """Up to the high watermark, and not only up to the first transaction that is open."""
+    topic.commit(b"a")
+    commit = topic.leave_open(b"b")
+    assert values(reader.newest(topic.place)) == [b"a"]
+    with (
+        TopicReader({"bootstrap.servers": broker.bootstrap}, SECONDS, patience=0.5) as impatient,
+        pytest.raises(KafkaException, match=r"at offset 2 of 3, tried for 0\.5 s"),
+    ):
+        impatient.newest(topic.place, waits=True)
+    commit()
+    assert values(reader.newest(topic.place, waits=True)) == [b"b"]
+
+
+@pytest.mark.integration
 def test_records_of_a_time_are_read_to_the_present_end(
     make_topic: Callable[..., Topic], reader: TopicReader
 ) -> None:
@@ -227,7 +244,7 @@ def test_a_transaction_that_stays_open_ends_the_wait_for_what_is_behind_it(
 ) -> None:
     topic.leave_open(b"a")
     with (
-        TopicReader({"bootstrap.servers": broker.bootstrap}, 0.5) as reader,
+        TopicReader({"bootstrap.servers": broker.bootstrap}, SECONDS, patience=0.5) as reader,
         pytest.raises(
             KafkaException, match=r"/0 at offset 0 of 1, tried for 0\.5 s: no record came; an open"
         ),

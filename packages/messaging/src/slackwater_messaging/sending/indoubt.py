@@ -20,7 +20,7 @@ from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import Database
 from slackwater_messaging.sending.step import SenderSettings
 from slackwater_messaging.sending.transaction import autocommit, check_name
-from slackwater_messaging.topics import TopicReader
+from slackwater_messaging.topics import topic_reader
 
 _ANSWER: Final = timedelta(seconds=30)
 _PREFIX: Final = "slackwater"
@@ -93,9 +93,9 @@ def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelt
         MessagingStateError: The sender's topic of outcomes no longer exists, so the outcome is not known.
         MessagingUnavailableError: Kafka does not answer.
     """
-    with TopicReader(kafka, patience or _ANSWER) as reader:
-        newest = reader.newest(outcome_topic(sender), waits=patience is not None)
-    return newest is not None and newest.value() == gid.encode()
+    with topic_reader(kafka, patience or _ANSWER) as reader:
+        newest = reader.newest(reader.places(outcome_topic(sender))[0], waits=patience is not None)
+    return [record.value() for record in newest] == [gid.encode()]
 
 
 def resolve(

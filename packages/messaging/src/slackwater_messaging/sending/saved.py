@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from slackwater.protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, KafkaSettings, SystemClock, epoch_ms
 from slackwater_messaging.errors import MessagingError
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, header_of
 from slackwater_messaging.sending.kafka import SenderProducer
@@ -27,7 +27,7 @@ from slackwater_messaging.sending.transaction import (
     check_whole,
     database_transaction,
 )
-from slackwater_messaging.topics import TopicReader
+from slackwater_messaging.topics import topic_reader
 
 logger = logging.getLogger(__name__)
 
@@ -214,8 +214,8 @@ class SavedSender(Sender):
         topics = {each.message.topic for each in saved}
         oldest = datetime.fromtimestamp(min(each.id.created_us for each in saved) / 1e6, UTC)
         wanted = {str(each.id): each for each in saved}
-        with TopicReader(self._producer.kafka, self._settings.patience, self._clock) as reader:
-            for record in reader.since(topics, oldest - self._settings.clock_margin):
+        with topic_reader(self._producer.kafka, self._settings.patience, self._clock) as reader:
+            for record in reader.since(topics, epoch_ms(oldest - self._settings.clock_margin)):
                 wanted.pop(header_of(record.headers(), HEADER_MESSAGE) or "", None)
         return list(wanted.values())
 

@@ -12,8 +12,9 @@ from slackwater.kafka.retry import reason_of
 from slackwater.protocol import KafkaSettings
 from slackwater.settings.errors import CommandUnavailableError, unreachable
 
-_SECONDS = 30.0
-_REQUEST_SECONDS = 10.0
+_SECONDS = 10.0
+_SILENCE_SECONDS = 120.0
+"""How long the next record is waited for."""
 
 
 def read_to_end(
@@ -30,7 +31,7 @@ def read_to_end(
         CommandUnavailableError: a topic is missing or cannot be read.
     """
     try:
-        with TopicReader(kafka.client_config, _SECONDS) as reader:
+        with TopicReader(kafka.client_config, _SECONDS, patience=_SILENCE_SECONDS) as reader:
             known, spans = reader.topics(), {}
             for topic in topics:
                 if topic not in known:
@@ -51,7 +52,7 @@ def known_topics(kafka: KafkaSettings) -> frozenset[str]:
     """
     with (
         explained("which topics are there?", f"Kafka at {kafka.bootstrap}"),
-        TopicReader(kafka.client_config, _REQUEST_SECONDS) as reader,
+        TopicReader(kafka.client_config, _SECONDS) as reader,
     ):
         return frozenset(reader.topics())
 

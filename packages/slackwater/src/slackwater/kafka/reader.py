@@ -59,7 +59,9 @@ class TopicReader:
 
     Args:
         config: librdkafka's settings, with ``bootstrap.servers``.
-        seconds: How long an answer, or the next record, is waited for.
+        seconds: How long an answer is waited for.
+        patience: How many seconds the next record is waited for, which an open transaction may hold back; as
+            long as an answer by default.
         expected: Topics that exist: a broker that denies one does not know it yet. What is seen is added.
         is_committed: Whether records of open and aborted transactions are left out.
         clock: Measures the time.
@@ -72,12 +74,14 @@ class TopicReader:
         config: Mapping[str, str | int | float | bool],
         seconds: float,
         *,
+        patience: float | None = None,
         expected: Collection[str] = (),
         is_committed: bool = True,
         clock: Clock | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._config, self._seconds, self._pause = dict(config), seconds, pause
+        self._config, self._pause = dict(config), pause
+        self._seconds, self._patience = seconds, seconds if patience is None else patience
         self._clock = clock or SystemClock()
         self.expected = set(expected)
         """Topics that exist."""
@@ -176,7 +180,12 @@ class TopicReader:
         return self.read({place: (start, _FOR_EVER)})
 
     def newest(
-        self, place: Place, count: int = 1, *, is_wanted: Callable[[Message], bool] = lambda _: True
+        self,
+        place: Place,
+        count: int = 1,
+        *,
+        is_wanted: Callable[[Message], bool] = lambda _: True,
+        waits: bool = False,
     ) -> list[Message]:
         """Returns the newest records of a partition up to its end as it is now, oldest first.
 
@@ -184,9 +193,12 @@ class TopicReader:
             place: The partition.
             count: Their number; fewer are returned if there are no more.
             is_wanted: Which records count.
+            waits: Whether open transactions are waited for, because they may contain newer records.
         """
         found: list[Message] = []
         (low, end), step = self.bounds(place), max(_FIRST_LOOK_BACK, 2 * count)
+        if waits:
+            end = self.ends([place], is_committed=False)[place]
         while low < end and len(found) < count:
             start = max(low, end - step)
             try:
@@ -216,7 +228,8 @@ class TopicReader:
 
     def _read(self, positions: dict[Place, int], left: dict[Place, int]) -> Iterator[Message]:
         """Yields records until nothing is left: goes by position, since offsets may have gaps."""
-        retry = self._retry("reading", *(topic for topic, _ in left))
+        topics = {topic for topic, _ in left}
+        retry = self._retry("reading", topics, self._patience)
         while left:
             has_moved = False
             for message in self._next():
@@ -234,7 +247,7 @@ class TopicReader:
                     if position >= left[place]:
                         del left[place]
             if has_moved:
-                retry = self._retry("reading", *(topic for topic, _ in left))
+                retry = self._retry("reading", topics, self._patience)
             elif retry.is_over and _FOR_EVER not in left.values():
                 raise _stuck(positions, left, retry)
 
@@ -275,11 +288,12 @@ class TopicReader:
         )
 
     def _asked(self, what: str, ask: Callable[[float], T], *topics: str) -> T:
-        return self._retry(what, *topics).call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
+        retry = self._retry(what, topics, self._seconds)
+        return retry.call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
 
-    def _retry(self, what: str, *topics: str) -> KafkaRetry:
-        also = ABSENT_CODES if self.expected.issuperset(topics) and topics else ()
-        return KafkaRetry(what, self._seconds, also=also, clock=self._clock, pause=self._pause)
+    def _retry(self, what: str, topics: Collection[str], seconds: float) -> KafkaRetry:
+        also = ABSENT_CODES if topics and self.expected.issuperset(topics) else ()
+        return KafkaRetry(what, seconds, also=also, clock=self._clock, pause=self._pause)
 
 
 def list_offsets(
