@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.cdc.columns import ParsedRows
-from slackwater.kafka.retry import GROUP_REFUSED, reason_of
+from slackwater.kafka.retry import GROUP_REFUSED, OUT_OF_RANGE_CODES, reason_of
 from slackwater.protocol import SystemClock
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
@@ -26,7 +26,6 @@ CHUNK = 500
 _GATHER_SECONDS = 0.002
 """How long more is waited for once a record has come: a turn for each single one costs ten times as much."""
 _ASK_SECONDS = 3.0
-_LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - no public name
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
 
 _FETCH_WAIT_MS = 10
@@ -273,7 +272,7 @@ def _failure(message: Message, error: KafkaError) -> Failure:
         message.topic() or "",
         message.partition() or 0,
         message.offset() or 0,
-        error.code() in _LOST,
+        error.code() in OUT_OF_RANGE_CODES,
         error.fatal(),
         error.str(),
     )

@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
 from slackwater.cdc import EndOffsets
+from slackwater.kafka.reader import list_offsets
 from slackwater.kafka.retry import reason_of
 from slackwater.protocol.keys import cut_log_topic, progress_topic
 from slackwater_sidecar.consumption import Failure, PartitionId
@@ -22,6 +23,8 @@ from slackwater_sidecar.errors import (
 from slackwater_sidecar.settings import SidecarSettings
 
 _SECONDS = 3.0
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _CONNECTION_SETTINGS = (
     "security.",
     "sasl.",
@@ -93,7 +96,7 @@ class Lookup:
         new = [key for key in wanted if key not in known]
         if not new:
             return Found(data, {})
-        low = self._ask("asking for first offsets", lambda: first_offsets(self._admin, new))
+        low = self._first_offsets(new)
         high = self.end_offsets(new)
         return Found(data, {key: self._start(key, low[key], high[key]) for key in new})
 
@@ -103,7 +106,8 @@ class Lookup:
         Raises:
             SidecarUnavailableError: Kafka does not answer.
         """
-        return self._ask("asking for end offsets", lambda: high_watermarks(self._admin, keys))
+        # The high watermark: everything whose writing any producer was acknowledged before lies below.
+        return self._offsets("asking for end offsets", keys, _LATEST)
 
     def held_back(self, keys: Collection[PartitionId]) -> int:
         """Returns how many offsets lie behind the beginning of a Kafka transaction that is open, in all.
@@ -113,7 +117,7 @@ class Lookup:
         """
         # In this order: what is committed in between makes the difference smaller, not larger.
         ends = self.end_offsets(keys)
-        stable = self._ask("asking for last stable offsets", lambda: stable_offsets(self._admin, keys))
+        stable = self._offsets("asking for last stable offsets", keys, _LATEST, is_committed=True)
         return sum(max(0, end - stable[key]) for key, end in ends.items())
 
     def error_of(self, failure: Failure, known: Collection[PartitionId]) -> SidecarError | None:
@@ -126,7 +130,7 @@ class Lookup:
             return SchemasUnavailableError(failure.registry, failure.reason)
         key = failure.topic, failure.number
         if failure.is_lost and key in known:
-            low = self._ask("asking for first offsets", lambda: first_offsets(self._admin, [key]))
+            low = self._first_offsets([key])
             return truncated(*key, failure.offset, low[key], self.end_offsets([key])[key])
         if failure.is_fatal or failure.topic in {topic for topic, _ in known}:
             place = f"reading {failure.topic}/{failure.number}"
@@ -140,6 +144,16 @@ class Lookup:
         if not low <= wanted <= high:
             raise truncated(*key, wanted, low, high)
         return wanted
+
+    def _first_offsets(self, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
+        return self._offsets("asking for first offsets", keys, _EARLIEST)
+
+    def _offsets(
+        self, operation: str, keys: Collection[PartitionId], spec: OffsetSpec, *, is_committed: bool = False
+    ) -> dict[PartitionId, int]:
+        return self._ask(
+            operation, lambda: list_offsets(self._admin, keys, spec, _SECONDS, is_committed=is_committed)
+        )
 
     def _ask(self, operation: str, call: Callable[[], T]) -> T:
         try:
@@ -196,50 +210,3 @@ def admin_config(settings: SidecarSettings) -> dict[str, str | int | float | boo
     kafka = settings.servers.kafka
     connection = {k: v for k, v in kafka.options.items() if k.startswith(_CONNECTION_SETTINGS)}
     return {"bootstrap.servers": kafka.bootstrap, **connection}
-
-
-def first_offsets(admin: AdminClient, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
-    """Returns the first offset of each partition; blocks for a few seconds at most.
-
-    Raises:
-        KafkaException: the broker does not answer, or a partition does not exist.
-    """
-    return _offsets(admin, keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-
-
-def high_watermarks(admin: AdminClient, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
-    """Returns the offset after the last record of each partition, be its Kafka transaction committed or not.
-
-    Everything whose writing any producer was acknowledged before the call lies below. Blocks for a few
-    seconds at most.
-
-    Raises:
-        KafkaException: the broker does not answer, or a partition does not exist.
-    """
-    return _offsets(admin, keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-
-
-def stable_offsets(admin: AdminClient, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
-    """Returns up to where each partition can be read: up to the oldest transaction that is open, or the end.
-
-    Raises:
-        KafkaException: the broker does not answer, or a partition does not exist.
-    """
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return _offsets(admin, keys, latest, IsolationLevel.READ_COMMITTED)
-
-
-def _offsets(
-    admin: AdminClient,
-    keys: Collection[PartitionId],
-    spec: OffsetSpec,
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[PartitionId, int]:
-    if not keys:
-        return {}
-    asked = {TopicPartition(*key): spec for key in keys}
-    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=_SECONDS)
-    try:
-        return {(p.topic, p.partition): answer.result(2 * _SECONDS).offset for p, answer in answers.items()}
-    except TimeoutError:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - no public name

@@ -7,7 +7,7 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from slackwater.kafka.retry import is_transient, kafka_error
+from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, is_transient, kafka_error
 from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import (
     READING,
@@ -22,8 +22,6 @@ from slackwater_messaging.retrying import RepeatedWarning, quiet
 logger = logging.getLogger(__name__)
 
 _ASK_SECONDS = 10.0
-_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - their names
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
 _STRATEGY = "partition.assignment.strategy"
 
 
@@ -223,11 +221,11 @@ class GroupMember:
 
     def _refuse(self, message: KafkaMessage, error: KafkaError) -> None:
         place = f"{message.topic()}/{message.partition()}"
-        if error.code() in _OUT_OF_RANGE:
+        if error.code() in OUT_OF_RANGE_CODES:
             problem = f"group {self._group}: the next record of {place} is no longer in Kafka"
             hint = "records were deleted, or the topic was recreated; set the group's offset to continue"
             raise MessagingStateError(f"{problem}: {error.str()}", hint)
-        if error.code() in _ABSENT:
+        if error.code() in ABSENT_CODES:
             raise MessagingStateError(
                 f"topic {message.topic()} does not exist", "create it, or correct its name"
             )

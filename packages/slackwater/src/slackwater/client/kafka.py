@@ -28,6 +28,7 @@ from slackwater.kafka.advice import NeededRights
 from slackwater.kafka.retry import (
     ABSENT_CODES,
     GROUP_REFUSED,
+    OUT_OF_RANGE_CODES,
     KafkaRetry,
     check_visible,
     create_topics,
@@ -50,7 +51,6 @@ and settings of one kind of client are no mistake for the others."""
 _AT_ONCE = 1_000
 """Records that are taken from librdkafka in one call."""
 _END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
-_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 _AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 _FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _NEEDED = NeededRights(user="the client's user", on_topics="Read on the topic")
@@ -290,7 +290,7 @@ class KafkaReader:
         position = self._positions[place]
         if error is None or error.code() == _END:
             return message.offset() or 0
-        if error.code() in _OUT_OF_RANGE:
+        if error.code() in OUT_OF_RANGE_CODES:
             low, end = self.bounds(place)
             raise RecordsMissingError(
                 f"{place[0]}/{place[1]}: offset {position} is needed, but the partition holds {low} to {end}",

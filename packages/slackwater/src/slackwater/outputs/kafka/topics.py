@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater.kafka.reader import list_offsets
 from slackwater.kafka.retry import create_topics
 from slackwater.outputs.batch import Emit
 from slackwater.outputs.kafka.answers import until_answered
@@ -193,9 +194,9 @@ class SinkTopics:
         identities = self._identities(seconds)
         if len(identities) < len(self._written):  # made a moment ago, and not known everywhere yet
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        places = [TopicPartition(name, p) for name, (_, count) in identities.items() for p in range(count)]
-        first = self._offsets(places, OffsetSpec.earliest(), seconds)  # type: ignore[no-untyped-call]
-        end = self._offsets(places, OffsetSpec.latest(), seconds)  # type: ignore[no-untyped-call]
+        places = [(name, p) for name, (_, count) in identities.items() for p in range(count)]
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        first, end = (list_offsets(self._admin, places, each, seconds) for each in (earliest, latest))
         return {
             name: TopicState(
                 topic_id,
@@ -203,19 +204,6 @@ class SinkTopics:
                 tuple(end[name, p] for p in range(count)),
             )
             for name, (topic_id, count) in identities.items()
-        }
-
-    def _offsets(
-        self, places: list[TopicPartition], which: OffsetSpec, seconds: float
-    ) -> dict[tuple[str, int], int]:
-        if not places:
-            return {}
-        asked = dict.fromkeys(places, which)
-        answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
-        )
-        return {
-            (place.topic, place.partition): answer.result(seconds).offset for place, answer in answers.items()
         }
 
 

@@ -5,17 +5,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.cdc.records.batch import OffsetSpan
+from slackwater.kafka.retry import (
+    ABSENT_CODES,
+    OUT_OF_RANGE_CODES,
+    KafkaRetry,
+    check_visible,
+    code_of,
+    reason_of,
+    watermark_offsets,
+)
 from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 from slackwater.protocol import KafkaSettings
-
-if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
-    from slackwater.kafka.retry import KafkaRetry
 
 Answer = TypeVar("Answer")
 
@@ -31,13 +38,7 @@ _LONGEST_REQUEST_SECONDS = 5.0
 """The maximum duration of one request for topics, because a run can be stopped between two requests."""
 _SUSPICIOUS_SECONDS = 2.0
 """After this time without a record, it is checked whether the partitions exist."""
-_GONE = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own codes have no other name
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-)
-_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
-_END = KafkaError._PARTITION_EOF  # noqa: SLF001
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
 _SETTINGS: Mapping[str, str | int | bool] = {
     "group.id": "slackwater-source",  # never joined: partitions are assigned, offsets are Spark's
     "enable.auto.commit": False,
@@ -88,14 +89,12 @@ def may_see(
     Raises:
         PipelineUnavailableError: The cluster does not answer within the time-out.
     """
-    from slackwater.kafka.retry import check_visible, kafka_error
 
     def ask(seconds: float) -> bool:
         try:
             check_visible(consumer, topic, seconds)
         except KafkaException as error:
-            found = kafka_error(error)
-            if found is None or found.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            if code_of(error) != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise
             return False
         return True
@@ -110,8 +109,6 @@ def _listed(
     pause: Callable[[float], None],
     ask: Callable[[float], Answer],
 ) -> Answer:
-    from slackwater.kafka.retry import KafkaRetry, reason_of
-
     retry = KafkaRetry("listing the topics", timeout.total_seconds(), pause=pause)
     try:
         return retry.call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
@@ -199,7 +196,7 @@ class SpanReader:
                 return
             is_gone = key[1] not in topic.partitions
             if topic.error is not None:  # without a leader, for example: then it may list no partition
-                is_gone = topic.error.code() in _GONE
+                is_gone = topic.error.code() in ABSENT_CODES
             if is_gone:
                 raise _no_partition(*key, self._position[key])
 
@@ -258,9 +255,9 @@ class SpanReader:
         code = error.code()
         if code == _END:
             self._advance(key, message.offset() or 0)
-        elif code in _OUT_OF_RANGE:
+        elif code in OUT_OF_RANGE_CODES:
             raise _records_gone(*key, self._position[key], *self._bounds(key))
-        elif code in _GONE:
+        elif code in ABSENT_CODES:
             self._check_that_partitions_exist()
             self._retry(key).note(error)
         elif self._retry(key).is_transient(error):
@@ -268,10 +265,8 @@ class SpanReader:
         else:
             self._fail(key, str(error))
 
-    def _retry(self, key: tuple[str, int]) -> "KafkaRetry":
+    def _retry(self, key: tuple[str, int]) -> KafkaRetry:
         """Returns the retry of the current wait for records."""
-        from slackwater.kafka.retry import KafkaRetry
-
         if self._waiting is None:
             self._waiting = KafkaRetry(f"reading {key[0]}/{key[1]}" if key[0] else "reading", self._timeout)
         return self._waiting
@@ -291,18 +286,11 @@ class SpanReader:
             self._consumer.incremental_unassign([TopicPartition(*key)])
 
     def _bounds(self, key: tuple[str, int]) -> tuple[int, int]:
-        from slackwater.kafka.retry import KafkaRetry
-
-        def ask(seconds: float) -> tuple[int, int]:
-            bounds = self._consumer.get_watermark_offsets(TopicPartition(*key), seconds)
-            if bounds is None:
-                raise TimeoutError
-            return bounds
-
+        retry = KafkaRetry(f"asking where {key[0]}/{key[1]} begins", _QUESTION_SECONDS)
         try:
-            return KafkaRetry(f"asking where {key[0]}/{key[1]} begins", _QUESTION_SECONDS).call(ask)
+            return retry.call(partial(watermark_offsets, self._consumer, TopicPartition(*key)))
         except KafkaException as error:
-            if error.args[0].code() in _GONE:
+            if code_of(error) in ABSENT_CODES:
                 raise _no_partition(*key, self._position[key]) from error
             self._fail(key, str(error))
 
