@@ -21,9 +21,6 @@ from slackwater.protocol.commit_lookup import (
     has_reached_offset,
 )
 
-_LOOK_BACK = 64
-"""Records of the cut log in which the newest cut below a position is looked for first."""
-
 
 class Merge(Protocol):
     """A pure state machine: it is told of commits and given records, and hands out whole transactions."""
@@ -280,15 +277,8 @@ class ChangeFeed:
 
     def _newest(self, end: int, is_wanted: Callable[[PublishedCut], bool]) -> PublishedCut | None:
         """Returns the newest of the cuts below an offset of the log that are wanted."""
-        low, high = self._log.bounds()
-        end, step = min(end, high), _LOOK_BACK
-        while end > low:
-            start = max(low, end - step)
-            found = [each for each in self._log.entries(start, end) if is_wanted(each)]
-            if found:
-                return max(found, key=lambda each: each.cut.position)
-            end, step = start, step * 16
-        return None
+        found = self._log.newest(end, is_wanted=is_wanted)
+        return max(found, key=lambda each: each.cut.position, default=None)
 
 
 def _behind(published: PublishedCut) -> LanePosition:

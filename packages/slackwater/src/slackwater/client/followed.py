@@ -13,8 +13,6 @@ from slackwater.protocol import Clock, CommitPosition, ReaderSwitch, decode_read
 from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_reached_lsn
 from slackwater.protocol.keys import commit_topic, readers_topic
 
-_LOOK_BACK = 64
-"""Offsets of a commit topic among which the newest record is, between markers."""
 _AGAIN_SECONDS = 0.1
 """How often it is looked whether the other revision has come to a commit."""
 
@@ -129,7 +127,7 @@ class FollowedFeed:
         start = feed.at_start(latest=latest)
         if latest:  # a commit that is done: a switch may come before the next one
             end = start.log_offset
-            found = list(self._commits(self._newest.revision).entries(max(0, end - _LOOK_BACK), end))
+            found = self._commits(self._newest.revision).newest(end)
             start = LanePosition(end, found[-1].position if found else None)
         return self._of_newest(start)
 

@@ -16,6 +16,9 @@ from slackwater.protocol.keys import cut_log_topic
 _PATIENCE_SECONDS = 60.0
 """How long to wait for a record that must exist."""
 
+_LOOK_BACK = 64
+"""Offsets in which the newest entry is looked for at first: markers of transactions take some, too."""
+
 T = TypeVar("T")
 
 
@@ -84,6 +87,25 @@ class Log(Generic[T]):
             for portion in portions:
                 yield from (record for record in portion.records if (record.offset() or 0) < end)
                 position = max(position, portion.position)
+
+    def newest(self, end: int | None = None, *, is_wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
+        """Returns the newest wanted entry, behind some that precede it; empty if there is none.
+
+        Args:
+            end: The offset below which it is looked for; None: the end of the log.
+            is_wanted: Which entries count.
+
+        Raises:
+            ClientUnavailableError: As :meth:`entries`.
+        """
+        low, high = self.bounds()
+        end, step = high if end is None else min(end, high), _LOOK_BACK
+        while end > low:
+            start = max(low, end - step)
+            if found := list(filter(is_wanted, self.entries(start, end))):
+                return found
+            end, step = start, 16 * step
+        return []
 
     def check(self, offset: int) -> None:
         """Checks that the log can be read from an offset on.

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import closing
 from datetime import timedelta
 from types import TracebackType
 
@@ -23,8 +24,6 @@ from slackwater.client.written import CommitPlace, WrittenTransaction, place_aft
 from slackwater.protocol import Clock, CommitPosition, CommitRecord, KafkaSettings, SystemClock, epoch_ms
 from slackwater.protocol.keys import commit_topic, data_topic, transaction_topic
 
-_LOOK_BACK = 64
-"""Offsets of the commit topic in which its newest record is looked for first."""
 _READ_AHEAD_BYTES = 1024 * 1024
 _WAIT_SECONDS = 0.1
 _MARGIN = timedelta(seconds=30)
@@ -252,17 +251,10 @@ class TransactionalProducer:
         Raises:
             ClientStateError: The record existed, but was removed.
         """
-        log = commit_log(self._broker, self.commit_topic, self._clock)
-        try:
-            low, end = log.bounds()
-            start, step = end, _LOOK_BACK
-            while start > low:
-                end, start, step = start, max(low, start - step), step * 16
-                found = list(log.entries(start, end))
-                if found:
-                    return found[-1].record
-        finally:
-            log.close()
+        with closing(commit_log(self._broker, self.commit_topic, self._clock)) as log:
+            low, found = log.bounds()[0], log.newest()
+        if found:
+            return found[-1].record
         if low > 0:
             problem = (
                 f"{self.commit_topic} has lost the newest commit: it begins at offset {low}, with nothing"

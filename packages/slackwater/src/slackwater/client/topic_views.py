@@ -33,8 +33,6 @@ from slackwater.protocol import (
 from slackwater.protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
 from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
 
-_LOOK_BACK = 64
-"""How many of the last offsets of the progress topic are read first to find the newest record."""
 _READ_SECONDS = 0.2
 _MAX_BYTES: Final = 64 << 20
 _SHOWN: Final = 100
@@ -242,11 +240,9 @@ class TopicOutput:
         self._reader.close()
 
     def _newest(self) -> ProgressRecord:
-        low, end = self._progress.bounds()
-        for start in (max(low, end - _LOOK_BACK), low):
-            found = list(self._progress.entries(start, end))
-            if found:
-                return found[-1]
+        found = self._progress.newest()
+        if found:
+            return found[-1]
         hint = "check the name (from revision 2 on it ends in .v<revision>) and the brokers"
         raise ClientConfigError(f"no pipeline {self._pipeline!r} has written to this Kafka", hint)
 
