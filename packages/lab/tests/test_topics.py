@@ -45,7 +45,7 @@ def test_a_topic_that_grows_while_it_is_read_is_read_to_where_it_ended_before(
             return super().consume(count, timeout)
 
     consumer = Growing(values)
-    monkeypatch.setattr("slackwater_lab.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
     found = [(message.partition(), message.value()) for message in read_to_end("nowhere:1", "t")]
     assert sorted(found) == [(0, b"a"), (0, b"b"), (1, b"a"), (1, b"b")]
     assert consumer.is_closed
@@ -64,5 +64,5 @@ def test_a_topic_whose_end_came_twice_in_one_partition_is_read_in_the_others(
         ends: ClassVar[list[Message]] = []
 
     consumer = Hasty({("t", 0): VALUES, ("t", 1): []})
-    monkeypatch.setattr("slackwater_lab.topics.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
     assert [message.value() for message in read_to_end("nowhere:1", "t")] == VALUES

@@ -11,14 +11,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.testing import RUN_HEADER
 from slackwater.cdc.testing.recording import RecordedRecord, Recording, Spot
-from slackwater.kafka.retry import KafkaRetry, create_topics
+from slackwater.kafka.reader import TopicReader, list_offsets
+from slackwater.kafka.retry import KafkaRetry, create_topics, reason_of
 from slackwater.protocol import Clock, SystemClock
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - has no other name
-_CHUNK = 1_000
 _ASK_SECONDS = 10.0
 _MAKE_SECONDS = 60.0
 _NOT_YET = (
@@ -45,12 +45,11 @@ def make_topics(bootstrap: str, names: Sequence[str], partitions: int, **config:
     settings = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     create_topics(admin, [NewTopic(name, partitions, 1, config=settings) for name in names], _MAKE_SECONDS)
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(name, number): latest for name in names for number in range(partitions)}
+    latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    places = [(name, number) for name in names for number in range(partitions)]
 
     def ask(seconds: float) -> None:
-        for found in admin.list_offsets(asked, request_timeout=seconds).values():
-            found.result(seconds)
+        list_offsets(admin, places, latest, seconds)
 
     KafkaRetry(f"making {', '.join(names)}", _MAKE_SECONDS, also=_NOT_YET).call(ask)
 
@@ -78,31 +77,11 @@ def read_to_end(bootstrap: str, topic: str) -> Iterator[Message]:
     Raises:
         RunFailedError: the topic cannot be read to its end.
     """
-    consumer = open_consumer(bootstrap, enable_partition_eof=True)
     try:
-        places = _places(consumer, [topic])
-        ends = {
-            place.partition: consumer.get_watermark_offsets(place, timeout=_ASK_SECONDS)[1]
-            for place in places
-        }
-        consumer.assign(places)
-        while ends:
-            messages = consumer.consume(_CHUNK, 0.1) or consumer.consume(1, _SILENCE_SECONDS)
-            if not messages:
-                raise RunFailedError(topic, f"delivered nothing for {_SILENCE_SECONDS:g} s")
-            for message in messages:
-                error = message.error()
-                if error is not None and error.code() != _AT_END:
-                    raise RunFailedError(topic, str(error))
-                # A topic that grows may never be at its end: then a record that came later says enough.
-                partition, offset = message.partition() or 0, message.offset() or 0
-                end = ends.get(partition, 0)
-                if error is None and offset < end:
-                    yield message
-                if error is not None or offset >= end - 1:
-                    ends.pop(partition, None)
-    finally:
-        consumer.close()
+        with TopicReader({"bootstrap.servers": bootstrap}, _SILENCE_SECONDS) as reader:
+            yield from reader.read({place: reader.bounds(place) for place in reader.places(topic)})
+    except KafkaException as error:
+        raise RunFailedError(topic, reason_of(error)) from error
 
 
 def follow(
