@@ -43,15 +43,15 @@ Decode = Callable[[bytes, int, int, bytes], Entry | None]
 class CompactedTopic(Generic[Entry]):
     """Reads the newest record of each key of a topic, and writes records.
 
-    Methods raise nothing but :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block
-    for the time-out at most. Not thread-safe, except for :meth:`send`.
+    Methods raise nothing but :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and wait for
+    the time-out at most while Kafka is silent. Not thread-safe, except for :meth:`send`.
 
     Args:
         topic: Its name.
         decode: Makes an entry of a record.
         bootstrap: Kafka's ``bootstrap.servers``.
         kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long one request may block; errors that pass are waited for so long.
+        timeout: How long an answer is waited for, also while errors pass.
         replication_factor: Of the topic if it has to be made; -1 is the broker's default.
     """
 

@@ -1,7 +1,7 @@
 """The cut log in Kafka."""
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from typing import TypeVar
@@ -38,7 +38,7 @@ class KafkaCutLog:
         source: The connector's ``topic.prefix``.
         bootstrap: Kafka's ``bootstrap.servers``.
         kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long one request may block; errors that pass are waited for so long.
+        timeout: How long an answer is waited for, also while errors pass.
     """
 
     def __init__(
@@ -133,12 +133,17 @@ class KafkaCutLog:
 
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
-        low, high = self._bounds()
+        reader = self._opened()
         with self._guarded("read"):
-            found = self._opened().newest(self._place, is_wanted=self._is_cut) if low < high else []
+            try:
+                found = reader.newest(self._place, is_wanted=self._is_cut)
+            except KafkaException as error:
+                if self._is_absent(error):
+                    return None
+                raise
         if found:
             return cuts_of(self._decoded(found))[0]
-        if low > 0:
+        if low := self._bounds()[0]:
             raise CutLogTruncatedError(self._topic, 0, low)
         return None
 
@@ -219,34 +224,31 @@ class KafkaCutLog:
             try:
                 return reader.bounds(self._place)
             except KafkaException as error:
-                if code_of(error) in ABSENT_CODES and self._topic not in reader.expected:
+                if self._is_absent(error):
                     return 0, 0
                 raise
+
+    def _is_absent(self, error: KafkaException) -> bool:
+        return code_of(error) in ABSENT_CODES and self._topic not in self._opened().expected
 
     def _read(
         self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None = None
     ) -> list[LoggedRecord]:
         result: list[LoggedRecord] = []
-        with self._guarded("read"), closing(self._messages(self._opened(), from_offset, to_offset)) as found:
-            for message in found:
-                if wanted(message.value() or b""):
-                    result += self._decoded([message])
-                if len(result) == limit:
-                    break
+        position, span = from_offset, {self._place: (from_offset, to_offset)}
+        with self._guarded("read"), closing(self._opened().read(span)) as messages:
+            try:
+                for message in messages:
+                    position = (message.offset() or 0) + 1
+                    if wanted(message.value() or b""):
+                        result += self._decoded([message])
+                    if len(result) == limit:
+                        break
+            except KafkaException as error:
+                if code_of(error) in OUT_OF_RANGE_CODES:
+                    raise CutLogTruncatedError(self._topic, position, self._bounds()[0]) from error
+                raise
         return result
-
-    def _messages(
-        self, reader: TopicReader, from_offset: int, to_offset: int
-    ) -> Generator[Message, None, None]:
-        position = from_offset
-        try:
-            for message in reader.read({self._place: (from_offset, to_offset)}):
-                yield message
-                position = (message.offset() or 0) + 1
-        except KafkaException as error:
-            if code_of(error) in OUT_OF_RANGE_CODES:
-                raise CutLogTruncatedError(self._topic, position, self._bounds()[0]) from error
-            raise
 
     def _decoded(self, messages: Iterable[Message]) -> list[LoggedRecord]:
         found = (self._decoder.decode(m.value(), m.offset() or 0, m.timestamp()[1]) for m in messages)
@@ -258,7 +260,7 @@ class KafkaCutLog:
     def _decisions(self, after_offset: int) -> list[PassDecision]:
         """Reads with a reader of its own, while the damaged record is still being read."""
         with self._guarded("read"), self._new_reader() as reader:
-            messages = self._messages(reader, after_offset + 1, reader.bounds(self._place)[1])
+            messages = reader.read({self._place: (after_offset + 1, reader.bounds(self._place)[1])})
             found = (self._decoder.decision(m.value(), m.offset() or 0) for m in messages)
             return [decision for decision in found if decision is not None]
 

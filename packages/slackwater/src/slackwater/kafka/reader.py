@@ -231,25 +231,29 @@ class TopicReader:
         topics = {topic for topic, _ in left}
         retry = self._retry("reading", topics, self._patience)
         while left:
-            has_moved = False
-            for message in self._next():
-                place, error = (message.topic() or "", message.partition() or 0), message.error()
-                position = message.offset() or 0
-                if error is None:
-                    if position < left.get(place, 0):
-                        yield message
-                    position += 1
-                elif error.code() != _END_OF_PARTITION:
-                    self._judge(error, place, positions, retry)
-                    continue
-                if place in left and position > positions[place]:
-                    positions[place], has_moved = position, True
-                    if position >= left[place]:
-                        del left[place]
-            if has_moved:
+            before = dict(positions)
+            yield from self._taken(self._next(), positions, left, retry)
+            if positions != before:
                 retry = self._retry("reading", topics, self._patience)
             elif retry.is_over and _FOR_EVER not in left.values():
                 raise _stuck(positions, left, retry)
+
+    def _taken(
+        self, messages: list[Message], positions: dict[Place, int], left: dict[Place, int], retry: KafkaRetry
+    ) -> Iterator[Message]:
+        for message in messages:
+            place, error = (message.topic() or "", message.partition() or 0), message.error()
+            if error is not None and error.code() != _END_OF_PARTITION:
+                self._judge(error, place, positions, retry)
+            elif (end := left.get(place)) is not None:
+                position = message.offset() or 0
+                if error is None:
+                    if position < end:
+                        yield message
+                    position += 1
+                positions[place] = max(position, positions[place])
+                if position >= end:
+                    del left[place]
 
     def _next(self) -> list[Message]:
         """Returns what has arrived. Waits only for the first record: ``consume`` waits for the last."""
