@@ -382,6 +382,19 @@ def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
     assert "has a cut at 1/40000000/0, but offset 0" in (found.redis_wrong or "")
 
 
+def test_a_contradiction_that_passes_while_the_broker_recovers_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, log = WrongStore(), InMemoryCutLog("inv")
+    [logged] = log.append([cut()])
+    store.put_cut(logged, status(FrontierState.RUNNING, detail=""))
+    ends = iter([0])
+    whole = log.end
+    monkeypatch.setattr(log, "end", lambda: next(ends, whole()))
+    assert examined(store, log, step=0.5).redis_wrong is None
+    assert next(ends, None) is None
+
+
 def test_a_cut_log_that_cannot_be_read_to_its_end_is_found() -> None:
     log = InMemoryCutLog("inv")
     at = log.append_bytes(b'{"v":2,"source":7}')

@@ -208,7 +208,18 @@ def _with_pipelines(sources: Sources, facts: SourceFacts) -> SourceFacts:
 
 
 def _wrong(sources: Sources) -> str | None:
-    """Says how the frontier in Redis contradicts the cut log; None: not at all, as far as can be seen."""
+    """Says how the frontier in Redis contradicts the cut log; None: not at all, as far as can be seen.
+
+    Only a contradiction that lasts counts: while a broker recovers, its log may end earlier for a moment.
+    """
+    deadline = sources.clock.monotonic() + _SIDECAR_SECONDS
+    pause = threading.Event()
+    while (found := _contradiction(sources)) is not None and sources.clock.monotonic() < deadline:
+        pause.wait(_LOOK_AGAIN_SECONDS)
+    return found
+
+
+def _contradiction(sources: Sources) -> str | None:
     try:
         held = sources.store.position(sources.topics.source)
         if held is None:
