@@ -336,6 +336,20 @@ def test_a_source_that_was_refused_stays_so_after_a_restart_until_an_operator_kn
     assert (world.turn().state, world.lsns()) == (FrontierState.RUNNING, [702, 802, 902])
 
 
+def test_a_sidecar_that_is_killed_as_soon_as_it_has_seen_a_fault_leaves_the_refusal(clock: Clock) -> None:
+    world = World(clock)
+    world.commit(7)
+    world.turn()
+    world.watch.report = replace(SOUND, findings=(FAULT,))
+    world.commit(8)
+    world.sidecar.turn()  # no time passes, so it does not report its state
+    world.watch.report = SOUND
+
+    world.start()
+
+    assert (world.turn().state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+
+
 def test_what_one_sidecar_has_seen_holds_back_another_that_does_not_watch_the_connector(clock: Clock) -> None:
     world = World(clock)
     refuse(world)

@@ -143,6 +143,8 @@ class Sidecar:
             events = frontier.advance()
         if not self._is_held():
             self._publish_if_due(has_events=events > 0)
+        elif not self._publisher.log_error:
+            self._record_refusal()  # at once: the next process may find the fault corrected
 
     def _is_held(self) -> bool:
         """Says whether faults of the connector, seen or logged, forbid cuts, or were not looked for yet."""
@@ -259,6 +261,8 @@ class Sidecar:
         """Has the cut log hold that the source is refused, for other sidecars and the next start."""
         if self._knows_decisions and (refusal := self._hold.unrecorded) is not None:
             self._publisher.refuse(refusal)
+            if not self._publisher.log_error:
+                self._hold.take(refusal)
 
     def _show(self, status: SidecarStatus) -> None:
         frontier, monitor = self._frontier, self._monitor

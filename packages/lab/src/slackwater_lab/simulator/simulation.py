@@ -231,7 +231,7 @@ class _Simulation:
     def _judge_name(self, at: int) -> None:
         """Judges that what cannot complete is named.
 
-        Where a snapshot is missing, this is the first commit of all, even without rows of a table that is read.
+        Where a snapshot is missing, this is the first commit of all, even if no table has rows of it.
         """
         named = {t.xid for t in self._world.store.open(SOURCE)}
         is_any = self._world.scenario.has(Feature.UNANNOUNCED)
