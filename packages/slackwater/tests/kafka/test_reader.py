@@ -444,6 +444,39 @@ def test_a_request_to_stop_ends_every_wait(consumer: FlakyConsumer, way: str) ->
         ASK[way](TopicReader({}, SECONDS, pause=stop))
 
 
+@pytest.mark.usefixtures("consumer")
+def test_what_an_open_transaction_holds_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two records can be read, and one is behind them."""
+
+    def offsets(_: Any, places: list[Place], spec: Any, __: float, *, is_committed: bool) -> dict[Place, int]:
+        assert places == [T]
+        return {T: 0 if getattr(spec, "_value", None) == 5 else 2 if is_committed else 3}
+
+    monkeypatch.setattr("slackwater.kafka.reader.list_offsets", offsets)
+    reader = TopicReader({"bootstrap.servers": "nowhere:1", "log_level": 0}, SECONDS, patience=0.05)
+    assert reader.ends([T], is_committed=True) == {T: 2}
+    with pytest.raises(KafkaException, match=r"t/0 at offset 2 of 3, tried for 0\.05 s"):
+        reader.newest(T, waits=True)
+    with pytest.raises(KafkaException, match=r"t/0 at offset 2 of 3, tried for 0\.05 s"):
+        list(reader.since(["t"], 5))
+
+
+def test_a_right_that_is_missing_is_no_absence(consumer: FlakyConsumer) -> None:
+    """To a question for offsets, a topic that may not be seen seems to be absent."""
+    consumer.errors = [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED]
+    with pytest.raises(KafkaException) as caught:
+        TopicReader({}, SECONDS).bounds(T)
+    assert code_of(caught.value) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_the_newest_records_are_looked_for_further_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [b"%d" % number for number in range(1_000)]
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: FlakyConsumer({T: found}))
+    reader = TopicReader({}, SECONDS)
+    assert values(reader.newest(T, is_wanted=lambda each: each.value() == b"3")) == [b"3"]
+    assert values(reader.newest(T, 900)) == found[100:]
+
+
 def test_it_waits_for_no_more_than_one_record(consumer: FlakyConsumer) -> None:
     """Kafka's client waits for as many as it was asked for, as long as it may."""
     asked, consume = list[tuple[int, float]](), consumer.consume
