@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc import Frontier, WireFormatError
-from slackwater.cdc.testing import RUN_HEADER
 from slackwater.dev import KafkaBroker
 from slackwater.kafka.registry import RegistryUnavailableError
-from slackwater.kafka.registry.testing import RegistryServer
 from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
+from slackwater_lab.debezium import RUN_HEADER
+from slackwater_lab.fakes.registry import RegistryServer
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.consumption import run_of
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError

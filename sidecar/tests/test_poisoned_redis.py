@@ -22,8 +22,8 @@ from slackwater.cuts import (
 from slackwater.dev import RedisServer
 from slackwater.protocol import Clock, OpenTransaction, encode_cut
 from slackwater.protocol.keys import cuts_key, frontier_key, markers_key, open_key
+from slackwater_lab.fakes.sources import cut
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing import cut
 
 pytestmark = pytest.mark.integration
 

@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.cdc import Frontier
-from slackwater.cdc.testing import RUN_HEADER, Oracle, transaction_values
 from slackwater.dev import KafkaBroker
 from slackwater.protocol import KafkaSettings, Servers, SourceTopics
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.debezium import RUN_HEADER, Oracle, transaction_values
 from slackwater_sidecar import (
     SidecarConfigError,
     SidecarInputError,

@@ -2,13 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.cdc.testing import (
-    begin_value,
-    change_value,
-    end_value,
-    snapshot_notifications,
-    snapshot_value,
-)
 from slackwater.cuts import CutLogReplacedError, CutLogTruncatedError, InMemoryCutLog
 from slackwater.protocol import (
     AheadMarkers,
@@ -22,9 +15,16 @@ from slackwater.protocol import (
     SourceTopics,
     TimelineDecision,
 )
+from slackwater_lab.debezium import (
+    begin_value,
+    change_value,
+    end_value,
+    snapshot_notifications,
+    snapshot_value,
+)
+from slackwater_lab.fakes.sources import cut as cut_of_one
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.resume import Resumption, resume
-from slackwater_sidecar.testing import cut as cut_of_one
 
 TOPICS = SourceTopics("inv")
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from slackwater.cdc import EndOffsets, Frontier
-from slackwater.cdc.testing import snapshot_value, transaction_values
 from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus, InMemoryMarkerStore
 from slackwater.protocol import (
     AheadMarkers,
@@ -23,6 +22,8 @@ from slackwater.protocol import (
     TimelineDecision,
     Verdict,
 )
+from slackwater_lab.debezium import snapshot_value, transaction_values
+from slackwater_lab.fakes.sources import FailingLog
 from slackwater_sidecar import (
     Publisher,
     Sidecar,
@@ -34,7 +35,6 @@ from slackwater_sidecar import (
     service,
 )
 from slackwater_sidecar.resume import Decision, resume
-from slackwater_sidecar.testing import FailingLog
 from slackwater_sidecar.watch import ConnectorWatch
 
 SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me")

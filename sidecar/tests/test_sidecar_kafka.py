@@ -12,13 +12,13 @@ import pytest
 import redis
 from confluent_kafka import TopicPartition
 
-from slackwater.cdc.testing import snapshot_notifications, snapshot_value
 from slackwater.cuts import FrontierState
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import SNAPSHOT_XID, KafkaSettings, RedisSettings, Servers
 from slackwater.protocol.keys import cuts_key
+from slackwater_lab.debezium import snapshot_notifications, snapshot_value
+from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_sidecar import SidecarInputError, SidecarSettings, SidecarStatus, run_sidecar
-from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration
 

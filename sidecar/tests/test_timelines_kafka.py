@@ -10,8 +10,8 @@ import pytest
 from slackwater.cuts import FrontierState, FrontierStatus
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import Cut, KafkaSettings, RedisSettings, Servers, TimelineDecision
+from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_sidecar import SidecarSettings, run_sidecar
-from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration
 

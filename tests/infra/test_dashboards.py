@@ -20,9 +20,9 @@ from slackwater.cli.control.metrics import write_metrics
 from slackwater.cli.run_pages import RunPages
 from slackwater.control import make_topology, measure_delays
 from slackwater.cuts import FrontierState
-from slackwater.cuts.testing import REGISTRATION, make_cut
 from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_sidecar import SidecarStatus
 from slackwater_sidecar.http_server import SidecarPages
 from slackwater_sidecar.monitor import SourceMonitor

@@ -23,7 +23,6 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc.testing import snapshot_notifications, snapshot_value
 from slackwater.cli import main
 from slackwater.client import (
     ByUnit,
@@ -42,10 +41,8 @@ from slackwater.client import (
 )
 from slackwater.client.inputs import Inputs
 from slackwater.client.shares import Share
-from slackwater.client.testing import ChangeWriter, KafkaTopics
 from slackwater.client.topic_switch import switch_topics, topics_of_readers
 from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog, LeaseLog
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.leases import LeaseHolder
 from slackwater.pipeline.rights import rights_of as rights_of_pipeline
@@ -79,14 +76,17 @@ from slackwater.protocol.rights import (
     switching_rights,
     viewer_rights,
 )
+from slackwater_lab.debezium import snapshot_notifications, snapshot_value
 from slackwater_lab.errors import WorkRefusedError
+from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
+from slackwater_lab.fakes.sources import SyntheticSource
+from slackwater_lab.fakes.topics import REGISTRATION
 from slackwater_lab.generator import TopicFiller
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.publishing import SOURCE, published_revisions, publishing_pipeline
 from slackwater_lab.secured_servers import SecuredServers
 from slackwater_lab.trials import Trial, World, check_output, superfluous
 from slackwater_lab.workloads.orders import OrdersWorkload
-from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from slackwater.cdc.testing import begin_value, change_value, end_value
 from slackwater.dev import KafkaBroker, Lifetime, RedisServer
 from slackwater.dev.processes import Launch, launch
 from slackwater.dev.server import log_tail
 from slackwater.protocol import decode_commit_record
 from slackwater.protocol.keys import commit_topic
-from slackwater_sidecar.testing import SyntheticSource
+from slackwater_lab.debezium import begin_value, change_value, end_value
+from slackwater_lab.fakes.sources import SyntheticSource
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

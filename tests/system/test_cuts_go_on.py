@@ -42,8 +42,8 @@ from slackwater.protocol import (
     format_position,
 )
 from slackwater.protocol.keys import cuts_key, frontier_key, markers_key
+from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
-from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration
 

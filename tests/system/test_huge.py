@@ -24,7 +24,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.protocol import decode_commit_record
 from slackwater.protocol.keys import commit_topic
-from slackwater_sidecar.testing import SyntheticSource
+from slackwater_lab.fakes.sources import SyntheticSource
 
 pytestmark = [pytest.mark.system, pytest.mark.spark]
 

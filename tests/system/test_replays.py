@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.cdc import completeness
-from slackwater.cdc.testing.recording import follow
 from slackwater.cdc.transaction import Transaction
 from slackwater.dev import ConnectMode, DevStack
+from slackwater_lab.debezium.recording import follow
 from slackwater_lab.replays import JOURNAL, STACK, Killed, ReplayResult, ReplayRun
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]

@@ -9,8 +9,8 @@ from slackwater_certify.certifier import judge
 from slackwater_certify.committed_states import CommittedStates, evaluate_committed_states
 from slackwater_certify.history import History
 from slackwater_certify.replay import DocumentKey
-from slackwater_certify.testing import Record, RightOutput, SourceLog, write_specification
 from slackwater_certify.view import View, load_view
+from slackwater_lab.fakes.certified import Record, RightOutput, SourceLog, write_specification
 
 Judge = Callable[..., Certificate]
 

@@ -9,8 +9,8 @@ import pytest
 from slackwater_certify import Mode, OutputRecords, load_specification
 from slackwater_certify.certifier import judge
 from slackwater_certify.errors import CertifyError
-from slackwater_certify.testing import SPECIFICATION, RightOutput, SourceLog, order, write_specification
 from slackwater_certify.view import connect, load_view
+from slackwater_lab.fakes.certified import SPECIFICATION, RightOutput, SourceLog, order, write_specification
 
 REFUSED = "file system operations are disabled|external extensions is disabled|configuration has been locked"
 HEAD = SPECIFICATION[: SPECIFICATION.index("[[")]

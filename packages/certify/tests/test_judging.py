@@ -9,8 +9,8 @@ import pytest
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, report
 from slackwater_certify.certifier import judge
 from slackwater_certify.output import OffsetRange, Output
-from slackwater_certify.testing import RightOutput, SourceLog, line, order
 from slackwater_certify.view import View
+from slackwater_lab.fakes.certified import RightOutput, SourceLog, line, order
 
 Judge = Callable[..., Certificate]
 

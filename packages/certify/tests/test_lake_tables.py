@@ -36,8 +36,8 @@ from slackwater_certify.committed_states import evaluate_committed_states
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.history import History
 from slackwater_certify.specification import OutputKind
-from slackwater_certify.testing import SourceLog, line, order
 from slackwater_certify.view import View
+from slackwater_lab.fakes.certified import SourceLog, line, order
 
 Document = Mapping[str, Any]
 State = Mapping[int, Document]

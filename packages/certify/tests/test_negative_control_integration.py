@@ -20,7 +20,7 @@ from slackwater.protocol import CommitRecord, Cut, OffsetRange, encode_commit_re
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_certify import Certificate, Connections, Mode, certify
-from slackwater_certify.testing import PARTITIONS, SCHEMA, VIEW, SourceLog, Topics, line, order
+from slackwater_lab.fakes.certified import PARTITIONS, SCHEMA, VIEW, SourceLog, Topics, line, order
 
 pytestmark = pytest.mark.integration
 

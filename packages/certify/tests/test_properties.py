@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_certify import Certificate, Mode
 from slackwater_certify.output import Output
-from slackwater_certify.testing import RightOutput, Row, SourceLog, line, order
+from slackwater_lab.fakes.certified import RightOutput, Row, SourceLog, line, order
 
 Judge = Callable[..., Certificate]
 Change = tuple[str, int, Row | None]

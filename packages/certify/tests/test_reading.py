@@ -6,12 +6,12 @@ from typing import cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from slackwater.cuts.testing import FlakyConsumer
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.kafka import read_topics
 from slackwater_certify.schemas import RecordDecoder
 from slackwater_certify.specification import Format, OutputKind, OutputSpecification
 from slackwater_certify.topic import decode_output
+from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b"]
 

@@ -8,13 +8,13 @@ import pytest
 from duckdb import sqltype
 
 from slackwater.kafka.registry import wire_header
-from slackwater.kafka.registry.testing import RegistryServer
 from slackwater.outputs.contract import Column as FormatColumn
 from slackwater.outputs.formats.avro import AvroEncoder
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
 from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableError
 from slackwater_certify.schemas import RecordDecoder
+from slackwater_lab.fakes.registry import RegistryServer
 
 VALUES = {
     "HUGEINT": "170",

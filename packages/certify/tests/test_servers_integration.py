@@ -15,7 +15,7 @@ from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_certify import Certificate, Connections, Mode, certify, watch_output
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.specification import OutputKind
-from slackwater_certify.testing import (
+from slackwater_lab.fakes.certified import (
     PARTITIONS,
     SCHEMA,
     RightOutput,

@@ -9,8 +9,8 @@ from slackwater_certify import load_specification
 from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.replay import row_keys
 from slackwater_certify.specification import OutputKind, Scope
-from slackwater_certify.testing import SPECIFICATION, write_specification
 from slackwater_certify.view import load_view
+from slackwater_lab.fakes.certified import SPECIFICATION, write_specification
 
 
 def test_paths_count_from_the_file_and_a_folder_names_its_certify_toml(tmp_path: Path) -> None:

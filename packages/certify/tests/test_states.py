@@ -14,8 +14,15 @@ from slackwater_certify.committed_states import CommittedStates, evaluate_commit
 from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.history import History
 from slackwater_certify.output import Output
-from slackwater_certify.testing import SPECIFICATION, RightOutput, SourceLog, line, order, write_specification
 from slackwater_certify.view import View, connect, load_view
+from slackwater_lab.fakes.certified import (
+    SPECIFICATION,
+    RightOutput,
+    SourceLog,
+    line,
+    order,
+    write_specification,
+)
 
 Judge = Callable[..., Certificate]
 

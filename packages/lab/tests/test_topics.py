@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from slackwater.cuts.testing import FlakyConsumer
+from slackwater_lab.fakes.topics import FlakyConsumer
 from slackwater_lab.topics import follow, read_to_end
 
 VALUES = [b"a", b"b"]

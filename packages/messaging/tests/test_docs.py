@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slackwater.client.testing import ChangeWriter, KafkaTopics
 from slackwater.dev import KafkaBroker, PostgresServer
+from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.messaging.sending.world import World
 from slackwater_messaging import AuditReport
 

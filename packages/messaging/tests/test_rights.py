@@ -13,7 +13,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater.client.testing import ChangeWriter, KafkaTopics
 from slackwater.dev import PostgresServer
 from slackwater.protocol import SystemClock
 from slackwater.protocol.keys import cut_log_topic, data_topic
@@ -25,6 +24,7 @@ from slackwater.protocol.rights import (
     sender_rights,
 )
 from slackwater_lab.errors import WorkRefusedError
+from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.messaging.sending.world import World as Shop
 from slackwater_lab.probes import At, Death
 from slackwater_lab.secured_servers import SecuredServers

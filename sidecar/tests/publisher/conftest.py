@@ -1,7 +1,7 @@
 import pytest
 
+from slackwater_lab.fakes.sources import OTHER, SOURCE, STATUS, FailingLog, FailingStore, StillClock
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing import OTHER, SOURCE, STATUS, FailingLog, FailingStore, StillClock
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 
 from slackwater.cuts import CutLogReplacedError, FrontierState
 from slackwater.protocol import PublishedCut
-from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing import (
+from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
@@ -18,6 +17,7 @@ from slackwater_sidecar.testing import (
     held,
     logged,
 )
+from slackwater_sidecar import Publisher
 
 
 def test_cuts_reach_the_log_and_the_store_with_their_log_offset(

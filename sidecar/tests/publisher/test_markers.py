@@ -6,8 +6,7 @@ import pytest
 
 from slackwater.cuts import InMemoryCutLog, LoggedRecord, markers_of
 from slackwater.protocol import AheadMarkers, Marker
-from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing import (
+from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
@@ -18,6 +17,7 @@ from slackwater_sidecar.testing import (
     cut,
     shown,
 )
+from slackwater_sidecar import Publisher
 
 
 def test_the_store_gets_the_markers_of_all_partitions_but_not_with_every_cut(

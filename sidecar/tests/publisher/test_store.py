@@ -7,8 +7,7 @@ import pytest
 
 from slackwater.cuts import InMemoryMarkerStore, StoredPosition
 from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, Marker, PublishedCut
-from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing import (
+from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
@@ -20,6 +19,7 @@ from slackwater_sidecar.testing import (
     logged,
     shown,
 )
+from slackwater_sidecar import Publisher
 
 
 def test_the_log_goes_on_without_the_store_which_is_filled_when_it_is_back(

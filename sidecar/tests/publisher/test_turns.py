@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater.protocol import PublishedCut
-from slackwater_sidecar import Publisher
-from slackwater_sidecar.policy import PATIENCE
-from slackwater_sidecar.testing import (
+from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
     STATUS,
@@ -18,6 +16,8 @@ from slackwater_sidecar.testing import (
     held,
     logged,
 )
+from slackwater_sidecar import Publisher
+from slackwater_sidecar.policy import PATIENCE
 
 
 def test_what_another_sidecar_has_written_is_not_appended_again(

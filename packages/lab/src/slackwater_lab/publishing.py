@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slackwater.cuts import KafkaPipelineLog
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import document_payloads, pack_change
 from slackwater.outputs import Sink
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.sinks import make_sink
 from slackwater.protocol import SNAPSHOT_XID, BatchHeader, Servers
+from slackwater_lab.fakes.topics import REGISTRATION
 
 SOURCE = "inv"
 _SCHEMA = "CREATE TABLE s.t (id bigint PRIMARY KEY, value bigint);"

@@ -18,7 +18,6 @@ import msgspec
 import psycopg
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from slackwater.cdc.testing.recording import Recording, RowIdentity
 from slackwater.dev import DatabaseLog, DevStack
 from slackwater.pipeline.source.data_source import SlackwaterBatchReader
 from slackwater.pipeline.source.options import SourceOptions
@@ -26,6 +25,7 @@ from slackwater.pipeline.source.rows import ROW_SCHEMA
 from slackwater.protocol import Cut, SystemClock, format_position
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_lab.database import current_lsn
+from slackwater_lab.debezium.recording import Recording, RowIdentity
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
 from slackwater_lab.topics import TopicRecorder

@@ -9,12 +9,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc.testing import RUN_HEADER
-from slackwater.cdc.testing.recording import RecordedRecord, Recording, Spot
 from slackwater.kafka.reader import TopicReader, list_offsets
 from slackwater.kafka.retry import KafkaRetry, create_topics, reason_of
 from slackwater.protocol import Clock, SystemClock
 from slackwater.protocol.keys import cut_log_topic
+from slackwater_lab.debezium import RUN_HEADER
+from slackwater_lab.debezium.recording import RecordedRecord, Recording, Spot
 from slackwater_lab.errors import RunFailedError
 
 _log = logging.getLogger(__name__)

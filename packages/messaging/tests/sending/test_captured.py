@@ -13,8 +13,8 @@ import pytest
 
 from slackwater.cdc import BadInputError
 from slackwater.client import ChangeTopics, TransactionalConsumer
-from slackwater.client.testing import ChangeWriter, KafkaTopics
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
+from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
 from slackwater_messaging import MessagingConfigError

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from slackwater.cdc.cuts import Barriers
-from slackwater.cdc.testing.fed_source import SECOND, FedSource, end, row
 from slackwater.protocol import Cut
+from slackwater_lab.debezium.fed_source import SECOND, FedSource, end, row
 
 
 def chosen(times: list[int], interval_ms: int = SECOND, start: Cut | None = None) -> list[int]:

@@ -14,7 +14,7 @@ from slackwater.cdc import (
     UndecodableRecordError,
     decode_change,
 )
-from slackwater.cdc.testing import change_value, snapshot_value
+from slackwater_lab.debezium import change_value, snapshot_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

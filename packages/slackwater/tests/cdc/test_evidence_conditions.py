@@ -6,9 +6,9 @@ import pytest
 
 from slackwater.cdc import completeness
 from slackwater.cdc.columns import parse_rows
-from slackwater.cdc.testing import begin_value, change_value, end_value
-from slackwater.cdc.testing.fed_source import FedSource, end, row, xids
 from slackwater.protocol import Evidence
+from slackwater_lab.debezium import begin_value, change_value, end_value
+from slackwater_lab.debezium.fed_source import FedSource, end, row, xids
 
 
 @pytest.fixture

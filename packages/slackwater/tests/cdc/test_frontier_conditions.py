@@ -7,9 +7,9 @@ import pytest
 
 from slackwater.cdc import Frontier, commits
 from slackwater.cdc.commits import DoneTransactions
-from slackwater.cdc.testing import begin_value, snapshot_notifications
-from slackwater.cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 from slackwater.protocol import CommittedTransaction, Evidence
+from slackwater_lab.debezium import begin_value, snapshot_notifications
+from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Other evidence than counts, markers ahead of the frontier, operators' decisions."""
 
 from slackwater.cdc import Frontier
-from slackwater.cdc.testing import begin_value, incremental_value
-from slackwater.cdc.testing.fed_source import FedSource, end, row, snapshot_row, xids
 from slackwater.protocol import Evidence, Marker, SourceTopics
+from slackwater_lab.debezium import begin_value, incremental_value
+from slackwater_lab.debezium.fed_source import FedSource, end, row, snapshot_row, xids
 
 A, B = "s.inv.a", "s.inv.b"
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from slackwater.cdc import Frontier, Partition, completeness
 from slackwater.cdc.commits import Commits
 from slackwater.cdc.partition_queues import PartitionQueue
-from slackwater.cdc.testing import Oracle, begin_value, change_value, end_value, partition_of
 from slackwater.cdc.transaction import Transaction
 from slackwater.protocol import CommittedTransaction, Cut
 from slackwater.protocol.keys import data_topic, transaction_topic
+from slackwater_lab.debezium import Oracle, begin_value, change_value, end_value, partition_of
 
 SOURCE = "s"
 TABLES = ("inv.a", "inv.b")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from slackwater.cdc import MAX_TRANSACTIONS_PER_CUT, Frontier
-from slackwater.cdc.testing import (
+from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater_lab.debezium import (
     begin_value,
     end_value,
     notification_value,
@@ -14,8 +15,7 @@ from slackwater.cdc.testing import (
     snapshot_value,
     transaction_values,
 )
-from slackwater.cdc.testing.fed_source import FedSource, end, row
-from slackwater.protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater_lab.debezium.fed_source import FedSource, end, row
 
 A, B = "s.inv.a", "s.inv.b"
 

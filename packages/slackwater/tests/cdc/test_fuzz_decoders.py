@@ -21,8 +21,8 @@ from slackwater.cdc import CdcError, Frontier, UndecodableRecordError, WireForma
 from slackwater.cdc.avro import AvroToJson
 from slackwater.cdc.columns import parse_rows
 from slackwater.cdc.envelope import decode_notification, decode_transaction
-from slackwater.cdc.testing import change_value, end_value
 from slackwater.protocol import decode_cut, encode_cut
+from slackwater_lab.debezium import change_value, end_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
 EXAMPLES = int(os.environ.get("FUZZ") or 240)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from slackwater.cdc.testing import change_value, notification_value, snapshot_notifications
-from slackwater.cdc.testing.fed_source import SECOND, FedSource, end, snapshot_row
 from slackwater.protocol import OpenTransaction
+from slackwater_lab.debezium import change_value, notification_value, snapshot_notifications
+from slackwater_lab.debezium.fed_source import SECOND, FedSource, end, snapshot_row
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cdc.testing import RUN_HEADER, partition_of
-from slackwater.cdc.testing.recording import RecordedRecord, Recording, Spot, follow
 from slackwater.protocol.keys import notification_topic, transaction_topic
+from slackwater_lab.debezium import RUN_HEADER, partition_of
+from slackwater_lab.debezium.recording import RecordedRecord, Recording, Spot, follow
 
 RECORDINGS = Path(__file__).parent / "recordings"
 NAMES = [

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.cdc.initial_snapshot import Announcements, InitialSnapshot
-from slackwater.cdc.testing import notification_value, partition_of
-from slackwater.cdc.testing.fed_source import FedSource, snapshot_row
 from slackwater.protocol import SNAPSHOT_XID, Cut
+from slackwater_lab.debezium import notification_value, partition_of
+from slackwater_lab.debezium.fed_source import FedSource, snapshot_row
 
 TABLES = "ab"
 NOTIFICATIONS = "notifications"

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from slackwater.cdc import frontier, initial_snapshot
-from slackwater.cdc.testing import begin_value, notification_value, snapshot_notifications
-from slackwater.cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 from slackwater.protocol import SNAPSHOT_XID
+from slackwater_lab.debezium import begin_value, notification_value, snapshot_notifications
+from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from slackwater.cdc.table_snapshots import ALL_TABLES
-from slackwater.cdc.testing import begin_value, incremental_value, notification_value, snapshot_notifications
-from slackwater.cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
 from slackwater.protocol import Cut
+from slackwater_lab.debezium import begin_value, incremental_value, notification_value, snapshot_notifications
+from slackwater_lab.debezium.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row
 
 A, B = "s.inv.a", "s.inv.b"
 NONE: frozenset[str] = frozenset()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.cdc import completeness
-from slackwater.cdc.testing.oracle import Oracle
-from slackwater.cdc.testing.recording import Recording, follow
 from slackwater.cdc.transaction import Transaction
+from slackwater_lab.debezium.oracle import Oracle
+from slackwater_lab.debezium.recording import Recording, follow
 
 RECORDING = Path(__file__).parent / "recordings" / "undercounted_end.tsv.gz"
 READINGS = 60

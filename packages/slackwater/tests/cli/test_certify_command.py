@@ -9,8 +9,8 @@ from slackwater.cli.main import run
 from slackwater_certify import Certificate, Connections, Specification
 from slackwater_certify.certifier import judge
 from slackwater_certify.output import OutputRecords
-from slackwater_certify.testing import RightOutput, SourceLog, order, write_specification
 from slackwater_certify.view import load_view
+from slackwater_lab.fakes.certified import RightOutput, SourceLog, order, write_specification
 
 
 @pytest.fixture

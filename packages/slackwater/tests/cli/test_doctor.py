@@ -24,7 +24,6 @@ from slackwater.cuts import (
     MarkerStoreContentError,
     StoredPosition,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     ConnectorReport,
     Cut,
@@ -37,6 +36,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol import Finding as Examined
 from slackwater.settings.errors import CommandInputError, unreachable
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_000_000
 TABLE, TOPIC = "s.a", "inv.s.a"

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from slackwater.cli import main
 from slackwater.cuts import KafkaCutLog
-from slackwater.cuts.testing import make_cut
 from slackwater.dev import KafkaBroker, RedisServer
+from slackwater_lab.fakes.topics import make_cut
 
 pytestmark = pytest.mark.integration
 SECONDS = 120

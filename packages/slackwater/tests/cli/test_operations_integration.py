@@ -22,7 +22,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater.cdc.testing import transaction_values
 from slackwater.cli import main
 from slackwater.cli.doctor.kafka import KafkaProbe
 from slackwater.command.tokens import Role, new_token
@@ -30,9 +29,10 @@ from slackwater.cuts import FrontierState
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
 from slackwater.protocol import KafkaSettings, SourceTopics, SystemClock, format_position
 from slackwater.protocol.metrics import SIDECAR_METRICS
+from slackwater_lab.debezium import transaction_values
+from slackwater_lab.fakes.sources import SyntheticSource
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.workloads.workload import repository_pipeline
-from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration
 

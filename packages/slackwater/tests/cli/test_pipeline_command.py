@@ -10,7 +10,6 @@ from slackwater.cli.commands.pipeline import pipeline_rows
 from slackwater.cli.removal import check_unread, taking_name
 from slackwater.control import holder_of, known_runs, make_topology
 from slackwater.cuts import InMemoryCutLog, InMemoryPipelineLog
-from slackwater.cuts.testing import REGISTRATION as ORDERS
 from slackwater.protocol import (
     Lease,
     PipelineEntry,
@@ -21,6 +20,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater.settings.errors import CommandInputError
+from slackwater_lab.fakes.topics import REGISTRATION as ORDERS
 
 NOW_MS = 1_795_206_900_000
 END = RunEnd(ended_ms=NOW_MS, failure="")

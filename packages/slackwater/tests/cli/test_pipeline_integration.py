@@ -14,7 +14,6 @@ from slackwater.cli import main, removal
 from slackwater.cli.readers import switch_readers
 from slackwater.client import open_leases
 from slackwater.cuts import KafkaPipelineLog
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.pipeline.errors import PipelineStateError
 from slackwater.protocol import (
@@ -28,6 +27,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater.settings.model import Settings
+from slackwater_lab.fakes.topics import REGISTRATION
 from slackwater_lab.publishing import publishing_pipeline
 
 pytestmark = pytest.mark.integration

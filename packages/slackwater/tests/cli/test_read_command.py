@@ -20,11 +20,11 @@ from slackwater.cli.pipeline_outputs import (
 )
 from slackwater.client import ClientConfigError, ViewSnapshot, VisibleCommit
 from slackwater.cuts import InMemoryPipelineLog
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.outputs import SinkKind
 from slackwater.protocol import CommitPosition
 from slackwater.settings.errors import CommandConfigError, CommandInputError
 from slackwater.settings.model import Settings
+from slackwater_lab.fakes.topics import REGISTRATION
 
 PIPELINES = Path(__file__).parents[4] / "pipelines"
 AT = CommitPosition(1, 0x153D218)

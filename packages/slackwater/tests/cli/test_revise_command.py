@@ -25,10 +25,10 @@ from slackwater.client.snapshot import Key
 from slackwater.command.output import Output
 from slackwater.control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
 from slackwater.cuts import InMemoryPipelineLog
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
 from slackwater.settings.errors import CommandError
 from slackwater.settings.model import Settings
+from slackwater_lab.fakes.topics import REGISTRATION
 
 VIEW = replace(REGISTRATION.views[0], name="orders", output="orders", format="json", output_source="")
 FIRST = replace(REGISTRATION, views=(VIEW, replace(VIEW, name="old_one", output="old_one")))

@@ -10,7 +10,6 @@ import pytest
 from slackwater.cli import main
 from slackwater.cli.commands import revise
 from slackwater.cuts import KafkaPipelineLog
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import (
     KafkaSettings,
@@ -20,6 +19,7 @@ from slackwater.protocol import (
     RunEnd,
     Servers,
 )
+from slackwater_lab.fakes.topics import REGISTRATION
 from slackwater_lab.publishing import OUTPUT_OF_KIND, published_revisions
 
 pytestmark = pytest.mark.integration

@@ -19,7 +19,6 @@ from slackwater.cuts import (
     InMemoryPipelineLog,
     RegressionNotice,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     Cut,
     LogRecord,
@@ -31,6 +30,7 @@ from slackwater.protocol import (
     TimelineDecision,
 )
 from slackwater.settings.errors import CommandInputError
+from slackwater_lab.fakes.topics import REGISTRATION
 
 CUT = Cut(
     source="inv",

@@ -19,7 +19,6 @@ from slackwater.cuts import (
     InMemoryPipelineLog,
     RedisMarkerStore,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     ConnectorReport,
     Cut,
@@ -30,6 +29,7 @@ from slackwater.protocol import (
     epoch_ms,
 )
 from slackwater.settings.model import Settings
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOW_MS = epoch_ms(NOW)

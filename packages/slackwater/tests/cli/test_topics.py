@@ -5,9 +5,9 @@ from confluent_kafka import KafkaError
 
 from slackwater.cli.doctor.kafka import KafkaProbe
 from slackwater.cli.topics import read_to_end
-from slackwater.cuts.testing import FlakyConsumer
 from slackwater.protocol import KafkaSettings, SourceTopics
 from slackwater.settings.errors import CommandUnavailableError
+from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b"]
 TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"]

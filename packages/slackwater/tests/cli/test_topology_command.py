@@ -19,7 +19,6 @@ from slackwater.cuts import (
     InMemoryMarkerStore,
     InMemoryPipelineLog,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     Cut,
     PipelineEntry,
@@ -28,6 +27,7 @@ from slackwater.protocol import (
     RunEnd,
     SourceTopics,
 )
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_795_206_900_000
 ORDERS = replace(

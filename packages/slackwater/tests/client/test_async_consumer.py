@@ -37,8 +37,8 @@ from slackwater.client.async_consumer import _ConsumerThread, _HeldConsumer
 from slackwater.client.broker import Stored
 from slackwater.client.finishing import finished
 from slackwater.client.memory import MemoryBroker, MemoryMember, MemoryReader
-from slackwater.client.testing import OutputWriter, Ticking, World
 from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater_lab.fakes.outputs import OutputWriter, Ticking, World
 
 LONG, NOTHING = timedelta(minutes=5), timedelta(0)
 MOMENT = timedelta(seconds=0.3)

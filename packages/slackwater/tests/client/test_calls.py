@@ -24,9 +24,9 @@ from slackwater.client import (
 )
 from slackwater.client.broker import Portion
 from slackwater.client.memory import MemoryMember, MemoryReader, MemoryRecord, MemoryWriter
-from slackwater.client.testing import Ticking, World, contents
 from slackwater.protocol import CommitPosition
 from slackwater.protocol.keys import commit_topic
+from slackwater_lab.fakes.outputs import Ticking, World, contents
 
 STEP = 1 << 24
 TABLE = "public.invoice"

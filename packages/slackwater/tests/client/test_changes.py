@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from slackwater.client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
-from slackwater.client.testing import COMMIT_MS, World
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.fakes.outputs import COMMIT_MS, World
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
 

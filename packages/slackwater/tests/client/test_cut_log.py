@@ -5,10 +5,10 @@ import json
 import pytest
 
 from slackwater.client import ChangeTopics, ClientStateError, RecordsMissingError, Transaction
-from slackwater.client.testing import COMMIT_MS, ChangeWriter, World
 from slackwater.cuts import CutLogDamagedError
 from slackwater.protocol import CommittedTransaction, Refusal, encode_cut, encode_log_record
 from slackwater.protocol.keys import cut_log_topic
+from slackwater_lab.fakes.outputs import COMMIT_MS, ChangeWriter, World
 
 TABLES = {"s.orders": 2}
 

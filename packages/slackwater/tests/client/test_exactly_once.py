@@ -26,9 +26,9 @@ from slackwater.client import (
     TransactionalConsumer,
     TransactionLostError,
 )
-from slackwater.client.testing import KafkaTopics, OutputWriter
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater_lab.fakes.outputs import KafkaTopics, OutputWriter
 from slackwater_lab.topics import read_to_end
 
 pytestmark = pytest.mark.integration

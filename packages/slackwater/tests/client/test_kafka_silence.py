@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError
 
 from slackwater.client import ClientUnavailableError
 from slackwater.client.kafka import BrokerSilence
-from slackwater.client.testing import Ticking
 from slackwater.protocol import SystemClock
+from slackwater_lab.fakes.outputs import Ticking
 
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "all brokers are down")  # noqa: SLF001 - has no public name
 

@@ -6,7 +6,7 @@ from slackwater.cdc.records.record import Record
 from slackwater.client import ClientUnavailableError
 from slackwater.client.log import Log
 from slackwater.client.memory import MemoryBroker
-from slackwater.client.testing import Ticking
+from slackwater_lab.fakes.outputs import Ticking
 
 PLACE = ("log", 0)
 

@@ -26,9 +26,9 @@ from slackwater.client import (
     TransactionLostError,
 )
 from slackwater.client.memory import MemoryBroker
-from slackwater.client.testing import World, contents
 from slackwater.protocol import CommitPosition, KafkaSettings, decode_commit_record
 from slackwater.protocol.keys import commit_topic
+from slackwater_lab.fakes.outputs import World, contents
 
 STEP = 1 << 24
 INVOICES = "public.invoice"

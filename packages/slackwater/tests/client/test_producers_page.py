@@ -12,9 +12,9 @@ from slackwater.cdc import decode_change
 from slackwater.client import OutputTopics, TransactionalConsumer
 from slackwater.client.consumer import ConsumerSettings
 from slackwater.client.memory import MemoryBroker
-from slackwater.client.testing import Ticking, World
 from slackwater.protocol import CommitPosition
 from slackwater.protocol.keys import commit_topic, data_topic
+from slackwater_lab.fakes.outputs import Ticking, World
 
 BLOCKS = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[4] / "docs/producers.md").read_text(), re.S

@@ -22,8 +22,8 @@ from slackwater.client import (
     TransactionalConsumer,
 )
 from slackwater.client.shares import Share
-from slackwater.client.testing import OutputWriter, World
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.fakes.outputs import OutputWriter, World
 
 pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
 

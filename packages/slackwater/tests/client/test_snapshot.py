@@ -35,9 +35,7 @@ from slackwater.client import (
 )
 from slackwater.client.memory import MemoryBroker, MemoryReader
 from slackwater.client.snapshot import Key, common_position
-from slackwater.client.testing import Change, MemoryTopics, ViewWriter, World
 from slackwater.client.transaction import Place
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     CommitPosition,
     KafkaSettings,
@@ -51,6 +49,8 @@ from slackwater.protocol import (
     pipeline_record_key,
 )
 from slackwater.protocol.keys import LEASES_TOPIC, PIPELINES_TOPIC, commit_topic, progress_topic
+from slackwater_lab.fakes.outputs import Change, MemoryTopics, ViewWriter, World
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NOTHING = timedelta(0)
 Open = Callable[..., TopicOutput]

@@ -25,11 +25,11 @@ from slackwater.client import (
 )
 from slackwater.client.memory import MemoryWriter
 from slackwater.client.switched import Switched
-from slackwater.client.testing import ViewWriter, World
 from slackwater.client.topic_switch import newest_switch, switch_topics, topics_of_readers
 from slackwater.client.transaction import LanePosition
 from slackwater.protocol import CommitPosition
 from slackwater.protocol.keys import readers_topic
+from slackwater_lab.fakes.outputs import ViewWriter, World
 
 NOW = timedelta(0)
 Seen = list[tuple[int, int]]

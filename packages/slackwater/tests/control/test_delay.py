@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.control import Culprit, Delays, HopKind, SourceSigns, make_topology, measure_delays
-from slackwater.cuts.testing import REGISTRATION, make_cut
 from slackwater.protocol import (
     Cut,
     PipelineEntry,
@@ -22,6 +21,7 @@ from slackwater.protocol import (
     RunEnd,
     StageWork,
 )
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 
 NOW_MS = 1_000_000
 VIEW = RegisteredView(

@@ -13,8 +13,8 @@ from slackwater.control import (
     faults_of_source,
     make_topology,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import ConnectorReport, PipelineEntry, SlotReport, TaskReport
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_000_000
 SLOT = SlotReport(name="inv", exists=True, is_active=True, wal_status="reserved", retained_bytes=100)

@@ -17,7 +17,6 @@ from slackwater.control import (
     known_pipelines,
     superseded,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     PipelineEntry,
     PipelineRecord,
@@ -26,6 +25,7 @@ from slackwater.protocol import (
     RegisteredView,
     RunEnd,
 )
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_000_000
 VANISHED_MS = int(VANISHED_AFTER.total_seconds() * 1000)

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater.control import Sharing, StageCopy, find_equal_stages, make_topology
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import PipelineEntry, PipelineRecord, PipelineReport
+from slackwater_lab.fakes.topics import REGISTRATION
 
 LINES, ORDERS = (
     replace(stage, identity=identity)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.control import SourceSnapshot, find_snapshots, make_topology
-from slackwater.cuts.testing import REGISTRATION, make_cut
 from slackwater.protocol import CommitPosition, PipelineEntry, PipelineReport, format_position
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 
 BARRIERS = [CommitPosition(1, lsn) for lsn in (100, 200, 300)]
 

@@ -16,8 +16,6 @@ from slackwater.control import (
     topology_json,
     topology_schema,
 )
-from slackwater.cuts.testing import REGISTRATION as ORDERS
-from slackwater.cuts.testing import make_cut
 from slackwater.protocol import (
     Cut,
     PipelineEntry,
@@ -25,6 +23,8 @@ from slackwater.protocol import (
     PipelineReport,
     RunEnd,
 )
+from slackwater_lab.fakes.topics import REGISTRATION as ORDERS
+from slackwater_lab.fakes.topics import make_cut
 
 NOW_MS = 1_000_000
 REVENUE = replace(

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from slackwater.cuts import CutLogTruncatedError, CutLogUnavailableError, KafkaCutLog
-from slackwater.cuts.testing import FlakyConsumer
 from slackwater.kafka.retry import KafkaRetry, is_transient
 from slackwater.protocol import Cut, encode_log_record
+from slackwater_lab.fakes.topics import FlakyConsumer
 
 TRANSIENT = [
     "_ALL_BROKERS_DOWN",

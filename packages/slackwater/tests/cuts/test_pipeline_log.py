@@ -19,7 +19,6 @@ from slackwater.cuts import (
     PipelineLog,
     kafka_pipeline_log,
 )
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import (
     PipelineEntry,
     PipelineRegistration,
@@ -28,6 +27,7 @@ from slackwater.protocol import (
     encode_pipeline_record,
     pipeline_record_key,
 )
+from slackwater_lab.fakes.topics import REGISTRATION
 
 REPORT = PipelineReport(pipeline="orders", run="r", batch_id=1, timeline=1, commit_lsn=7)
 

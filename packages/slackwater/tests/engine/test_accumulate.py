@@ -14,7 +14,6 @@ from slackwater.engine.evaluate.results import route_of
 from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial
-from slackwater.engine.testing import AccumulateBucket, CountingIndex, Processed
 from slackwater.sql.column_type import carried
 from slackwater.sql.errors import EvaluationError
 from slackwater.sql.plan import (
@@ -25,6 +24,7 @@ from slackwater.sql.plan import (
     KeyColumn,
     Output,
 )
+from slackwater_lab.fakes.buckets import AccumulateBucket, CountingIndex, Processed
 
 MakeIndex = Callable[[], BucketIndex]
 Published = list[tuple[int, Any, Any]]

@@ -21,7 +21,6 @@ from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import Outcome, Partial
 from slackwater.engine.state.log import changes_bytes
-from slackwater.engine.testing import AccumulateBucket
 from slackwater.sql.column_type import carried
 from slackwater.sql.plan import (
     STEPS_TABLE,
@@ -35,6 +34,7 @@ from slackwater.sql.plan import (
 )
 from slackwater.sql.stage_evaluation import STEPS_SCHEMA
 from slackwater.sql.statement_evaluator import StatementEvaluator
+from slackwater_lab.fakes.buckets import AccumulateBucket
 
 MakeIndex = Callable[[], BucketIndex]
 Row = tuple[Any, ...]

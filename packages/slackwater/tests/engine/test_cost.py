@@ -15,10 +15,10 @@ from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.index.lmdb_index import LmdbIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import decode_events
-from slackwater.engine.testing import CountingIndex
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan, Reads
 from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.fakes.buckets import CountingIndex
 
 MakeIndex = Callable[[], BucketIndex]
 Row = dict[str, Any]

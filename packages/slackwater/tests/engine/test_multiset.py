@@ -18,7 +18,7 @@ from slackwater.engine.index.contract import BucketIndex, IndexTransaction
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import Outcome
 from slackwater.engine.state.entry import MAX_PART_BYTES, Change
-from slackwater.engine.testing import CountingIndex
+from slackwater_lab.fakes.buckets import CountingIndex
 
 MakeIndex = Callable[[], BucketIndex]
 Additions = dict[bytes, int]

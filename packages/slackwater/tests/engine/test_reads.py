@@ -7,10 +7,10 @@ import pytest
 
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import Document
-from slackwater.engine.testing import CountingIndex
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan, Reads
 from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.fakes.buckets import CountingIndex
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text NOT NULL, note text);

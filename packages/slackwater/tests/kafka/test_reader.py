@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater.cuts.testing import FlakyConsumer
 from slackwater.dev import KafkaBroker, plain_users
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, TRANSIENT_CODES, code_of, reason_of
+from slackwater_lab.fakes.topics import FlakyConsumer
 from slackwater_lab.topics import make_topics
 
 SECONDS = 60.0

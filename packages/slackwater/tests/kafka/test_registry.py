@@ -20,8 +20,8 @@ from slackwater.kafka.registry import (
     avro_to_json,
 )
 from slackwater.kafka.registry.client import MAX_ANSWER_BYTES
-from slackwater.kafka.registry.testing import RegistryServer
 from slackwater.protocol import RegistrySettings
+from slackwater_lab.fakes.registry import RegistryServer
 
 LONG = '"long"'
 

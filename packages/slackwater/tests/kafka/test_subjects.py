@@ -16,8 +16,8 @@ from slackwater.kafka.registry import (
     subject,
     wire_header,
 )
-from slackwater.kafka.registry.testing import RegistryServer
 from slackwater.protocol import RegistrySettings
+from slackwater_lab.fakes.registry import RegistryServer
 
 LONG = Schema(SchemaKind.AVRO, '"long"')
 INT = Schema(SchemaKind.AVRO, '"int"')

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.cuts.testing import FlakyConsumer
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
@@ -23,6 +22,7 @@ from slackwater.pipeline.errors import (
     RunOvertakenError,
 )
 from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
+from slackwater_lab.fakes.topics import FlakyConsumer
 
 MakeBatch = Callable[..., DocumentBatch]
 SETTINGS = KafkaSinkSettings(

@@ -14,7 +14,6 @@ import pytest
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, with_documents
 from slackwater.kafka.registry import SchemaRegistry
-from slackwater.kafka.registry.testing import RegistryServer
 from slackwater.outputs import Emit, Format, KeyFormat
 from slackwater.outputs.formats.form import OutputForm, output_form
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
@@ -27,6 +26,7 @@ from slackwater.pipeline.errors import (
 )
 from slackwater.protocol import RegistrySettings
 from slackwater.sql.plan import OutputColumn, PublishedView
+from slackwater_lab.fakes.registry import RegistryServer
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from slackwater.kafka.registry.testing import RegistryServer
+from slackwater_lab.fakes.registry import RegistryServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

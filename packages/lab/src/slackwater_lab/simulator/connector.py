@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from slackwater.cdc.testing import (
+from slackwater.protocol.keys import data_topic, notification_topic, transaction_topic
+from slackwater_lab.debezium import (
     begin_value,
     blocking_value,
     change_value,
@@ -22,7 +23,6 @@ from slackwater.cdc.testing import (
     partition_of,
     snapshot_value,
 )
-from slackwater.protocol.keys import data_topic, notification_topic, transaction_topic
 from slackwater_lab.simulator.database import Change, Commit, Row
 from slackwater_lab.simulator.kafka import Broker, Record
 from slackwater_lab.simulator.scenario import SOURCE, Table

@@ -13,7 +13,6 @@ from slackwater.cdc import BadInputError
 from slackwater.cdc.avro import ToJson
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
-from slackwater.cdc.testing import partition_of
 from slackwater.cuts import (
     CutLog,
     CutLogError,
@@ -33,6 +32,7 @@ from slackwater.pipeline.source.position import Position
 from slackwater.pipeline.source.task import translate_registry_errors
 from slackwater.protocol import KafkaSettings, Servers, SlackwaterError
 from slackwater.protocol.keys import data_topic
+from slackwater_lab.debezium import partition_of
 from slackwater_lab.simulator.avro import ADDRESS
 from slackwater_lab.simulator.connector import key_bytes, row_of
 from slackwater_lab.simulator.database import Row, State, apply_change

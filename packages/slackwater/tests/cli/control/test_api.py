@@ -37,10 +37,10 @@ from slackwater.control import (
     topology_json,
 )
 from slackwater.cuts import CompactedTopicUnavailableError
-from slackwater.cuts.testing import REGISTRATION
 from slackwater.protocol import CommitPosition, Lease, PipelineEntry, SystemClock
 from slackwater.protocol.metrics import CONTROL_METRICS
 from slackwater.settings.errors import CommandInputError
+from slackwater_lab.fakes.topics import REGISTRATION
 
 NAME, SOURCE = REGISTRATION.pipeline, REGISTRATION.source
 FUNCTION = replace(REGISTRATION, pipeline=f"{NAME}/7f1c02aa", run="2")

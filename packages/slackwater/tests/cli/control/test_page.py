@@ -40,7 +40,6 @@ from slackwater.control import (
     measure_delays,
 )
 from slackwater.cuts import CompactedTopicUnavailableError
-from slackwater.cuts.testing import REGISTRATION, make_cut
 from slackwater.protocol import (
     CommitPosition,
     ConnectorReport,
@@ -57,6 +56,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
 SECONDS = 60

@@ -21,7 +21,6 @@ from slackwater.cdc.records.changes import BatchChanges
 from slackwater.dev import KafkaBroker
 from slackwater.engine.local import LocalEngine
 from slackwater.kafka.registry import RegistrySettings
-from slackwater.kafka.registry.testing import RegistryServer
 from slackwater.pipeline.errors import PipelineUnavailableError
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import RowWriter
@@ -29,6 +28,7 @@ from slackwater.pipeline.source.task import read_task
 from slackwater.protocol import CommittedTransaction, Cut, SourceTopics
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
+from slackwater_lab.fakes.registry import RegistryServer
 
 RECORDINGS = Path(__file__).parents[4] / "slackwater/tests/cdc/recordings"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}

@@ -4,9 +4,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.cdc.records.batch import OffsetSpan
-from slackwater.cuts.testing import FlakyConsumer
 from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 from slackwater.pipeline.source.kafka_reader import SpanReader
+from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b", b"c"]
 SPAN = OffsetSpan("t", 0, 0, 3, 0)

@@ -1,7 +1,7 @@
 """For tests of this and other members: Debezium-shaped records, recordings of topics, and a judge of cuts."""
 
-from slackwater.cdc.testing.oracle import Oracle, Place
-from slackwater.cdc.testing.records import (
+from slackwater_lab.debezium.oracle import Oracle, Place
+from slackwater_lab.debezium.records import (
     RUN_HEADER,
     begin_value,
     blocking_value,

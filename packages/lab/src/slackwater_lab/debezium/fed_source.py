@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from slackwater.cdc.frontier import Frontier
 from slackwater.cdc.partition import Partition
-from slackwater.cdc.testing.records import begin_value, change_value, end_value, snapshot_value
 from slackwater.protocol import CommittedTransaction, Cut, Evidence
+from slackwater_lab.debezium.records import begin_value, change_value, end_value, snapshot_value
 
 SECOND = 1000
 """A second in milliseconds."""

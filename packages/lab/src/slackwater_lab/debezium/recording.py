@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from slackwater.cdc.frontier import Frontier
 from slackwater.cdc.postgres import parse_transaction_id
-from slackwater.cdc.testing.oracle import Oracle
 from slackwater.protocol import SNAPSHOT_XID, Cut
 from slackwater.protocol.keys import notification_topic, transaction_topic
+from slackwater_lab.debezium.oracle import Oracle
 
 Spot = tuple[str, int]
 """Topic and partition."""

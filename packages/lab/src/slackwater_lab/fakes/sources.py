@@ -7,13 +7,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cdc.testing import (
-    RUN_HEADER,
-    Oracle,
-    partition_of,
-    snapshot_notifications,
-    transaction_values,
-)
 from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
@@ -34,6 +27,13 @@ from slackwater.protocol import (
     Marker,
     PublishedCut,
     SystemClock,
+)
+from slackwater_lab.debezium import (
+    RUN_HEADER,
+    Oracle,
+    partition_of,
+    snapshot_notifications,
+    transaction_values,
 )
 from slackwater_sidecar.mirror import MARKERS_INTERVAL
 from slackwater_sidecar.publisher import Publisher
