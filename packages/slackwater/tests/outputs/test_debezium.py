@@ -14,11 +14,11 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.errors import EngineStateError
 from slackwater.engine.payloads import Document, pack_change
 from slackwater.outputs.batch import BatchCommits, Emit
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.kafka import KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater.outputs.kafka.debezium import (
     BatchChanges,
     OrderRecord,
-    UnfitValueError,
     row_encoder,
     row_type,
 )

@@ -7,9 +7,10 @@ from typing import Any
 import duckdb
 import pytest
 
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.lake import LakeColumn, OutputTable, lake_columns
 from slackwater.outputs.lake.changes import ChangeReader
-from slackwater.outputs.lake.columns import RowReader, UnfitValueError, table_schema, type_texts
+from slackwater.outputs.lake.columns import RowReader, table_schema, type_texts
 from slackwater.pipeline.errors import OutputRefusedError, PipelineConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn, PublishedView

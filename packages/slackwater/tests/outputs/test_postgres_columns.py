@@ -2,10 +2,10 @@ import json
 
 import pytest
 
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.postgres.columns import (
     RowReader,
     TableColumn,
-    UnfitValueError,
     postgres_type,
     table_columns,
 )

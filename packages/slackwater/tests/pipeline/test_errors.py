@@ -5,7 +5,6 @@ import pytest
 from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.pipeline import errors
 from slackwater.pipeline.errors import (
-    NoSnapshotError,
     OutputRefusedError,
     PipelineConfigError,
     PipelineError,
@@ -22,7 +21,6 @@ EVERY = [
     PipelineError("it failed"),
     PipelineConfigError("option 'tables' is required", "say some"),
     OutputRefusedError("orders", "a document", "too large", "raise the limit"),
-    NoSnapshotError("inv", ("inv.shop.orders",)),
     PipelineInputError("a value has no place", "read it as text"),
     PipelineStateError("the topic is gone"),
     RecordsGoneError("records are gone", "start again"),

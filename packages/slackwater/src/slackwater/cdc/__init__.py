@@ -6,8 +6,8 @@ Nothing here knows Kafka, Redis, a clock or a thread: records come in as bytes, 
 from slackwater.cdc.envelope import Change, decode_change
 from slackwater.cdc.errors import (
     BadInputError,
+    CdcConfigError,
     CdcError,
-    MissingTransactionMetadataError,
     UndecodableRecordError,
     WireFormatError,
 )
@@ -19,11 +19,11 @@ from slackwater.cdc.regression import Regression
 __all__ = [
     "MAX_TRANSACTIONS_PER_CUT",
     "BadInputError",
+    "CdcConfigError",
     "CdcError",
     "Change",
     "EndOffsets",
     "Frontier",
-    "MissingTransactionMetadataError",
     "Obstacle",
     "Partition",
     "Regression",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slackwater.cdc.errors import MissingTransactionMetadataError, UndecodableRecordError, shortened
+from slackwater.cdc.errors import UndecodableRecordError, missing_transaction, shortened
 from slackwater.cdc.postgres import (
     FullOrigin,
     Milliseconds,
@@ -180,7 +180,7 @@ def decode_change(value: bytes) -> Change:
 
     Raises:
         UndecodableRecordError: the value is no change event.
-        MissingTransactionMetadataError: a streamed change without ``transaction``.
+        CdcConfigError: a streamed change without ``transaction``.
     """
     row = decode_full_row(value)
     if not row.op:
@@ -189,7 +189,7 @@ def decode_change(value: bytes) -> Change:
     table = f"{source.schema}.{source.table}" if source.table else ""
     is_snapshot = block is None and source.is_initial_snapshot
     if block is None and row.op != "m" and not is_snapshot and not source.is_incremental_snapshot:
-        raise MissingTransactionMetadataError(table)
+        raise missing_transaction(table)
     return Change(
         row.op,
         table,

@@ -6,8 +6,7 @@
     ├── UndecodableRecordError            a value that is not a Debezium record
     ├── WireFormatError                   a key or value that does not match its Avro schema
     ├── BadInputError                     an unusable record, with its place in Kafka
-    ├── MissingTransactionMetadataError   a change without ``transaction``: the connector is misconfigured
-    └── KeylessEvidenceError              evidence ``overtaken`` for a table without a key
+    └── CdcConfigError                    a setting of the connector or of the source has to be changed
 """
 
 from slackwater.protocol import SlackwaterError
@@ -79,33 +78,25 @@ class BadInputError(CdcError):
         )
 
 
-class MissingTransactionMetadataError(CdcError):
-    """A streamed change without the ``transaction`` block: its commit is unknown."""
-
-    def __init__(self, table: str) -> None:
-        super().__init__(table)
-        self.table = table
-
-    def __str__(self) -> str:
-        return (
-            f"a change of {self.table or 'an unnamed table'} has no 'transaction' block; set "
-            "provide.transaction.metadata=true in the connector (and keep 'transaction' in its transforms)"
-        )
+class CdcConfigError(CdcError):
+    """A setting of the connector or of the source does not fit a table; the message names both."""
 
 
-class KeylessEvidenceError(CdcError):
-    """Evidence ``overtaken`` was chosen for a table whose records have no key."""
+def missing_transaction(table: str) -> CdcConfigError:
+    """Returns the error for a streamed change without the ``transaction`` block: its commit is unknown."""
+    return CdcConfigError(
+        f"a change of {table or 'an unnamed table'} has no 'transaction' block; set "
+        "provide.transaction.metadata=true in the connector (and keep 'transaction' in its transforms)"
+    )
 
-    def __init__(self, table: str) -> None:
-        super().__init__(table)
-        self.table = table
 
-    def __str__(self) -> str:
-        return (
-            f"a record of {self.table} has no key, but its evidence is 'overtaken': without a key, a "
-            "repeated row can be in any partition, however far it was read; choose evidence 'counts' for "
-            "this table, give it a primary key, or omit TRUNCATE (skipped.operations=t)"
-        )
+def keyless_evidence(table: str) -> CdcConfigError:
+    """Returns the error for evidence ``overtaken`` of a table whose records have no key."""
+    return CdcConfigError(
+        f"a record of {table} has no key, but its evidence is 'overtaken': without a key, a "
+        "repeated row can be in any partition, however far it was read; choose evidence 'counts' for "
+        "this table, give it a primary key, or omit TRUNCATE (skipped.operations=t)"
+    )
 
 
 def shortened(value: object) -> str:

@@ -6,10 +6,11 @@ from slackwater.cdc.columns import IS_TRUNCATE, OtherRow, ParsedRows, RowColumns
 from slackwater.cdc.commits import Commits
 from slackwater.cdc.envelope import UNREADABLE, Row, decode_row, xid_of
 from slackwater.cdc.errors import (
+    CdcConfigError,
     CdcError,
-    KeylessEvidenceError,
-    MissingTransactionMetadataError,
     UndecodableRecordError,
+    keyless_evidence,
+    missing_transaction,
 )
 from slackwater.cdc.partition_queues import Obstacle, PartitionQueue
 from slackwater.cdc.snapshots import LateRows, Snapshots
@@ -200,7 +201,7 @@ class Partition(PartitionQueue):
         else:
             self._return_to(offset, transaction, table, track)
         if has_no_key and self._subscription.exempt.get(table) is Evidence.OVERTAKEN:
-            self._refuse(offset, KeylessEvidenceError(table))
+            self._refuse(offset, keyless_evidence(table))
         return track
 
     def _return_to(self, offset: int, transaction: Transaction, table: str, track: Track) -> None:
@@ -272,12 +273,12 @@ class Partition(PartitionQueue):
             self._snapshots.read_incremental_row(self, offset, row)
         elif row.op != "m":
             table = f"{row.source.schema}.{row.source.table}"
-            self._refuse(offset, MissingTransactionMetadataError(table))
+            self._refuse(offset, missing_transaction(table))
         return None
 
     def _refuse(self, offset: int, error: CdcError) -> None:
-        wrong_setting = isinstance(error, MissingTransactionMetadataError | KeylessEvidenceError)
-        obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=wrong_setting)
+        is_setting = isinstance(error, CdcConfigError)
+        obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=is_setting)
         self._commits.add_obstacle(obstacle)
         self._firsts.append((obstacle, offset, self.run))
 

@@ -18,7 +18,6 @@ from slackwater.client.errors import (
     NotVisibleError,
     OutcomeUnknownError,
     ProducerFencedError,
-    RecordsMissingError,
     StateNotKeptError,
     TransactionLostError,
 )
@@ -69,7 +68,6 @@ __all__ = [
     "ProducerTransaction",
     "ReadLevel",
     "ReadableStates",
-    "RecordsMissingError",
     "Share",
     "StateNotKeptError",
     "TopicOutput",

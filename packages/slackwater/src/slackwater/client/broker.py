@@ -55,7 +55,7 @@ class Reader(Protocol):
         """Returns the available records, or waits for up to ``seconds``; empty if none arrived.
 
         Raises:
-            RecordsMissingError: Records at the position of a partition are no longer in Kafka.
+            ClientStateError: Records at the position of a partition are no longer in Kafka.
             ClientStateError: A topic or partition does not exist.
             ClientUnavailableError: Kafka rejects the request.
         """

@@ -5,7 +5,6 @@
     ClientError
     ├── ClientConfigError        an argument has to be changed
     ├── ClientStateError         topics or stored positions have changed and no longer match
-    │   ├── RecordsMissingError  records that are needed are no longer in Kafka
     │   └── StateNotKeptError    the output does not keep the views at the requested commit
     ├── NotVisibleError          a commit is not visible yet
     ├── TransactionLostError     the current transaction was handed to another member: undo it
@@ -27,10 +26,6 @@ class ClientConfigError(ClientError):
 
 class ClientStateError(ClientError):
     """Topics and stored positions no longer match each other."""
-
-
-class RecordsMissingError(ClientStateError):
-    """Records of a transaction, or of the log that lists transactions, are no longer in Kafka."""
 
 
 class StateNotKeptError(ClientStateError):

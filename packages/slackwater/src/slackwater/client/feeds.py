@@ -7,7 +7,7 @@ from slackwater.cdc.records.record import Record
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.client.broker import Stored
 from slackwater.client.changes import ChangeMerge, ChangeRules
-from slackwater.client.errors import ClientStateError, RecordsMissingError
+from slackwater.client.errors import ClientStateError
 from slackwater.client.log import Log
 from slackwater.client.outputs import OutputMerge
 from slackwater.client.shares import Share
@@ -260,7 +260,7 @@ class ChangeFeed:
         found = self._newest(position.log_offset + 1, lambda each: each.cut.position <= done)
         if found is None and self._log.bounds()[0] > 0:
             hint = "the cut log must be kept forever; to continue elsewhere, use seek() or start='latest'"
-            raise RecordsMissingError(f"{self._log.place[0]} contains no cut at or below {done}", hint)
+            raise ClientStateError(f"{self._log.place[0]} contains no cut at or below {done}", hint)
         return found
 
     def _before(self, start: int, is_wanted: Callable[[CommitPosition, int], bool]) -> LanePosition:

@@ -19,7 +19,6 @@ from slackwater.client.errors import (
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
-    RecordsMissingError,
     TransactionLostError,
 )
 from slackwater.client.kafka_writer import KafkaWriter
@@ -292,7 +291,7 @@ class KafkaReader:
             return message.offset() or 0
         if error.code() in OUT_OF_RANGE_CODES:
             low, end = self.bounds(place)
-            raise RecordsMissingError(
+            raise ClientStateError(
                 f"{place[0]}/{place[1]}: offset {position} is needed, but the partition holds {low} to {end}",
                 "records were deleted, or the topic was recreated; continue with seek() or start='latest'",
             )

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from slackwater.cdc.records.record import Record
 from slackwater.client.broker import Broker
-from slackwater.client.errors import ClientStateError, ClientUnavailableError, RecordsMissingError
+from slackwater.client.errors import ClientStateError, ClientUnavailableError
 from slackwater.client.transaction import Place
 from slackwater.cuts.cut_log import RecordDecoder
 from slackwater.protocol import Clock, Cut, PassDecision, PublishedCut, decode_commit_record
@@ -111,14 +111,14 @@ class Log(Generic[T]):
         """Checks that the log can be read from an offset on.
 
         Raises:
-            RecordsMissingError: The log begins after the offset.
+            ClientStateError: The log begins after the offset.
             ClientStateError: The log ends before the offset, so it was recreated.
         """
         low, end = self.bounds()
         topic = self.place[0]
         if offset < low:
             hint = "the topic must be kept forever; to continue elsewhere, use seek() or start='latest'"
-            raise RecordsMissingError(f"{topic} begins at offset {low}, but offset {offset} is needed", hint)
+            raise ClientStateError(f"{topic} begins at offset {low}, but offset {offset} is needed", hint)
         if offset > end:
             hint = (
                 "the topic was recreated, so positions stored for the old one are invalid; use another group"

@@ -16,7 +16,6 @@ from slackwater.client.errors import (
     ClientConfigError,
     ClientStateError,
     ProducerFencedError,
-    RecordsMissingError,
     TransactionLostError,
 )
 from slackwater.client.transaction import Place
@@ -222,7 +221,7 @@ class MemoryReader:
                 problem = (
                     f"{place[0]}/{place[1]}: offset {at} is needed, but it holds {held.low} to {held.end}"
                 )
-                raise RecordsMissingError(problem, "")
+                raise ClientStateError(problem, "")
             if left == 0 or at == held.end:
                 continue
             records = [record for record in held.records if (record.offset() or 0) >= at][:left]

@@ -176,7 +176,7 @@ It may block. It may raise, which ends the run like a crash at this step.
 
 
 class UnfitValueError(ValueError):
-    """A name or a value that a form of documents cannot represent; the message names it."""
+    """A name or a value that a form of documents, or a column, cannot represent; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)

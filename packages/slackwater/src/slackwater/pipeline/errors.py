@@ -4,7 +4,6 @@
 
     PipelineError
     ├── PipelineConfigError         an option, a setting, a file or an argument has to be changed
-    │   ├── NoSnapshotError         a table of the source has had no complete snapshot
     │   └── OutputRefusedError      the output rejects something, and would reject it again
     ├── PipelineInputError          rows, or documents that a function returned, have to be corrected
     ├── PipelineStateError          checkpoint, topics or output were changed by others
@@ -17,7 +16,6 @@ Spark passes errors between processes, so all of them can be pickled: their posi
 data.
 """
 
-from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.protocol import ExplainedError
 
 
@@ -37,19 +35,6 @@ class OutputRefusedError(PipelineConfigError):
         self.args = pipeline, what, reason, hint
         self.reason = reason
         """The output's own message."""
-
-
-class NoSnapshotError(PipelineConfigError):
-    """A table of the source has had no complete snapshot: the rows that it had before are not known."""
-
-    def __init__(self, source: str, topics: tuple[str, ...]) -> None:
-        one = "this topic has" if len(topics) == 1 else "these topics have"
-        super().__init__(
-            f"source {source!r}: {', '.join(topics)}: the table of {one} had no complete snapshot, so "
-            "nothing of it is shown",
-            f"{SNAPSHOT_HINT}; `slackwater status --source {source}` says what is lacking",
-        )
-        self.args = source, topics
 
 
 class PipelineInputError(PipelineError):

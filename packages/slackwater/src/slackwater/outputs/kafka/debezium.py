@@ -20,6 +20,7 @@ from slackwater.cdc.change_writer import ChangeWriter, EventSource, WrittenCommi
 from slackwater.engine.documents import DocumentBatch, malformed_batch, moved_before
 from slackwater.engine.payloads import Document, unpack_change
 from slackwater.outputs.batch import CommittedDocuments, CommitUnit
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.protocol import SNAPSHOT_XID, format_position
 from slackwater.sql.row_codec import INFINITE_DAYS
@@ -32,10 +33,6 @@ _MICROSECONDS: Final = {"-infinity": -(2**63), "infinity": 2**63 - 1}
 _NULL: Final = b"null"
 _dump = msgspec.json.Encoder().encode
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class UnfitValueError(ValueError):
-    """A value that the type of its column cannot represent; the message names column and value."""
 
 
 class OrderRecord(NamedTuple):

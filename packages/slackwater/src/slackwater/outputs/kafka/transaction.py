@@ -12,10 +12,10 @@ from slackwater.engine.payloads import Document
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
 from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit, Emit
-from slackwater.outputs.contract import SinkStep
+from slackwater.outputs.contract import SinkStep, UnfitValueError
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
-from slackwater.outputs.kafka.debezium import BatchChanges, UnfitValueError
+from slackwater.outputs.kafka.debezium import BatchChanges
 from slackwater.outputs.kafka.producer import OutputProducer, TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
 from slackwater.pipeline.errors import OutputRefusedError, PipelineError

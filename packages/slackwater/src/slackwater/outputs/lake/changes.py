@@ -8,7 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slackwater.outputs.lake.columns import DELETED, RowReader, UnfitValueError
+from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.lake.columns import DELETED, RowReader
 from slackwater.outputs.lake.settings import OutputTable
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import format_position

@@ -17,6 +17,7 @@ import pyarrow as pa
 from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.sql.plan import PublishedView
 
@@ -59,10 +60,6 @@ _INTEGERS: Final = frozenset(name for name, kind in _TYPES.items() if "int" in n
 _FLOATS: Final = frozenset({"float", "double"})
 _FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=\"`]")
 """Characters that the column names of Delta tables cannot contain in Parquet files, and quotes."""
-
-
-class UnfitValueError(ValueError):
-    """A value that a column of this type cannot contain; the message contains column and reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.sql.plan import PublishedView
 
@@ -56,10 +57,6 @@ _VERBATIM: Final = frozenset(
     {"boolean", "smallint", "integer", "bigint", "numeric(20,0)", "numeric(39,0)", "jsonb"}
 )
 """Types whose JSON PostgreSQL can read without conversion."""
-
-
-class UnfitValueError(ValueError):
-    """A value that a column of this type cannot contain; the message contains column and reason."""
 
 
 @dataclass(frozen=True, slots=True)

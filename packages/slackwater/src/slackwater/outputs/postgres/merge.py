@@ -12,8 +12,9 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.postgres.answers import refusal
-from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn, UnfitValueError
+from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.settings import OutputTable
 from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names

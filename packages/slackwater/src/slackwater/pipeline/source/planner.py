@@ -12,8 +12,9 @@ from slackwater.cdc.records.batch import (
     TransactionTable,
     plan_tasks,
 )
+from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import NoSnapshotError
+from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.source.feed import Feed, connect_feed
 from slackwater.pipeline.source.markers import advance
 from slackwater.pipeline.source.options import SourceOptions
@@ -84,7 +85,7 @@ class Planner:
                 or the number has changed.
             CutLogReplacedError: ``start`` was planned from another log.
             CutLogError: Kafka is needed and does not answer.
-            NoSnapshotError: A table that is read has had no complete snapshot.
+            PipelineConfigError: A table that is read has had no complete snapshot.
         """
         feed = self.feed
         feed.move_to(start)
@@ -205,8 +206,14 @@ class Planner:
         return feed.listed >= max_events or size_between(begun, furthest) >= max_events
 
     def _refuse_withheld(self) -> None:
-        if self.feed.withheld:
-            raise NoSnapshotError(self.options.source, self.feed.withheld)
+        topics, source = self.feed.withheld, self.options.source
+        if topics:
+            one = "this topic has" if len(topics) == 1 else "these topics have"
+            raise PipelineConfigError(
+                f"source {source!r}: {', '.join(topics)}: the table of {one} had no complete snapshot, so "
+                "nothing of it is shown",
+                f"{SNAPSHOT_HINT}; `slackwater status --source {source}` says what is lacking",
+            )
 
     def _begun(self, start: Position) -> Position | None:
         """Returns ``start`` with all groups and topics; None while the number of groups is not known."""
