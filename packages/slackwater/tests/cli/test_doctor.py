@@ -395,6 +395,15 @@ def test_a_contradiction_that_passes_while_the_broker_recovers_is_none(
     assert next(ends, None) is None
 
 
+def test_a_cut_log_that_does_not_have_the_record_accuses_no_redis() -> None:
+    store, log, denied = WrongStore(), InMemoryCutLog("inv"), InMemoryCutLog("inv")
+    logged = log.append([cut(0x600), replace(cut(0x700), previous_lsn=0x600)])
+    store.put_cut(logged[0], status(FrontierState.RUNNING, detail=""))
+    assert examined(store, denied).redis_wrong is None, "a broker that has just started may deny the topic"
+    log.delete_before(1)
+    assert examined(store, log).redis_wrong is None, "the record was deleted"
+
+
 def test_a_cut_log_that_cannot_be_read_to_its_end_is_found() -> None:
     log = InMemoryCutLog("inv")
     at = log.append_bytes(b'{"v":2,"source":7}')

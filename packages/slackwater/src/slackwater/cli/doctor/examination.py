@@ -225,7 +225,12 @@ def _contradiction(sources: Sources) -> str | None:
         if held is None:
             return None
         log, offset = sources.log, held.log_offset
-        found = log.records(offset - 1, limit=1) if offset < log.end() else []
+        end = log.end()
+        # A log without records, or without this offset, contradicts nothing: a broker that has just started
+        # may deny its topics, and records may have been deleted.
+        if end == 0 or offset < log.begin():
+            return None
+        found = log.records(offset - 1, limit=1) if offset < end else []
     except MarkerStoreContentError as error:
         return str(error)
     except (MarkerStoreUnavailableError, CutLogError):
