@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs dashboards screenshots newest lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs alerts screenshots newest lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -154,8 +154,8 @@ column-types: setup
 screenshots: setup
 	$(BIN)/python -m infra.site.screenshots
 
-## make dashboards  Grafana's dashboards and Prometheus' alert rules, into infra/dashboards/
-dashboards: setup
+## make alerts      Prometheus' alert rules, into infra/dashboards/, and their table in the docs
+alerts: setup
 	$(BIN)/python -m infra.observability
 
 ## make newest      the unit tests with the newest libraries that the bounds of the wheels allow, as pip installs them

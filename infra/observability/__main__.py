@@ -1,13 +1,11 @@
-"""``python -m infra.observability``: writes the dashboards and the alert rules into infra/dashboards/."""
+"""``python -m infra.observability``: writes the alert rules and the tables of docs/observability.md."""
 
-import json
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from infra.observability.alerts import alerts_table, rule_file
-from infra.observability.dashboards import DASHBOARDS
 from infra.site.__main__ import write_changed
 from slackwater.protocol.log_fields import FIELDS
 
@@ -23,13 +21,8 @@ def main() -> None:
 
 def generated() -> dict[Path, str]:
     """Returns the text of every file that is made from code."""
-    texts = {
-        FOLDER / f"{name}.json": json.dumps(dashboard.to_json(), indent=2) + "\n"
-        for name, dashboard in DASHBOARDS.items()
-    }
-    texts[FOLDER / "alerts.yaml"] = yaml.safe_dump(rule_file(), sort_keys=False, width=110)
-    texts[PAGE] = _page(PAGE.read_text())
-    return texts
+    rules = yaml.safe_dump(rule_file(), sort_keys=False, width=110)
+    return {FOLDER / "alerts.yaml": rules, PAGE: _page(PAGE.read_text())}
 
 
 def _page(text: str) -> str:

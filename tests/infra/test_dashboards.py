@@ -3,19 +3,20 @@
 What is exposed is read from a sidecar's, a run's and a control plane's own answers.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import promql_parser
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector, ParenExpr, VectorSelector
 
-from infra.observability.__main__ import generated
+from infra.observability.__main__ import FOLDER, generated
 from infra.observability.alerts import ALERTS
-from infra.observability.dashboards import DASHBOARDS
 from slackwater.cli.control.metrics import write_metrics
 from slackwater.cli.run_pages import RunPages
 from slackwater.control import make_topology, measure_delays
@@ -45,6 +46,7 @@ BATCH = BatchProgress(
     stage_work=(StageWork(stage=1, total_us=1, tasks=1, slowest_us=1, slowest_task=0),),
     state_bytes={1: 1},
 )
+DASHBOARDS: Mapping[str, Any] = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
 PROMETHEUS_OWN = {"up": {"job", "instance"}}
 """What Prometheus says itself of whom it asks."""
 
@@ -149,16 +151,19 @@ def parsed(query: str) -> Expr:
     return promql_parser.parse(query.replace("$__rate_interval", "5m"))
 
 
-def dashboard_queries() -> Iterator[tuple[str, str]]:
-    for dashboard in DASHBOARDS.values():
-        for row in dashboard.rows:
-            for panel in row:
-                yield from ((query.expression, query.legend) for query in panel.queries)
+def dashboard_queries(*chosen: str) -> Iterator[tuple[str, str]]:
+    for name in chosen or sorted(DASHBOARDS):
+        for panel in DASHBOARDS[name]["panels"]:
+            yield from ((target["expr"], target["legendFormat"]) for target in panel["targets"])
+
+
+def test_there_is_a_dashboard_of_a_source_a_pipeline_and_the_fleet() -> None:
+    assert set(DASHBOARDS) == {"source", "pipeline", "fleet"}
 
 
 def test_the_committed_files_are_what_the_code_makes() -> None:
     stale = [path for path, text in generated().items() if not path.exists() or path.read_text() != text]
-    assert stale == [], "run make dashboards, and commit what it writes"
+    assert stale == [], "run make alerts, and commit what it writes"
 
 
 @pytest.mark.parametrize(("query", "legend"), list(dashboard_queries()))
@@ -169,14 +174,30 @@ def test_every_query_of_a_dashboard_uses_what_is_exposed(
     expect(set(re.findall(r"{{(\w+)}}", legend)), labels, query)
 
 
-@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
+@pytest.mark.parametrize("name", sorted(DASHBOARDS))
 def test_every_choice_of_a_dashboard_is_a_label_and_is_used(
-    dashboard: object, exposed: Mapping[str, set[str]]
+    name: str, exposed: Mapping[str, set[str]]
 ) -> None:
-    page = next(each for each in DASHBOARDS.values() if each is dashboard)
-    for variable in page.variables:
-        assert variable.label in exposed[variable.metric]
-        assert any(f'"${variable.label}"' in query for query in page.queries)
+    queries = [query for query, _ in dashboard_queries(name)]
+    datasource, *variables = DASHBOARDS[name]["templating"]["list"]
+    assert datasource["name"] == "datasource"
+    for variable in variables:
+        choice = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"])
+        assert choice is not None, variable["query"]
+        metric, label = choice.groups()
+        assert label == variable["name"]
+        assert label in exposed[metric]
+        assert any(f'"${label}"' in query for query in queries)
+
+
+@pytest.mark.parametrize("name", sorted(DASHBOARDS))
+def test_panels_of_a_dashboard_have_numbers_and_room_of_their_own(name: str) -> None:
+    panels = DASHBOARDS[name]["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    grid = [panel["gridPos"] for panel in panels]
+    cells = [(at["x"] + x, at["y"] + y) for at in grid for x in range(at["w"]) for y in range(at["h"])]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24, "the grid of Grafana has 24 columns"
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=[alert.name for alert in ALERTS])
