@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.protocol import KafkaSettings
+from slackwater.protocol.keys import outcome_topic
+from slackwater_lab.fakes.topics import FlakyConsumer
 from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
@@ -26,7 +28,7 @@ from slackwater_messaging import (
     SenderSettings,
 )
 from slackwater_messaging.sending import MessageId, Outcome, SavedMessage
-from slackwater_messaging.sending.indoubt import decide
+from slackwater_messaging.sending.indoubt import decide, is_committed
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
@@ -307,6 +309,15 @@ def test_a_decision_about_what_was_left_waits_while_a_kafka_transaction_is_open(
     patience = SenderSettings().patience
     assert asked == [("shop-1", "a", patience), ("shop-1", "b", patience)]
     assert calls.log == ["a True", "b False"]
+
+
+@pytest.mark.parametrize(("outcomes", "is_done"), [([b"a", b"b"], True), ([b"b", b"a"], False), ([], False)])
+def test_what_the_newest_outcome_names_is_committed(
+    outcomes: list[bytes], is_done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = FlakyConsumer({(outcome_topic("shop-1"), 0): outcomes})
+    monkeypatch.setattr("slackwater.kafka.reader.Consumer", lambda *_, **__: consumer)
+    assert is_committed(KAFKA, "shop-1", "b") is is_done
 
 
 def test_a_relay_that_takes_over_fences_before_it_asks_for_the_position(
