@@ -151,3 +151,17 @@ def test_tables_whose_names_differ_only_in_case_are_named(other: str, name: str)
         read_tables(ddl, "schema.sql")
     assert caught.value.problem == f"schema.sql: s.orders and {name} differ only in upper and lower case"
     assert "a schema of only this view's tables" in caught.value.hint
+
+
+@pytest.mark.parametrize("columns", ['"A b" int, "a B" int', 'v int, "V" int'])
+def test_columns_whose_names_differ_only_in_case_are_named_with_their_table(columns: str) -> None:
+    with pytest.raises(CertifyConfigError) as caught:
+        read_tables(f"CREATE TABLE s.t (id int PRIMARY KEY, {columns});", "schema.sql")
+    assert caught.value.problem == (
+        "schema.sql: table s.t has columns whose names differ only in upper and lower case"
+    )
+
+
+def test_a_table_that_is_made_twice_has_no_columns_that_differ_only_in_case() -> None:
+    with pytest.raises(CertifyConfigError, match="DuckDB refuses the tables"):
+        read_tables("CREATE TABLE s.t (id int); CREATE TABLE s.t (id int);", "schema.sql")

@@ -24,6 +24,8 @@ _STATEMENTS = re.compile(r"(?:[^;'\"]|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")+")
 _CREATE_TABLE = re.compile(
     r"\s*CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:(\"[^\"]+\"|\w+)\s*\.)?", re.IGNORECASE
 )
+_SAME_COLUMN = re.compile("Catalog Error: Column with name .* already exists!", re.DOTALL)
+"""What DuckDB says of two columns that it takes for one; PostgreSQL has no two of the same name."""
 _TABLE = re.compile(r"\"(?:[^\"]|\"\")*\"|\w+")
 _FOREIGN = (
     (
@@ -69,8 +71,8 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
     """Reads the tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
 
     Raises:
-        CertifyConfigError: DuckDB refuses a statement, or takes two tables for one because their names differ
-            only in upper and lower case.
+        CertifyConfigError: DuckDB refuses a statement, or takes two tables, or two columns of a table, for
+            one because their names differ only in upper and lower case.
     """
     written: dict[str, str] = {}
     with connect() as connection:
@@ -83,7 +85,15 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
                     hint = "DuckDB takes them for one: certify with a schema of only this view's tables"
                     raise CertifyConfigError(problem, hint)
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-                connection.execute(statement)
+                try:
+                    connection.execute(statement)
+                except duckdb.CatalogException as error:
+                    if _SAME_COLUMN.match(str(error)) is None:
+                        raise
+                    problem = (
+                        f"{file}: table {name} has columns whose names differ only in upper and lower case"
+                    )
+                    raise CertifyConfigError(problem, "DuckDB takes them for one: rename one") from error
             columns = connection.execute(
                 "SELECT schema_name || '.' || table_name, column_name FROM duckdb_columns() "
                 "WHERE NOT internal ORDER BY table_oid, column_index"
