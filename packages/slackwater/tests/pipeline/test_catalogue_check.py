@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, LiteralString
 
 import pytest
 
+from slackwater.cli import main
 from slackwater.pipeline import catalogue_check
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
@@ -125,3 +126,35 @@ def check_until_refused(check: CatalogueCheck) -> None:
     while clock.monotonic() < deadline:
         check.check()
         pause.wait(0.02)
+
+
+@pytest.mark.parametrize(
+    ("statements", "code"),
+    [
+        ("CREATE UNIQUE INDEX u ON checked.t (id); ALTER TABLE checked.t REPLICA IDENTITY USING INDEX u", 0),
+        ("CREATE UNIQUE INDEX u ON checked.t (id); ALTER TABLE checked.t REPLICA IDENTITY FULL", 0),
+        ("CREATE UNIQUE INDEX u ON checked.t (id)", 0),  # PostgreSQL refuses updates and deletes
+        ("ALTER TABLE checked.t ADD PRIMARY KEY (a)", 1),
+        ("ALTER TABLE checked.t ALTER id DROP NOT NULL; CREATE UNIQUE INDEX u ON checked.t (id)", 1),
+        (
+            "CREATE UNIQUE INDEX u ON checked.t (id); ALTER TABLE checked.t ALTER a SET NOT NULL;"
+            "CREATE UNIQUE INDEX w ON checked.t (a); ALTER TABLE checked.t REPLICA IDENTITY USING INDEX w",
+            1,
+        ),
+    ],
+)
+def test_a_run_and_the_schema_check_accept_the_same_keys(
+    database: "psycopg.Connection", tmp_path: Path, statements: LiteralString, code: int
+) -> None:
+    database.execute("ALTER TABLE checked.t DROP CONSTRAINT t_pkey")
+    for statement in statements.split(";"):
+        database.execute(statement)
+    (tmp_path / "views").mkdir()
+    (tmp_path / "pipeline.toml").write_text('name = "p"\nsource = "checked"\n')
+    (tmp_path / "schema.sql").write_text(TABLES)
+    (tmp_path / "views" / "v.sql").write_text("SELECT TRANSACTIONALLY id, a FROM checked.t")
+
+    assert bool(checks(database, tmp_path / "c").first_look()) == bool(code)
+    info = database.info
+    url = f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}"
+    assert main.run(["schema", "check", str(tmp_path), "--postgres-url", url]) == code

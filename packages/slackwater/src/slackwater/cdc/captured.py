@@ -166,7 +166,7 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
             "written under their own names"
         )
         yield _found(table, text, "declare the inheriting tables, or make it a partitioned table")
-    yield from _key_faults(table, key)
+    yield from key_faults(table, key)
     yield from _partition_faults(table)
     if table.has_publication:
         yield from _publication_faults(table)
@@ -175,7 +175,8 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
         yield _found(table, text, f"ALTER ROLE … BYPASSRLS for the connector's user, then {_NEW_TOPICS}")
 
 
-def _key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:
+def key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:
+    """Yields why a table's changes cannot be applied exactly by its declared key, or else by its own."""
     if declared and not any(set(columns) <= set(declared) for columns in table.unique):
         text = (
             f"its declared primary key ({', '.join(declared)}) is neither one in the database nor a unique "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.cdc.captured import CapturedFinding, faults_of_table
+from slackwater.cdc.captured import CapturedFinding, faults_of_table, key_faults
 from slackwater.cdc.catalogue import find_publication, read_tables, shared_topic_findings
 from slackwater.cli.databases import POSTGRES_URL, Database, connected
 from slackwater.cli.pipeline_folders import pipeline_folder
@@ -177,7 +177,8 @@ def check(ctx: click.Context, pipeline: str) -> None:
     there = [table for table in captured.values() if table.oid]
     faults = [fault for table in there for fault in faults_of_table(table, keys[table.name])]
     faults += shared
-    found = [*differences(plan, sql.catalog, database, apart), *uncaptured(plan, faults, apart)]
+    keyed = [table.name for table in there if not list(key_faults(table, keys[table.name]))]
+    found = [*differences(plan, sql.catalog, database, apart, keyed), *uncaptured(plan, faults, apart)]
     for line in difference_lines(definition.name, definition.revision, found):
         output.line(line)
     ctx.exit(1 if affected(found) else 0)
@@ -213,7 +214,11 @@ def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Ca
 
 
 def differences(
-    plan: EnginePlan, declared: Catalog, database: Catalog, apart: Collection[str] = ()
+    plan: EnginePlan,
+    declared: Catalog,
+    database: Catalog,
+    apart: Collection[str] = (),
+    keyed: Collection[str] = (),
 ) -> list[Difference]:
     """Returns what differs by table, in the order of its columns.
 
@@ -222,6 +227,7 @@ def differences(
         declared: Its schema files.
         database: Of the tables that the plan reads, those that are there.
         apart: Those of them whose changes are published under the names of their partitions.
+        keyed: Those of them whose declared primary key identifies rows, whether or not it is one there.
     """
     # Spark's libraries take a second to import; the help text does not need them
     from slackwater.pipeline import table_names, view_inputs
@@ -233,7 +239,7 @@ def differences(
         (own,) = (each for each in declared.tables if each.full_name == name)
         uses = _Uses(inputs, name)
         if name in there:
-            found += [*_columns(own, there[name], uses), *_keys(own, there[name], uses)]
+            found += [*_columns(own, there[name], uses), *_keys(own, there[name], uses, is_key=name in keyed)]
         else:
             found.append(Difference(name, "TABLE", "declared", ABSENT, uses.of_table()))
         if name in apart:
@@ -336,10 +342,11 @@ def _columns(declared: Table, found: Table, uses: _Uses) -> Iterator[Difference]
             yield Difference(declared.full_name, column.name, ABSENT, _shown(column), ())
 
 
-def _keys(declared: Table, found: Table, uses: _Uses) -> Iterator[Difference]:
+def _keys(declared: Table, found: Table, uses: _Uses, *, is_key: bool) -> Iterator[Difference]:
     if declared.primary_key != found.primary_key:
         was, now = (", ".join(each.primary_key) or ABSENT for each in (declared, found))
-        yield Difference(declared.full_name, "PRIMARY KEY", was, now, uses.of_table())
+        views = () if is_key else uses.of_table()
+        yield Difference(declared.full_name, "PRIMARY KEY", was, now, views)
     if declared.replica_identity_full != found.replica_identity_full:
         was, now = ("FULL" if t.replica_identity_full else "DEFAULT" for t in (declared, found))
         views = () if found.replica_identity_full else uses.of_old_rows()
