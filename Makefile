@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs alerts screenshots newest lock sbom wheels clean
+.PHONY: help setup archive demo test check audit unit integration system full containers soak fuzz simulate differential strange mutants chaos bench bench-sidecar bench-messaging bench-engine bench-compare docs screenshots newest lock sbom wheels clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -153,10 +153,6 @@ column-types: setup
 ## make screenshots the pictures of the control plane's page in docs/images/, with Debian's chromium and chromium-driver
 screenshots: setup
 	$(BIN)/python -m infra.site.screenshots
-
-## make alerts      Prometheus' alert rules, into infra/dashboards/, and their table in the docs
-alerts: setup
-	$(BIN)/python -m infra.observability
 
 ## make newest      the unit tests with the newest libraries that the bounds of the wheels allow, as pip installs them
 MEMBERS := $(wildcard packages/*) sidecar benchmarks

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from infra.site import pictures, reference
+from infra.site import observability, pictures, reference
 
 
 def main() -> None:
@@ -24,6 +24,7 @@ def write_changed(texts: Mapping[Path, str]) -> None:
 def generated() -> dict[Path, str]:
     """Returns the text of every file that is made from code."""
     pages = {reference.FOLDER / name: text for name, text in reference.reference_pages().items()}
+    pages[observability.PAGE] = observability.page_with_tables()
     return pages | {pictures.FOLDER / name: text for name, text in pictures.pictures().items()}
 
 
