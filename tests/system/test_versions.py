@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.demo.naive import ORDER_LINES, ORDERS
-from slackwater.cli.demo.verdict import demo_specification, judge
 from slackwater.dev import DevStack
 from slackwater.protocol import SystemClock
 from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_lab.demo.naive import ORDER_LINES, ORDERS
+from slackwater_lab.demo.verdict import demo_specification, judge
 from slackwater_lab.programs import Product, slackwater_command, write_run_settings
 from slackwater_lab.watching import Visibility
 from slackwater_lab.workloads.mixed import MixedWorkload

@@ -11,7 +11,6 @@ from slackwater.cli.main import EXTRAS, run
 
 PARTS = (
     "slackwater.cli.commands.",
-    "slackwater.cli.demo",
     "slackwater.api",
     "slackwater.dev",
     "slackwater.pipeline",
@@ -45,7 +44,7 @@ def forget(what: Callable[[str], bool], monkeypatch: pytest.MonkeyPatch) -> None
     ("arguments", "package", "extra"),
     [
         (["dev", "status"], "psutil", "slackwater[dev]"),
-        (["demo"], "slackwater_lab", "slackwater[demo]"),
+        (["demo"], "slackwater_lab", "slackwater-lab"),
         (["run", "anything", "--checkpoint", "c"], "pyspark", "slackwater[spark]"),
         (["certify", "--help"], "slackwater_certify", "slackwater[certify]"),
         (
@@ -71,16 +70,15 @@ def test_a_missing_extra_is_named(
     assert extra in capsys.readouterr().err
 
 
-def test_the_extra_of_the_demo_is_named_also_if_smaller_ones_are_missing(
+def test_what_the_demo_needs_is_named_also_if_extras_are_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = ("slackwater_certify", "slackwater_lab")
-    parts = ("slackwater.cli.commands.", "slackwater.cli.demo", *missing)
+    parts = ("slackwater.cli.commands.", *missing)
     forget(lambda name: name.startswith(parts), monkeypatch)
     monkeypatch.setattr(sys, "meta_path", [Absence(*missing), *sys.meta_path])
-    assert run(["demo", "--help"]) == 0
     assert run(["demo"]) == 2
-    assert "slackwater[demo]" in capsys.readouterr().err
+    assert "slackwater-lab" in capsys.readouterr().err
 
 
 def module_of(distribution: str) -> str:
@@ -108,11 +106,12 @@ def test_the_package_itself_needs_no_spark_no_stack_and_no_tests() -> None:
 
 def test_what_a_command_may_miss_comes_with_the_extra_that_is_named() -> None:
     brought = {extra: set(map(module_of, names)) for extra, names in requirements().items()}
-    for module, words in EXTRAS.items():
+    assert EXTRAS["slackwater_lab"] == "slackwater-lab"  # no extra: it is a distribution of its own
+    for module, words in EXTRAS.items() - {("slackwater_lab", "slackwater-lab")}:
         assert module in brought[words.removeprefix("slackwater[").removesuffix("]")], module
 
 
 def test_everything_that_only_extras_bring_is_named() -> None:
     brought = requirements()
     own = {name for extra, names in brought.items() if extra for name in names} - set(brought[""])
-    assert set(map(module_of, own - {"slackwater", "requests"})) == set(EXTRAS)
+    assert set(map(module_of, own - {"slackwater", "requests"})) | {"slackwater_lab"} == set(EXTRAS)

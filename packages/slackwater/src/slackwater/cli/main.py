@@ -66,6 +66,9 @@ SECTIONS = {
 }
 """The commands as the help text groups them, each with the first sentence of its own."""
 
+_ELSEWHERE = {"demo": "slackwater_lab.demo.command"}
+"""Commands of the laboratory, which need not be installed, and their modules."""
+
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _WIDTH = max(map(len, COMMANDS))
 """So that the descriptions of all sections begin in one column."""
@@ -91,7 +94,7 @@ EXTRAS = {
     "docker": "slackwater[containers]",
     "testcontainers": "slackwater[containers]",
     "pytest": "slackwater[test]",
-    "slackwater_lab": "slackwater[demo]",
+    "slackwater_lab": "slackwater-lab",
     "psycopg": "slackwater[postgres]",
     "deltalake": "slackwater[lake]",
     "pyiceberg": "slackwater[lake]",
@@ -101,13 +104,14 @@ EXTRAS = {
     "starlette": "slackwater[control]",
     "uvicorn": "slackwater[control]",
 }
-"""What is installed only with an extra, and that extra."""
+"""What is installed only with an extra, or with the laboratory, and what to install for it."""
 
 
 class _LazyGroup(click.Group):
     """Imports the module of a command only when that command is called.
 
-    The module is named like the command. The list of commands is written without any of them.
+    The module is named like the command, except for the demo. The list of commands is written without any
+    of them.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -117,7 +121,8 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command = getattr(import_module(f"slackwater.cli.commands.{name}"), name)
+        module = _ELSEWHERE.get(cmd_name, f"slackwater.cli.commands.{name}")
+        command = getattr(import_module(module), name)
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(

@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 
-from slackwater.cli.demo.consumer import ConsumerReport
 from slackwater.protocol.keys import commit_topic
 from slackwater_certify import (
     Certificate,
@@ -21,6 +20,7 @@ from slackwater_certify import (
     read_records,
 )
 from slackwater_lab.database import WriterCounts
+from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.errors import RunFailedError
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from slackwater.cli.demo.consumer import Consumed, ConsumerReport, Service
 from slackwater.client import Commit, Transaction
 from slackwater.client.memory import MemoryRecord
 from slackwater.client.transaction import LanePosition, Piece
+from slackwater_lab.demo.consumer import Consumed, ConsumerReport, Service
 
 HEADER = {"id": 1, "customer": "Ada", "status": "new", "line_count": 1, "total": "2.00"}
 HEADER |= {"created_at": "2026-01-01T00:00:00Z"}
@@ -80,5 +80,5 @@ def test_the_report_says_how_far_both_inputs_are(tmp_path: Path) -> None:
 
 
 def test_the_process_does_without_spark() -> None:
-    program = "import sys, slackwater.cli.demo.consumer; sys.exit('pyspark' in sys.modules)"
+    program = "import sys, slackwater_lab.demo.consumer; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

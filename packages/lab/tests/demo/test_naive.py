@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.cli.demo.naive import NaiveJoin, torn
+from slackwater_lab.demo.naive import NaiveJoin, torn
 
 
 def row(table: str, after: dict[str, Any]) -> bytes:

@@ -12,9 +12,6 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.cli.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
-from slackwater.cli.demo.run import TABLES
-from slackwater.cli.demo.verdict import broken_orders, count_orders, demo_specification, judge
 from slackwater.cli.topics import read_to_end
 from slackwater.dev import DevStack
 from slackwater.protocol import CommitRecord, KafkaSettings, OffsetRange, SystemClock, encode_commit_record
@@ -24,6 +21,9 @@ from slackwater_certify import Certificate
 from slackwater_certify.history import CommittedTransaction, History, RowChange
 from slackwater_certify.view import load_view
 from slackwater_lab.database import Writers, create_tables, write_first
+from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
+from slackwater_lab.demo.run import TABLES
+from slackwater_lab.demo.verdict import broken_orders, count_orders, demo_specification, judge
 from slackwater_lab.workloads.mixed import MixedWorkload
 
 pytestmark = pytest.mark.integration

@@ -12,9 +12,9 @@ from slackwater.command.output import Output
 from slackwater.observe.stopping import terminate_as_interrupt
 from slackwater.protocol import SystemClock
 
-if TYPE_CHECKING:  # an extra brings what it needs
-    from slackwater.cli.demo.run import Demo, DemoSettings
+if TYPE_CHECKING:  # heavy, and its help needs none of it
     from slackwater_certify import Certificate
+    from slackwater_lab.demo.run import Demo, DemoSettings
 
 
 @click.command()
@@ -74,7 +74,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
 
     The pipeline is in pipelines/orders. README.md and docs/guarantees.md explain what the demo shows.
     """
-    from slackwater.cli.demo.run import Demo
+    from slackwater_lab.demo.run import Demo
 
     invocation: Invocation = ctx.obj
     clock, output = SystemClock(), Output()
@@ -103,7 +103,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
 
 
 def _settings(now: datetime, options: dict[str, object]) -> "DemoSettings":
-    from slackwater.cli.demo.run import DemoSettings
+    from slackwater_lab.demo.run import DemoSettings
 
     pipeline, folder = options["pipeline"], options["folder"]
     return DemoSettings(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from slackwater.cli.demo.consumer import Consumed, ConsumerReport
-from slackwater.cli.demo.verdict import DemoReport
 from slackwater_certify import Certificate, Delays, Mode
 from slackwater_lab.database import WriterCounts
+from slackwater_lab.demo.consumer import Consumed, ConsumerReport
+from slackwater_lab.demo.verdict import DemoReport
 
 COUNTS = (
     "torn", "wrong_lsn", "order_violations", "lost", "repeated", "uncovered", "inconsistent_states",

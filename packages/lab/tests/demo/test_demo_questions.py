@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cli.demo.questions import write_next_revision
 from slackwater.pipeline import load_pipeline
+from slackwater_lab.demo.questions import write_next_revision
 
 ORDERS = Path(__file__).parents[4] / "pipelines" / "orders"
 

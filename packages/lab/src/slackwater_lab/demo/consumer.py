@@ -1,8 +1,8 @@
 """A service in a process of its own: reads whole transactions while the demo runs, and checks each of them.
 
-    python -m slackwater.cli.demo.consumer BOOTSTRAP SOURCE OUTPUT REPORT
+    python -m slackwater_lab.demo.consumer BOOTSTRAP SOURCE OUTPUT REPORT
 
-It does what :mod:`slackwater.cli.demo.naive` does with polls: from Debezium's topics it puts orders
+It does what :mod:`slackwater_lab.demo.naive` does with polls: from Debezium's topics it puts orders
 together, but transaction by transaction; and it reads the pipeline's documents, commit by commit. What it
 has seen so far stands in a file, REPORT, about once a second and whenever there is nothing to read.
 """
@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from slackwater.cli.demo.naive import ORDER_LINES, ORDERS, NaiveJoin, torn
 from slackwater.client import ChangeTopics, OutputTopics, Transaction, TransactionalConsumer
 from slackwater.protocol import SNAPSHOT_XID, CommitPosition, KafkaSettings, SystemClock
+from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveJoin, torn
 
 _NICENESS = 10
 """The demo measures the pipeline: this process takes what is left."""

@@ -10,10 +10,6 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slackwater.cli.demo.consumer import ConsumerReport
-from slackwater.cli.demo.naive import ORDER_LINES, ORDERS, NaiveReader
-from slackwater.cli.demo.questions import answers, newest_lsn, write_next_revision
-from slackwater.cli.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater.command.output import Output
 from slackwater.cuts import MarkersError, RedisMarkerStore
 from slackwater.dev import DevStack, DevStackSettings
@@ -23,6 +19,10 @@ from slackwater.protocol import Clock, KafkaSettings, epoch_ms, format_position
 from slackwater.protocol.keys import data_topic
 from slackwater.settings.errors import CommandInputError
 from slackwater_lab.database import Writers, create_tables, write_first, write_last
+from slackwater_lab.demo.consumer import ConsumerReport
+from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
+from slackwater_lab.demo.questions import answers, newest_lsn, write_next_revision
+from slackwater_lab.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Program
 from slackwater_lab.watching import SeenCommit, Visibility
@@ -186,7 +186,7 @@ class Demo:
 
     def _start_consumer(self) -> None:
         """Starts a service that reads whole transactions; returns when it has the snapshot."""
-        module = (sys.executable, "-m", "slackwater.cli.demo.consumer")
+        module = (sys.executable, "-m", "slackwater_lab.demo.consumer")
         arguments = (self.bootstrap, SOURCE, self._topic, str(self.settings.folder / "consumer.json"))
         self._consumer = self._start(Program("consumer", lambda: (*module, *arguments), self.settings.logs))
         self._await_consumer("initial snapshot", 1, 1, START_TIMEOUT)
