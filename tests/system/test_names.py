@@ -188,6 +188,14 @@ def test_tables_of_any_name_are_shown_as_they_are(
             for number, name in enumerate(NAMES):
                 found = sorted(shown[f"v{number}"], key=lambda row: int(row["id"]))
                 assert found == tables.rows(name), name
+            tried = ("run", pipeline, "--checkpoint", tmp_path / "tried", "--dry-run", *connect)
+            lines = command.run(*tried, code=1).splitlines()
+            problems = [line for line in lines if line.startswith("problem")]
+            assert len(problems) == 2
+            assert all("the name 'odd' is taken" in line for line in problems), "the run is there"
+            for name in NAMES:
+                table = f"{SCHEMA}.{name}"
+                assert f"ok       table {table}: topic {data_topic('inv', table)}" in lines
             granted = command.run("acl", "pipeline", pipeline, "--user", "u")
             assert data_topic("inv", f"{SCHEMA}.😀 party") in granted
             examined = command.run("doctor")
