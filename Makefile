@@ -95,7 +95,7 @@ strange: SEEDS = 200
 strange: FROM = 0
 
 ## make mutants      faults planted one at a time: do the tests notice? Takes hours, goes on where it was;
-##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/mutants.md is written
+##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/faults.md is written
 mutants: setup
 	$(BIN)/python -m infra.mutants $(MUTANTS)
 	$(BIN)/python -m infra.mutants --page

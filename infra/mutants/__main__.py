@@ -13,18 +13,18 @@ from typing import Any
 
 from infra.mutants import trial
 from infra.mutants.catalog import REVIEWED, Mechanism, Mutant, drawn, reviewed
-from infra.mutants.page import page
+from infra.mutants.page import HEADING, section
 
 _DESCRIPTION = """\
 Plants one fault at a time in a checkout of HEAD and runs the quick tests of the mechanism that call the
 changed function; if they pass, the simulator or the differential tests. Reviewed mutants are in
 infra/mutants/reviewed, others are drawn from the syntax of the modules. What was judged is in
-infra/mutants/results.jsonl and is not repeated as long as the module stays as it is, unless it survived
-without an explanation. The exit code is 1 if a mutant survives that is neither explained nor equivalent, or
-if a reviewed one does not fit the code any more.
+infra/mutants/results.jsonl and is not repeated as long as the module stays as it is, unless it
+survived. The exit code is 1 if a mutant survives or a reviewed one does not fit the code.
 """
 _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "infra/mutants/results.jsonl"
+_PAGE = _ROOT / "docs/faults.md"
 _LOGS = _ROOT / ".slackwater/mutants"
 
 
@@ -35,7 +35,8 @@ def main() -> int:
     commit = _git("rev-parse", "--short", "HEAD")
     if options.page:
         mechanisms = [reviewed(_ROOT, name) for name in names]
-        (_ROOT / "docs/mutants.md").write_text(page(_ROOT, mechanisms, _read()))
+        before = _PAGE.read_text().partition(HEADING)[0]
+        _PAGE.write_text(before + section(mechanisms, _read()))
         return 0
     trial.load_libraries()
     open_ends = 0
@@ -49,7 +50,7 @@ def main() -> int:
             chosen = (
                 drawn(root, mechanism, options.drawn, options.seed) if options.drawn else mechanism.mutants
             )
-            known = set() if options.here else _known(_read(), name, chosen)
+            known = set() if options.here else _known(_read(), name)
             chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
             stamp = {"commit": commit, "kind": "drawn" if options.drawn else "reviewed"}
             stamp["judged_by"] = "some" if options.quick or options.limit < trial.NO_LIMIT else "all"
@@ -79,7 +80,7 @@ def _options() -> argparse.Namespace:
         "--limit", type=float, default=trial.NO_LIMIT, metavar="SECONDS", help="leave out slower tests"
     )
     parser.add_argument("--quick", action="store_true", help="neither simulator nor differential")
-    parser.add_argument("--page", action="store_true", help="write docs/mutants.md from the results and end")
+    parser.add_argument("--page", action="store_true", help="write docs/faults.md from the results and end")
     options = parser.parse_args()
     for name in options.mechanism:
         if name not in _mechanisms():
@@ -91,21 +92,15 @@ def _mechanisms() -> list[str]:
     return sorted(path.stem for path in REVIEWED.glob("*.toml"))
 
 
-def _known(results: list[dict[str, Any]], mechanism: str, mutants: list[Mutant]) -> set[str]:
+def _known(results: list[dict[str, Any]], mechanism: str) -> set[str]:
     """Digests of the mutants that need not be judged again."""
-    explained = {m.digest for m in mutants if m.equivalent or m.survives}
-    return {
-        r["digest"]
-        for r in results
-        if r["mechanism"] == mechanism
-        and (r["caught_by"] or (r["judged_by"] == "all" and r["digest"] in explained))
-    }
+    return {r["digest"] for r in results if r["mechanism"] == mechanism and r["caught_by"]}
 
 
 def _run(
     root: Path, mechanism: Mechanism, chosen: list[Mutant], stamp: dict[str, str], results: Path, limit: float
 ) -> int:
-    """Judges mutants one after the other; returns how many survive without an explanation."""
+    """Judges mutants one after the other; returns how many survive."""
     if not chosen:
         return 0
     logs = _LOGS / ("here" if root == _ROOT else "head") / mechanism.name  # runs do not disturb each other
@@ -126,7 +121,7 @@ def _run(
         }
         with results.open("a") as file:
             file.write(json.dumps(result) + "\n")
-        open_ends += not (outcome.caught_by or mutant.equivalent or mutant.survives)
+        open_ends += not outcome.caught_by
         verdict = f"caught by {outcome.how}" if outcome.caught_by else f"SURVIVES {outcome.how}"
         sys.stdout.write(f"{number}/{len(chosen)} {outcome.seconds:.1f} s {mutant.name}: {verdict}\n")
         sys.stdout.flush()

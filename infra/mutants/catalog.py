@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from infra.mutants.operators import changes
+from infra.mutants.patterns import PatternError, changed
 
 REVIEWED = Path(__file__).parent / "reviewed"
 
@@ -25,10 +26,6 @@ class Mutant:
     """The changed text of the whole file."""
     lines: tuple[int, int]
     """The first and the last line of the original text that are changed."""
-    equivalent: str = ""
-    """Why no test can notice; empty for all others."""
-    survives: str = ""
-    """Why no quick test notices; empty for those that have to be caught."""
 
     @property
     def digest(self) -> str:
@@ -69,28 +66,32 @@ class Mechanism:
 def reviewed(root: Path, name: str) -> Mechanism:
     """Reads a mechanism and its reviewed mutants.
 
-    One has drifted if the text to be replaced is not found exactly once, or no Python comes of it.
+    In its file, the table of a module has for each mutant
+    ``"FUNCTION: CHANGE" = "the promise that it breaks"``; several changes are separated by `` ; ``, and
+    :mod:`infra.mutants.patterns` says what a change is. A mutant has drifted if one of them does not fit the
+    code, or no Python comes of it.
     """
     data = tomllib.loads((root / "infra/mutants/reviewed" / f"{name}.toml").read_text())
     mechanism = Mechanism(name, data["title"], data["tests"], data["files"], data.get("then", ""))
-    for entry in data.get("mutant", []):
-        path = next((f for f in mechanism.files if f.endswith("/" + entry["file"])), entry["file"])
-        text = (root / path).read_text()
-        old, new = entry["old"].strip("\n"), entry["new"].strip("\n")
-        if text.count(old) != 1 or old == new:
-            mechanism.drifted.append(f"{entry['breaks']}: {path} has the old text {text.count(old)} times")
-            continue
-        first = text[: text.index(old)].count("\n") + 1
-        changed = text.replace(old, new)
-        try:
-            ast.parse(changed)
-        except SyntaxError as error:
-            mechanism.drifted.append(f"{entry['breaks']}: {path} becomes no Python: {error}")
-            continue
-        notes = entry.get("equivalent", ""), entry.get("survives", "")
-        lines = first, first + old.count("\n")
-        mechanism.mutants.append(Mutant(entry["breaks"], path, changed, lines, *notes))
+    for file, changes_of in data.get("mutants", {}).items():
+        path = next((f for f in mechanism.files if f.endswith("/" + file)), file)
+        for address, breaks in changes_of.items():
+            try:
+                mechanism.mutants.append(_mutant(root, path, address, breaks))
+            except (PatternError, SyntaxError) as error:
+                mechanism.drifted.append(f"{breaks}: {path}: {error}")
     return mechanism
+
+
+def _mutant(root: Path, path: str, address: str, breaks: str) -> Mutant:
+    function, _, changes_of_it = address.partition(": ")
+    text = (root / path).read_text()
+    lines: list[int] = []
+    for change in changes_of_it.split(" ; "):
+        text, span = changed(text, function, change)
+        lines += span
+    ast.parse(text)
+    return Mutant(breaks, path, text, (min(lines), max(lines)))
 
 
 def drawn(root: Path, mechanism: Mechanism, count: int, seed: int) -> list[Mutant]:

@@ -1,67 +1,47 @@
-"""The table in docs/mutants.md."""
+"""The section on mutants at the end of docs/faults.md."""
 
-import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from infra.mutants.catalog import Mechanism, drawn
+from infra.mutants.catalog import Mechanism
 
-_HEAD = """\
-# Mutants
+HEADING = "## Mutants"
+_HEAD = f"""\
+{HEADING}
 
-Faults that were planted one at a time, and what noticed them (`make mutants`).
+Faults that were planted in the code one at a time, and what noticed them (`make mutants`).
 
-- A *reviewed* mutant breaks a rule by hand; `infra/mutants/reviewed` has a file of them per mechanism.
-- *Drawn* ones are made from the syntax of the same modules: comparisons, conditions, boundaries, dropped
+- A *reviewed* mutant breaks a promise; `infra/mutants/reviewed` has a file of them per mechanism. Each names
+  a function and a small piece of syntax in it, and a test keeps all of them applicable.
+- *Drawn* mutants are made from the syntax of the same modules: comparisons, conditions, boundaries, dropped
   statements, returned values.
 
-Each is judged by the quick tests of its mechanism that call the changed function; what passes those, by the
-simulator or the differential tests. Whoever changes a rule changes its mutants: a text that is not found
-exactly once is an error. A run takes hours and goes on where it was: `infra/mutants/results.jsonl` says what
-was judged, and holds for a mutant as long as the module it changes stays as it is; what survives without an
-explanation is judged again by every run. The rest is not counted.
+Each is judged by the quick tests of its mechanism that call the changed function, and what passes those by
+the simulator or the differential tests. A result holds for a mutant as long as the module that it changes
+stays as it is (`infra/mutants/results.jsonl`). The others are *not judged at this commit*; a run takes hours.
 """
 
 
-def page(root: Path, mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
-    """The page, of the newest result of each mutant."""
+def section(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
+    """The section, of the newest result of each mutant."""
     all_of_them = {(r["mechanism"], r["digest"]): r for r in results}
     newest = {key: r for key, r in all_of_them.items() if r["caught_by"] or r["judged_by"] == "all"}
-    passed = all_of_them.keys() - newest.keys()
     rows, notes = [], []
     for mechanism in mechanisms:
         outcomes = [(m, newest.get((mechanism.name, m.digest))) for m in mechanism.mutants]
         known = [(m, r) for m, r in outcomes if r is not None]
-        commits = dict.fromkeys(r["commit"] for _, r in known)
-        real = [(m, r) for m, r in known if not m.equivalent]
-        tests = sum(r["caught_by"] == "tests" for _, r in real)
-        later = sum(bool(r["caught_by"]) for _, r in real) - tests
-        left = [m for m, r in real if not r["caught_by"]]
-        equal = [m for m in mechanism.mutants if m.equivalent]
-        others = [
-            newest[key]
-            for m in drawn(root, mechanism, sys.maxsize, 0)
-            if (key := (mechanism.name, m.digest)) in newest and newest[key]["kind"] == "drawn"
-        ]
-        caught = sum(bool(r["caught_by"]) for r in others)
+        tests = sum(r["caught_by"] == "tests" for _, r in known)
+        later = sum(bool(r["caught_by"]) for _, r in known) - tests
+        left = [m for m, r in known if not r["caught_by"]]
+        reviewed = len(mechanism.mutants)
         rows.append(
-            f"| {mechanism.title} | {len(mechanism.mutants)} | {len(known)} | {tests} | {later} "
-            f"| {len(left)} | {len(equal)} | {caught} of {len(others)} | {next(reversed(commits), '')} |"
+            f"| {mechanism.title} | {reviewed} | {tests} | {later} | {len(left)} | {reviewed - len(known)} |"
         )
-        notes += [
-            f"- {mechanism.title}: does not fit the code any more: {text}" for text in mechanism.drifted
-        ]
-        notes += [f"- {mechanism.title}: {m.name}: {m.survives or 'not explained'}" for m in left]
-        notes += [
-            f"- {mechanism.title}: {m.name}: passed the quickest tests, not judged by the others yet"
-            for m in mechanism.mutants
-            if (mechanism.name, m.digest) in passed and not m.equivalent
-        ]
-        notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
+        notes += [f"- {mechanism.title}: does not fit the code: {text}" for text in mechanism.drifted]
+        notes += [f"- {mechanism.title}: nothing noticed: {m.name}" for m in left]
     table = [
-        "| mechanism | reviewed | judged | by tests | by simulation | left | equivalent | drawn | commit |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
+        "| mechanism | reviewed | by tests | by simulation | by nothing | not judged at this commit |",
+        "|---|---:|---:|---:|---:|---:|",
         *rows,
     ]
-    return "\n".join([_HEAD, *table, "", "## What is left, and why", "", *notes, ""])
+    return "\n".join([_HEAD, *table, "", *notes]).rstrip() + "\n"

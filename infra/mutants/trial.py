@@ -117,7 +117,7 @@ def judge(root: Path, mechanism: Mechanism, quick: Quick, mutant: Mutant, logs: 
         code = _in_child(lambda: _pytest(files, [_Selection(order)]), root, mutant, log, limit)
         if code != 0:
             return Outcome("tests", _how(code, log), time.monotonic() - began)
-    if mechanism.then and not mutant.equivalent:
+    if mechanism.then:
         code = _in_child(lambda: _run_seeds(mechanism.then), root, mutant, log, 600)
         if code != 0:
             return Outcome(mechanism.then, _how(code, log), time.monotonic() - began)
