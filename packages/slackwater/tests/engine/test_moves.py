@@ -24,6 +24,7 @@ VIEWS = (
         "SELECT TRANSACTIONALLY part, string_agg(doc, ',' ORDER BY doc) AS docs FROM s.t GROUP BY part",
     ),
     ("numbers.sql", "SELECT TRANSACTIONALLY part, sum(n) AS n FROM s.t GROUP BY part"),
+    ("pairs.sql", "SELECT TRANSACTIONALLY a.id, a.part, a.doc, b.tags FROM s.t a JOIN s.t b USING (id, part)"),
 )
 Key = tuple[int, int]
 Row = dict[str, Any]
@@ -78,7 +79,8 @@ def test_the_value_moves_over_several_keys_in_one_commit_and_one_batch(engine: L
         change("c", 100, 90, (3, 1), row("old")),
         change("u", 200, 190, (3, 1), row("large")),
         *move(300, 290, (3, 1), (30, 2), row("large")),
-        *move(300, 291, (30, 2), (31, 3), row("large", 2)),
+        *move(300, 291, (30, 2), (32, 1), row("large", 2)),
+        *move(300, 292, (32, 1), (31, 3), row("large", 2)),
         change("u", 400, 390, (31, 3), row("large", 3), ("doc",)),
         *move(500, 490, (31, 3), (3, 1), row("large")),
     ]
@@ -126,6 +128,28 @@ def test_an_insert_without_values_that_no_delete_goes_with_is_refused(engine: Lo
         EngineInputError, match=r"(?s)s\.t.*doc.*no delete of the old key.*REPLICA IDENTITY FULL"
     ):
         engine.run([change("c", 200, 190, (30, 1), row("large"), ("doc",))])
+
+
+@pytest.mark.parametrize("other", [(100, 90), (200, 189), (200, 191)])
+def test_a_delete_of_another_update_does_not_go_with_an_insert(
+    engine: LocalEngine, other: tuple[int, int]
+) -> None:
+    engine.run([change("c", 50, 40, (3, 1), row("large"))])
+    changes = [
+        *move(*other, (3, 1), (4, 1), row("large")),
+        change("c", 200, 190, (30, 1), row("x"), ("doc",)),
+    ]
+    with pytest.raises(EngineInputError, match="no delete of the old key"):
+        engine.run(changes)
+
+
+def test_each_input_of_a_stage_that_reads_a_table_twice_has_its_own_columns(engine: LocalEngine) -> None:
+    engine.run([change("c", 100, 90, (3, 1), row("large"))])
+
+    found = engine.run(move(200, 190, (3, 1), (30, 1), row("large")), 2, first_lsn=1)[3]
+
+    shown = [json.loads(document) for _, _, document in found if document is not None]
+    assert shown == [{"id": 30, "part": 1, "doc": "large", "tags": ["large"]}]
 
 
 def test_a_table_that_is_truncated_has_nothing_to_move(engine: LocalEngine) -> None:

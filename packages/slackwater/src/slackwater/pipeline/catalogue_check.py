@@ -58,6 +58,8 @@ class CatalogueCheck:
         self._checkpoint = checkpoint
         self._seen: tuple[Mapping[str, Table], list[CapturedFinding]] | None = None
         self._kept = _Kept()
+        self._written: _Kept | None = None
+        """What the pipeline's own checkpoint has; a copied state begins with what its origin kept."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="catalogue-check", daemon=True)
         self._is_away = False
@@ -72,10 +74,10 @@ class CatalogueCheck:
             EngineUnavailableError: The checkpoint's store does not answer.
             psycopg.Error: The database does not answer.
         """
-        data = self._checkpoint.store.read(CATALOGUE_FILE)
-        if data is None and copied is not None:
-            data = copied.store.read(CATALOGUE_FILE)
-        self._kept = _Kept() if data is None else msgspec.json.decode(data, type=_Kept)
+        kept = self._written = _read(self._checkpoint)
+        if kept is None and copied is not None:
+            kept = _read(copied)
+        self._kept = kept or _Kept()
         self._look()
         found = () if self._seen is None else tuple(self._seen[1])
         return (*self._kept.findings, *(each for each in found if each not in self._kept.findings))
@@ -98,9 +100,9 @@ class CatalogueCheck:
         tables, found = seen
         lasting = (each for each in found if each.proof is None and each not in self._kept.findings)
         kept = _Kept(tables, (*self._kept.findings, *lasting))
-        if kept != self._kept:
+        if kept != self._written:
             self._checkpoint.store.write(CATALOGUE_FILE, msgspec.json.encode(kept))
-            self._kept = kept
+            self._kept = self._written = kept
         self.refuse([*kept.findings, *found])
 
     def refuse(self, found: Collection[CapturedFinding]) -> None:
@@ -154,3 +156,8 @@ class CatalogueCheck:
         elif not self._is_away:
             self._is_away = True
             _log.warning("postgres.url is no database of source %s: it has none of the tables", self._source)
+
+
+def _read(checkpoint: Checkpoint) -> _Kept | None:
+    data = checkpoint.store.read(CATALOGUE_FILE)
+    return None if data is None else msgspec.json.decode(data, type=_Kept)

@@ -1,0 +1,362 @@
+"""What two looks at a catalogue say of a table whose rows are not all in its topic, without a database."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pytest
+from msgspec.structs import replace
+
+from slackwater.cdc.captured import (
+    CapturedFinding,
+    Column,
+    Partition,
+    Proof,
+    Table,
+    absent_columns,
+    changes_between,
+    faults_of_table,
+    key_faults,
+)
+from slackwater.cdc.catalogue import examine_tables
+from slackwater.protocol import SourceTopics
+
+ID = Column(name="id", number=1, type="integer", type_oid=23, changed="5", is_sent=True)
+A = Column(name="a", number=2, type="integer", type_oid=23, changed="5", is_sent=True)
+MOOD = replace(A, name="m", number=3, type="mood", type_oid=99, labels={"7": ("sad", "5")})
+PARTITIONS = tuple(
+    Partition(
+        name=f"s.r{number}",
+        oid=10 + number,
+        file=110 + number,
+        kind="r",
+        persistence="p",
+        identity="d",
+        changed="5",
+        is_uncounted=False,
+        attached="6",
+        attached_command=2,
+    )
+    for number in (1, 2)
+)
+T = Table(
+    name="s.t",
+    quoted="s.t",
+    oid=1,
+    file=101,
+    changed="5",
+    owner=7,
+    named="5",
+    key=(1,),
+    unique=(("id",),),
+    columns=(ID, A, MOOD),
+    has_publication=True,
+    is_published=True,
+    options="4",
+    member=8,
+)
+R = replace(T, name="s.r", quoted="s.r", oid=2, kind="p", partitions=PARTITIONS)
+
+
+def parts(**changes: Any) -> tuple[Partition, ...]:
+    """The partitions, the first of them changed."""
+    return replace(PARTITIONS[0], **changes), PARTITIONS[1]
+
+
+def columns(which: int, **changes: Any) -> tuple[Column, ...]:
+    return tuple(replace(each, **changes) if each.number == which else each for each in T.columns)
+
+
+def emptied(*changed: str) -> tuple[Partition, ...]:
+    return tuple(
+        replace(each, file=each.file + 100, changed=by, is_uncounted=True)
+        for each, by in zip(PARTITIONS, changed, strict=True)
+    )
+
+
+def texts(found: Sequence[CapturedFinding]) -> list[str]:
+    assert all(each.hint for each in found)
+    assert all(f"column {each.column}" in each.text for each in found if each.column)
+    return [each.text.partition(",")[0].partition(";")[0] for each in found]
+
+
+FAULTS: dict[str, tuple[Table, list[str]]] = {
+    "none": (T, []),
+    "none of a partitioned table": (R, []),
+    "no such table": (Table(name="s.t"), ["the database has no such table"]),
+    "a view": (replace(T, kind="v"), ["it is a view"]),
+    "unlogged": (
+        replace(T, persistence="u"),
+        ["it is unlogged"],
+    ),
+    "an unlogged partition": (
+        replace(R, partitions=parts(persistence="u")),
+        ["its partition s.r1 is unlogged"],
+    ),
+    "a foreign partition": (
+        replace(R, partitions=parts(kind="f")),
+        ["its partition s.r1 is a foreign table"],
+    ),
+    "children": (
+        replace(T, children=("s.c", "s.d")),
+        ["s.c"],
+    ),
+    "a partition that is not FULL": (
+        replace(R, identity="f", partitions=parts(identity="f")),
+        ["its partition s.r2 has not the REPLICA IDENTITY FULL of the table"],
+    ),
+    "not published": (
+        replace(T, is_published=False),
+        ["the publication does not contain it"],
+    ),
+    "partitions published": (
+        replace(R, is_published=False, via_root=False),
+        ["its changes are published under the names of its partitions"],
+    ),
+    "no publication": (replace(T, has_publication=False, is_published=False), []),
+    "filtered": (
+        replace(T, filter="(id > 1)"),
+        ["the publication publishes only its rows with (id > 1)"],
+    ),
+    "no deletes": (replace(T, lacks=("delete",)), ["the publication does not publish delete"]),
+    "a column not sent": (
+        replace(T, columns=columns(2, is_sent=False)),
+        ["the publication's column list does not contain column a"],
+    ),
+    "row-level security": (
+        replace(T, hides_rows=True),
+        ["row-level security hides rows from the connector's user in snapshots"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_what_keeps_rows_from_a_topic_is_named(case: str) -> None:
+    table, expected = FAULTS[case]
+    assert texts(list(faults_of_table(table))) == expected
+
+
+UNTOLD = "deletes and updates of s.t do not tell the primary key"
+
+
+@pytest.mark.parametrize(
+    ("declared", "unique", "told", "expected"),
+    [
+        (("id",), [("id",)], ("id",), ""),
+        (("id", "a"), [("id",)], ("id", "a"), ""),
+        (("id",), [("id", "a")], ("id", "a"), "its declared primary key (id) is neither one in the database"),
+        (("a",), [("id",), ("a",)], ("id",), f"{UNTOLD} (a)"),
+        ((), [("id",)], ("a",), f"{UNTOLD} (id)"),
+        ((), [("id",)], ("id", "a"), ""),
+    ],
+)
+def test_a_key_has_to_be_one_and_to_be_told(
+    declared: tuple[str, ...], unique: list[tuple[str, ...]], told: tuple[str, ...], expected: str
+) -> None:
+    table = replace(T, unique=tuple(unique), told={"s.t": told})
+    found = texts(list(key_faults(table, declared)))
+    assert [text.partition(" nor ")[0] for text in found] == ([expected] if expected else [])
+
+
+CHANGES: dict[str, tuple[Table, Table, list[str]]] = {
+    "nothing": (T, T, []),
+    "not there before": (Table(name="s.t"), T, []),
+    "made again": (T, replace(T, oid=3), ["it was dropped"]),
+    "gone": (T, Table(name="s.t"), ["it was dropped"]),
+    "renamed": (replace(T, oid=4), Table(name="s.t"), ["it was renamed to s.u"]),
+    "another name for some time": (
+        T,
+        replace(T, named="9"),
+        ["it had another name or schema for some time"],
+    ),
+    "another owner": (T, replace(T, named="9", owner=8), []),
+    "out of the publication": (
+        T,
+        replace(T, member=9),
+        ["it was removed from the publication for some time"],
+    ),
+    "in a publication of all tables": (T, replace(T, member=0), []),
+    "into the publication": (replace(T, member=0), T, []),
+    "options": (T, replace(T, options="9"), ["the options of the publication were changed"]),
+    "no publication any more": (T, replace(T, options=""), []),
+    "a publication": (replace(T, options=""), T, []),
+    "another key": (T, replace(T, key=(2,)), ["its primary key was changed"]),
+    "no longer FULL": (
+        replace(T, identity="f"),
+        T,
+        ["its REPLICA IDENTITY is no longer FULL"],
+    ),
+    "now FULL": (T, replace(T, identity="f"), []),
+    "rewritten": (T, replace(T, file=102, changed="9"), ["all its rows were rewritten"]),
+    "a new partition": (
+        replace(R, partitions=PARTITIONS[:1]),
+        R,
+        ["s.r2 was attached with rows"],
+    ),
+    "attached again": (
+        R,
+        replace(R, partitions=parts(attached="9")),
+        ["its partition s.r1 was detached for some time"],
+    ),
+    "attached again by the same transaction": (
+        R,
+        replace(R, partitions=parts(attached_command=3)),
+        ["its partition s.r1 was detached for some time"],
+    ),
+    "a partition dropped": (
+        R,
+        replace(R, partitions=PARTITIONS[1:]),
+        ["its partition s.r1 was dropped"],
+    ),
+    "one partition emptied": (
+        R,
+        replace(R, partitions=parts(file=211, changed="9", is_uncounted=True)),
+        ["its partition s.r1 was truncated by itself"],
+    ),
+    "one partition rewritten": (R, replace(R, partitions=parts(file=211, changed="9")), []),
+    "all partitions emptied": (
+        R,
+        replace(
+            R,
+            partitions=emptied("9", "9"),
+        ),
+        [],
+    ),
+    "all partitions emptied one by one": (
+        R,
+        replace(
+            R,
+            partitions=emptied("8", "9"),
+        ),
+        [f"its partition s.r{number} was truncated by itself" for number in (1, 2)],
+    ),
+    "the only partition emptied": (
+        replace(R, partitions=PARTITIONS[:1]),
+        replace(R, partitions=parts(file=211, changed="9", is_uncounted=True)[:1]),
+        ["its partition s.r1 was truncated by itself"],
+    ),
+    "a new column": (
+        replace(T, columns=T.columns[:2]),
+        T,
+        ["column m: rows that existed before have its DEFAULT"],
+    ),
+    "a column dropped and added": (
+        T,
+        replace(T, columns=columns(2, number=4)),
+        ["column a: it was dropped and added again"],
+    ),
+    "a column renamed": (
+        T,
+        replace(T, columns=(*columns(2, name="c"), replace(A, number=4))),
+        ["column c: rows that existed before have its DEFAULT", "column a: it was renamed to c"],
+    ),
+    "another type": (
+        T,
+        replace(T, columns=columns(2, type="text", type_oid=25)),
+        ["column a: its type was changed from integer to text"],
+    ),
+    "text as varchar": (
+        replace(T, columns=columns(2, type="text", type_oid=25)),
+        replace(T, columns=columns(2, type="character varying(9)", type_oid=1043)),
+        [],
+    ),
+    "times with fewer digits": (
+        replace(T, columns=columns(2, type="time without time zone", type_oid=1083)),
+        replace(T, columns=columns(2, type="time(3) without time zone", type_oid=1083)),
+        ["column a: its type was changed from time without time zone to time(3) without time zone"],
+    ),
+    "values rewritten": (
+        T,
+        replace(T, file=102, columns=columns(2, changed="9")),
+        ["column a: ALTER COLUMN … TYPE rewrote its values"],
+    ),
+    "values of partitions rewritten": (
+        R,
+        replace(R, columns=columns(2, changed="9"), partitions=parts(file=211)),
+        ["column a: ALTER COLUMN … TYPE rewrote its values"],
+    ),
+    "a default set": (T, replace(T, columns=columns(2, changed="9")), []),
+    "a label renamed": (
+        T,
+        replace(T, columns=columns(3, labels={"7": ("blue", "9")})),
+        ["column m: label 'sad' of type mood was renamed to 'blue'"],
+    ),
+    "a label added": (
+        T,
+        replace(T, columns=columns(3, labels={"7": ("sad", "5"), "8": ("glad", "9")})),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_leaves_no_event_is_named(case: str) -> None:
+    before, now, expected = CHANGES[case]
+    assert texts(list(changes_between(before, now, {4: "s.u"}))) == expected
+
+
+def test_a_column_of_a_view_that_the_table_has_not_is_named_with_its_fate() -> None:
+    now = replace(T, columns=columns(2, name="c"))
+    assert texts(list(absent_columns(T, now, {"id", "a", "x"}))) == [
+        "column a: it was renamed to c",
+        "column x: the database has no such column",
+    ]
+    assert texts(list(absent_columns(T, replace(T, columns=(ID,)), {"a"}))) == ["column a: it was dropped"]
+    another = replace(now, oid=3)
+    assert texts(list(absent_columns(T, another, {"a"}))) == ["column a: the database has no such column"]
+    assert not list(absent_columns(T, Table(name="s.t"), {"a"}))
+
+
+def rows_of(proof: Proof) -> list[tuple[int, int]]:
+    """Which rows a proof finds, given as the transaction and the command that wrote them; the newest is 9."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TYPE xid AS BIGINT; CREATE MACRO age(x) AS 9 - x")
+        connection.execute(
+            "CREATE TABLE r AS SELECT x AS xmin, c AS cmin FROM range(4, 9) a(x), range(4) b(c) ORDER BY ALL"
+        )
+        condition = proof.condition.replace("%s", "?")
+        return connection.execute(f"SELECT * FROM r WHERE {condition}", proof.parameters).fetchall()  # noqa: S608
+
+
+def test_rows_of_before_a_partition_was_attached_prove_that_they_left_no_event() -> None:
+    (found,) = changes_between(replace(R, partitions=PARTITIONS[:1]), R)
+
+    assert found.proof is not None
+    assert found.proof.relation == "s.r2"
+    earlier = [(xmin, cmin) for xmin in (4, 5) for cmin in range(4)]
+    assert rows_of(found.proof) == [*earlier, (6, 0), (6, 1)]
+
+
+class Database:
+    """A connection to a database with these tables, as :class:`slackwater.cdc.catalogue.CatalogueReader`."""
+
+    def __init__(self, *tables: Table) -> None:
+        self.tables = tables
+
+    def execute(self, query: str, _params: Sequence[Any], /) -> "Database":
+        """Returns a result: of the tables alone, since what belongs to them is not needed."""
+        self._is_of_tables = "sees_all" in query
+        return self
+
+    def fetchall(self) -> Sequence[Sequence[Any]]:
+        """Returns the rows."""
+        return [({"name": t.name, "oid": t.oid}, t.name) for t in self.tables] if self._is_of_tables else []
+
+
+def examined(database: Database, before: Mapping[str, Table]) -> tuple[dict[str, Table], list[str]]:
+    used, topics = {"s.t": ()}, SourceTopics("inv")
+    compared, found = examine_tables(database, used, before, topics=topics, publication="")
+    return compared, texts(found)
+
+
+def test_a_table_is_compared_with_what_it_was_before_a_fault_until_the_fault_is_gone() -> None:
+    before, found = examined(Database(Table(name="s.t", oid=1)), {})
+    assert not found
+
+    for _ in range(2):
+        compared, found = examined(Database(Table(name="s.t", oid=3)), before)
+        assert found == ["it was dropped"]
+        assert compared == before
+
+    now = Table(name="s.t", oid=1)
+    assert examined(Database(now), before) == ({"s.t": now}, [])

@@ -1,0 +1,91 @@
+"""What a run keeps of the catalogue between two looks, without a database."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from slackwater.cdc.captured import CapturedFinding, Proof, Table
+from slackwater.pipeline import catalogue_check
+from slackwater.pipeline.catalogue_check import CatalogueCheck
+from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.definition import pipeline_definition
+from slackwater.pipeline.errors import PipelineInputError
+from slackwater.sql.postgres import parse_catalog
+
+LASTING = CapturedFinding(table="s.t", text="it was dropped", hint="begin a new revision")
+DISPROVABLE = CapturedFinding(
+    table="s.t", text="its values were rewritten", hint="write them again", proof=Proof("s.t", "true", ())
+)
+
+
+class Catalogue:
+    """What looks find."""
+
+    def __init__(self) -> None:
+        self.found: list[CapturedFinding] = []
+        self.compared_with: Mapping[str, Table] = {}
+
+    def examine(
+        self, _connection: object, _used: object, before: Mapping[str, Table], **_options: object
+    ) -> tuple[dict[str, Table], list[CapturedFinding]]:
+        self.compared_with = before
+        return {"s.t": before.get("s.t") or Table(name="s.t", oid=1)}, self.found
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
+    found = Catalogue()
+    monkeypatch.setattr(catalogue_check, "examine_tables", found.examine)
+    monkeypatch.setattr(catalogue_check, "find_publication", lambda *_: "")
+
+    def connect(*_: Any, **__: Any) -> Any:
+        return nullcontext()
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    return found
+
+
+def check_of(folder: Path) -> CatalogueCheck:
+    definition = pipeline_definition(
+        name="p",
+        source="inv",
+        catalog=parse_catalog({"schema.sql": "CREATE TABLE s.t (id int PRIMARY KEY);"}),
+        views={"v": "SELECT TRANSACTIONALLY id FROM s.t"},
+    )
+    return CatalogueCheck(definition, "dbname=d", "", Checkpoint(str(folder)))
+
+
+def test_what_no_later_look_can_disprove_is_kept(looks: Catalogue, tmp_path: Path) -> None:
+    looks.found = [DISPROVABLE, LASTING]
+    check = check_of(tmp_path)
+    assert check.first_look() == (DISPROVABLE, LASTING)
+    with pytest.raises(PipelineInputError):
+        check.check()
+
+    looks.found = []
+    again = check_of(tmp_path)
+    for _ in range(2):
+        assert again.first_look() == (LASTING,)
+        with pytest.raises(PipelineInputError, match="it was dropped"):
+            again.check()
+
+
+def test_a_copied_state_is_compared_with_what_its_origin_saw(looks: Catalogue, tmp_path: Path) -> None:
+    origin = check_of(tmp_path / "1")
+    origin.first_look()
+    origin.check()
+
+    copy = check_of(tmp_path / "2")
+    copy.first_look(Checkpoint(str(tmp_path / "1")))
+    assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}
+    copy.check()
+
+    looks.compared_with = {}
+    check_of(tmp_path / "2").first_look()
+    assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}, "it has its own by now"
+    check_of(tmp_path / "3").first_look()
+    assert looks.compared_with == {}
