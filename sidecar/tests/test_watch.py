@@ -177,6 +177,16 @@ def test_a_report_says_since_when_it_has_been_so(clock: Clock) -> None:
     assert look(state="RUNNING", slot=slot).since_ms == second.read_ms + 2000
 
 
+def test_no_fault_began_after_it_was_seen_even_if_the_clock_is_set_back(clock: Clock) -> None:
+    watch = ConnectorWatch("inv", [Scripted()], clock)
+    began = watch.look()
+    clock.seconds -= 60  # type: ignore[attr-defined]
+    for _ in range(2):
+        clock.seconds += 2  # type: ignore[attr-defined]
+        seen = watch.look()
+    assert (seen.since_ms, seen.read_ms) == (began.read_ms - 58_000, began.read_ms - 56_000)
+
+
 SOUND = ConnectorReport(read_ms=1, since_ms=1, properties={"topic.prefix": "inv"})
 FAULTY = ConnectorReport(
     read_ms=2,

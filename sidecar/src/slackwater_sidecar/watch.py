@@ -117,7 +117,7 @@ class ConnectorWatch(threading.Thread):
             seen = replace(seen, **witness.look(seen))
         before = self.report
         if before is not None and before.trouble == seen.trouble:
-            seen = replace(seen, since_ms=before.since_ms)
+            seen = replace(seen, since_ms=min(before.since_ms, now_ms))  # the clock may be set back
         self.report = seen
         return seen
 

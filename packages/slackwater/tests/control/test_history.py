@@ -42,3 +42,12 @@ def test_the_oldest_goes_and_with_its_last_value_the_view(history: DelayHistory)
     found = history.of("p")
     assert (found.times_ms[0], found.times_ms[-1], len(found.times_ms)) == (1, SAMPLES, SAMPLES)
     assert found.views == {"a": (*range(1, SAMPLES), 7)}
+
+
+def test_after_the_clock_was_set_back_the_times_ascend(history: DelayHistory) -> None:
+    for made_ms in (1, 2, 3):
+        history.add(sample(made_ms, a=made_ms, **({"late": 5} if made_ms == 3 else {})))
+    history.add(sample(2, a=7))
+    history.add(sample(4, a=8))
+    found = history.of("p")
+    assert (found.times_ms, found.views) == ((1, 2, 4), {"a": (1, 7, 8)})

@@ -31,7 +31,12 @@ class DelayHistory:
         self._views: dict[tuple[str, str], array[int]] = {}
 
     def add(self, delays: Delays) -> None:
-        """Takes the next sample, and forgets the oldest if there are too many."""
+        """Takes the next sample, and forgets the oldest if there are too many.
+
+        If the clock was set back, samples of times that are yet to come are forgotten, too.
+        """
+        while self._times and self._times[-1] >= delays.made_ms:
+            self._drop(-1)
         self._times.append(delays.made_ms)
         length = len(self._times)
         for view in delays.views:
@@ -41,7 +46,7 @@ class DelayHistory:
         for course in self._views.values():
             course.extend([_NOT_KNOWN] * (length - len(course)))
         if length > SAMPLES:
-            self._drop_oldest()
+            self._drop(0)
 
     def of(self, pipeline: str) -> DelayCourse:
         """Returns the course of a pipeline's views; of one that is not known it is empty."""
@@ -55,9 +60,9 @@ class DelayHistory:
             },
         )
 
-    def _drop_oldest(self) -> None:
-        del self._times[0]
+    def _drop(self, place: int) -> None:
+        del self._times[place]
         for key, course in list(self._views.items()):
-            del course[0]
+            del course[place]
             if all(each == _NOT_KNOWN for each in course):  # a view that is no more
                 del self._views[key]
