@@ -24,8 +24,15 @@ VIEWS = (
         "SELECT TRANSACTIONALLY part, string_agg(doc, ',' ORDER BY doc) AS docs FROM s.t GROUP BY part",
     ),
     ("numbers.sql", "SELECT TRANSACTIONALLY part, sum(n) AS n FROM s.t GROUP BY part"),
-    ("pairs.sql", "SELECT TRANSACTIONALLY a.id, a.part, a.doc, b.tags FROM s.t a JOIN s.t b USING (id, part)"),
 )
+JOINS = (
+    (
+        "pairs.sql",
+        "SELECT TRANSACTIONALLY a.id, a.part, a.doc, b.tags FROM s.t a JOIN s.t b USING (id, part)",
+    ),
+    ("notes.sql", "SELECT TRANSACTIONALLY id, part, doc, note FROM s.t LEFT JOIN s.notes USING (id, part)"),
+)
+NOTES = "CREATE TABLE s.notes (id int, part int, note text, PRIMARY KEY (id, part));"
 Key = tuple[int, int]
 Row = dict[str, Any]
 
@@ -143,13 +150,17 @@ def test_a_delete_of_another_update_does_not_go_with_an_insert(
         engine.run(changes)
 
 
-def test_each_input_of_a_stage_that_reads_a_table_twice_has_its_own_columns(engine: LocalEngine) -> None:
+def test_each_input_of_a_stage_has_its_own_rows() -> None:
+    """Two inputs may be of one table, with other columns; and a TRUNCATE is of one table."""
+    engine = LocalEngine(compile_pipeline(JOINS, parse_catalog({"t": TABLES + NOTES})), buckets=3)
     engine.run([change("c", 100, 90, (3, 1), row("large"))])
+    truncate = ("s.notes", "t", 200, None, None, 180)
 
-    found = engine.run(move(200, 190, (3, 1), (30, 1), row("large")), 2, first_lsn=1)[3]
+    found = engine.run([truncate, *move(200, 190, (3, 1), (30, 1), row("large"))], 2, first_lsn=1)
 
-    shown = [json.loads(document) for _, _, document in found if document is not None]
-    assert shown == [{"id": 30, "part": 1, "doc": "large", "tags": ["large"]}]
+    shown = [[json.loads(document) for _, _, document in found[n] if document is not None] for n in (0, 1)]
+    moved = {"id": 30, "part": 1, "doc": "large"}
+    assert shown == [[{**moved, "tags": ["large"]}], [{**moved, "note": None}]]
 
 
 def test_a_table_that_is_truncated_has_nothing_to_move(engine: LocalEngine) -> None:

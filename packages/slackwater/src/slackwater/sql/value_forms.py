@@ -185,7 +185,7 @@ def _time_has_other_form(column_type: ColumnType, value: int) -> bool:
 
 def _bytes_have_other_form(_: ColumnType, text: str) -> bool:
     """Texts in hexadecimal may also be base64."""
-    return bool(text) and _HEXADECIMAL.match(text) is not None
+    return _HEXADECIMAL.match(text) is not None
 
 
 def _date_element(_: ColumnType, days: int) -> int:
