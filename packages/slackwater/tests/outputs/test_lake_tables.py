@@ -1,5 +1,6 @@
 """What the sink needs of a table in a lake, over every table format. Needs no server."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -30,7 +31,7 @@ SCHEMA = pa.schema(
 CLOCK = SystemClock()
 MINE = {"slackwater.pipeline": "p"}
 
-Write = Callable[[LakeTable], int]
+Write = Callable[[LakeTable, int], int]
 Row = tuple[int | None, str]
 
 
@@ -45,11 +46,11 @@ def changes(*values: Row, gone: tuple[int | None, ...] = ()) -> Any:
 
 
 WRITES: dict[str, Write] = {
-    "append": lambda table: table.append(rows((9, "late")), MINE),
-    "replace": lambda table: table.replace(rows((9, "late")), MINE),
-    "merge": lambda table: table.merge(changes((9, "late")), ["Id"], MINE),
-    "compact": lambda table: table.compact(MINE),
-    "roll_back": lambda table: table.roll_back(table.snapshots_from(None)[-2].id, MINE),
+    "append": lambda table, _: table.append(rows((9, "late")), MINE),
+    "replace": lambda table, _: table.replace(rows((9, "late")), MINE),
+    "merge": lambda table, _: table.merge(changes((9, "late")), ["Id"], MINE),
+    "compact": lambda table, _: table.compact(MINE),
+    "roll_back": lambda table, past: table.roll_back(past, MINE),
 }
 
 
@@ -101,11 +102,12 @@ def test_rows_are_added_replaced_and_merged(lake: Lake) -> None:
 def test_nothing_is_committed_on_top_of_what_was_not_loaded(lake: Lake, name: str, other: str) -> None:
     """Fails when the library tries a commit again: all of these would be merged with the other's."""
     table, late = made(lake), lake.table("s.t")
+    past = table.snapshots_from(None)[-2].id
     late.load()
-    WRITES[other](table)
+    WRITES[other](table, past)
     before = content(lake.table("s.t"))
     with pytest.raises(SnapshotConflictError):
-        WRITES[name](late)
+        WRITES[name](late, past)
     if name == "compact":  # it may have done it all the same, and then says so
         head = lake.table("s.t").load()
         assert head is not None
@@ -122,7 +124,7 @@ def test_nothing_is_removed_by_a_run_that_has_not_loaded_the_newest_snapshot(
     table, late = made(lake), lake.table("s.t")
     head = late.load()
     assert head is not None
-    WRITES[other](table)
+    WRITES[other](table, table.snapshots_from(None)[-2].id)
     before = content(lake.table("s.t"))
     aged(tmp_path.rglob("*.parquet"), days=40)
     now = CLOCK.now()
@@ -316,8 +318,8 @@ def test_a_catalogue_that_nobody_has_described_is_refused() -> None:
         IcebergLake(LakeSettings(place="nobody")).table("s.t").load()
 
 
-def aged(files: Iterable[Path], days: int) -> None:
-    then = (CLOCK.now() - timedelta(days=days)).timestamp()
+def aged(files: Iterable[Path], **age: float) -> None:
+    then = (CLOCK.now() - timedelta(**age)).timestamp()
     for file in files:
         os.utime(file, (then, then))
 
@@ -327,6 +329,18 @@ def delta(tmp_path: Path) -> Lake:
     return DeltaLake(LakeSettings(place=str(tmp_path / "lake")))
 
 
+def test_commits_that_were_not_loaded_are_not_taken_for_those_that_were(delta: Lake) -> None:
+    """Fails when the versions are believed that delta-rs counts back from the loaded one."""
+    table, late = made(delta), delta.table("s.t")
+    head = late.load()
+    assert head is not None
+    table.append(rows((9, "x")), {**MINE, "slackwater.batch": "9"})
+    with pytest.raises(SnapshotConflictError):
+        late.snapshots_from(head.id)
+    late.load()
+    assert [each.properties.get("slackwater.batch") for each in late.snapshots_from(head.id)] == [None, "9"]
+
+
 def test_files_that_no_commit_has_go_when_they_are_old_and_no_others(delta: Lake, tmp_path: Path) -> None:
     """Fails when a file counts as lost though a version that is young enough has it."""
     table = made(delta)
@@ -334,13 +348,14 @@ def test_files_that_no_commit_has_go_when_they_are_old_and_no_others(delta: Lake
     before = table.snapshots_from(None)[-1].id
     aged(folder.glob("*.parquet"), days=40)
     last = table.replace(rows((7, "new")), MINE)
-    old, young = folder / "part-lost-old.parquet", folder / "part-lost-young.parquet"
-    for lost in (old, young):
+    old, young, new = (folder / f"part-lost-{age}.parquet" for age in ("old", "young", "new"))
+    for lost in (old, young, new):
         shutil.copy(next(folder.glob("*.parquet")), lost)
     aged([old], days=2)
+    aged([young], hours=20)  # longer than versions are kept, but a run may still be about to commit it
     now = CLOCK.now()
     table.expire({last}, now - timedelta(hours=1), now, MINE)
-    assert (old.exists(), young.exists()) == (False, True)
+    assert (old.exists(), young.exists(), new.exists()) == (False, True, True)
     assert content(table, before) == [(1, "a"), (2, "b"), (3, "c")]
     assert content(table, last) == content(table) == [(7, "new")]
 
@@ -392,25 +407,40 @@ def test_old_commits_leave_the_log_behind_a_checkpoint_and_what_is_named_stays_r
     assert {version: content(fresh, version) for version in ids[7:]} == expected
 
 
-@pytest.mark.parametrize("is_idle", [True, False], ids=["old and named", "property"])
+def made_long_ago(commit: Path) -> None:
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["timestamp"] -= timedelta(days=40) // timedelta(milliseconds=1)
+    commit.write_text("\n".join(map(json.dumps, lines)) + "\n")
+
+
+@pytest.mark.parametrize("case", ["old and named", "property", "without its commit"])
 def test_the_log_stays_where_a_version_that_is_named_might_go_with_it(
-    delta: Lake, tmp_path: Path, *, is_idle: bool
+    delta: Lake, tmp_path: Path, case: str
 ) -> None:
     """An idle table's named version may lie far below the first young one: fails without the comparison."""
     table = made(delta)
     folder = tmp_path / "lake" / "s" / "t"
     named = table.append(rows((5, "e")), MINE)
+    log = folder / "_delta_log"
+    if case == "old and named":
+        made_long_ago(log / f"{named:020d}.json")
     for _ in range(8):
         table.compact(MINE)
         table.append(rows((6, "f")).slice(0, 0), MINE)
-    log = folder / "_delta_log"
-    if not is_idle:
+    if case == "without its commit":
+        DeltaTable(str(folder), version=named).create_checkpoint()
+        for version in range(named + 1):
+            (log / f"{version:020d}.json").unlink()
+    if case == "property":
         DeltaTable(str(folder)).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 hours"})
     DeltaTable(str(folder)).create_checkpoint()
     aged([*log.glob("*.json"), *log.glob("*.checkpoint.parquet")], days=40)
+    before = set(log.iterdir())
     table.load()
     last = table.append(rows((7, "g")), MINE)
     now = CLOCK.now()
-    table.expire({named, last}, now, now + (timedelta(days=40) if is_idle else timedelta(0)), MINE)
+    table.expire({named, last}, now, now, MINE)
     assert content(table, named) == [(1, "a"), (2, "b"), (3, "c"), (5, "e")]
-    assert (log / f"{0:020d}.json").exists()
+    assert set(log.iterdir()) > before

@@ -115,9 +115,7 @@ class DeltaLakeTable:
     def snapshots_from(self, snapshot_id: int | None) -> list[Snapshot]:
         """See :meth:`LakeTable.snapshots_from`."""
         with self._translated():
-            table = self._table
-            count = None if snapshot_id is None else max(1, table.version() - snapshot_id + 1)
-            found = sorted(map(_snapshot, table.history(count)), key=lambda snapshot: snapshot.id)
+            found = [_snapshot(commit) for commit in self._commits_from(snapshot_id)]
         if snapshot_id is not None and (not found or found[0].id != snapshot_id):
             raise SnapshotGoneError(f"version {snapshot_id} is not in the log of {self._name}")
         return found
@@ -207,12 +205,11 @@ class DeltaLakeTable:
         about to commit them.
         """
         with self._translated():
-            newest = DeltaTable(self._address, storage_options=self._options)
-            if newest.version() != self._table.version():  # files of what was not read would count as lost
-                raise SnapshotConflictError
+            self._check_newest()  # files of what was not read would count as lost
             self._vacuum(now - before, kept, properties)
-            if self._lost_files(now - before, kept):
-                self._vacuum(max(now - before, _LOST_AGE), kept, properties, is_full=True)
+            lost_age = max(now - before, _LOST_AGE)
+            if self._lost_files(lost_age, kept):
+                self._vacuum(lost_age, kept, properties, is_full=True)
             self._clean_log(min(kept), now)
             return self._table.version()
 
@@ -229,16 +226,16 @@ class DeltaLakeTable:
             post_commithook_properties=_HOOKS,
         )
 
-    def _lost_files(self, retention: timedelta, kept: Collection[int]) -> list[str]:
-        """Returns files that no version has and that no run can still be about to commit; lists the folder.
+    def _lost_files(self, age: timedelta, kept: Collection[int]) -> list[str]:
+        """Returns files of at least this age that no version has; lists the folder.
 
         Checkpoints forget after some time which files were removed. Files of versions that must still be
         readable then would appear to belong to no version.
         """
-        if retention > _REMOVED_AGE or _REMOVED_RETENTION in self._table.metadata().configuration:
+        if age > _REMOVED_AGE or _REMOVED_RETENTION in self._table.metadata().configuration:
             return []
         return self._table.vacuum(
-            retention_hours=_hours(max(retention, _LOST_AGE)),
+            retention_hours=_hours(age),
             dry_run=True,
             enforce_retention_duration=False,
             keep_versions=sorted(kept),
@@ -255,10 +252,26 @@ class DeltaLakeTable:
         """
         if _LOG_RETENTION in self._table.metadata().configuration:
             return
-        needed = DeltaTable(self._address, version=oldest, storage_options=self._options)
-        made_at = datetime.fromtimestamp(int(needed.history(1)[0]["timestamp"]) / 1000, UTC)
-        if now - made_at < _LOG_AGE:
+        needed = self._commits_from(oldest)[0]
+        made_at = datetime.fromtimestamp(int(needed["timestamp"]) / 1000, UTC)
+        if needed["version"] == oldest and now - made_at < _LOG_AGE:
             self._table.cleanup_metadata()
+
+    def _commits_from(self, version: int | None) -> list[dict[str, Any]]:
+        """Returns the commits from a version to the loaded one, ascending; fewer if the log has no more.
+
+        delta-rs returns the newest commits of the table, whichever version is loaded, and counts their
+        versions back from the loaded one.
+        """
+        table = self._table
+        found = table.history(None if version is None else max(1, table.version() - version + 1))
+        self._check_newest()
+        return found[::-1]
+
+    def _check_newest(self) -> None:
+        """Raises if the table has a newer version than the loaded one."""
+        if DeltaTable(self._address, storage_options=self._options).version() != self._table.version():
+            raise SnapshotConflictError
 
     @property
     def _table(self) -> DeltaTable:

@@ -84,6 +84,7 @@ class LakeTable(Protocol):
 
         Raises:
             SnapshotGoneError: The loaded snapshot does not descend from that one.
+            SnapshotConflictError: Another writer has committed since the table was loaded.
         """
         ...
 
