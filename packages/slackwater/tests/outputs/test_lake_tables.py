@@ -12,10 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Snapshot as TableSnapshot
+from pyiceberg.types import StringType
 
 from slackwater.outputs.lake.columns import DELETED
 from slackwater.outputs.lake.delta import DeltaLake
-from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.iceberg import IcebergLake, _may_hold, _old_snapshots, _snapshot
 from slackwater.outputs.lake.table import (
     Lake,
     LakeRefusedError,
@@ -197,9 +200,12 @@ def test_what_is_kept_can_be_read_and_what_is_not_cannot(lake: Lake) -> None:
 def test_young_snapshots_stay_though_nobody_names_them(lake: Lake) -> None:
     table = made(lake)
     ids = [table.replace(rows((n, "r")), MINE) for n in range(3)]
+    lost = table.append(rows((9, "lost")), MINE)
+    table.roll_back(ids[2], MINE)
     now = CLOCK.now()
     table.expire({ids[2]}, now - timedelta(hours=1), now, MINE)
     assert [content(table, each) for each in ids] == [[(n, "r")] for n in range(3)]
+    assert content(table, lost) == [(2, "r"), (9, "lost")]
 
 
 def test_of_what_is_removed_no_file_stays_and_of_what_is_kept_all_do(lake: Lake, tmp_path: Path) -> None:
@@ -302,11 +308,73 @@ def test_a_table_that_somebody_else_has_made_is_not_committed_to_again_either(la
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_nothing_is_written_to_a_table_that_has_other_columns_than_when_it_was_loaded(
+    lake: IcebergLake,
+) -> None:
+    table = made(lake)
+    table.load()
+    with lake.catalog().load_table("s.t").update_schema() as update:
+        update.add_column("more", StringType())
+    with pytest.raises(SnapshotConflictError):
+        table.append(rows((4, "d")), MINE)
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_table_that_another_one_without_rows_has_replaced_is_not_written(lake: IcebergLake) -> None:
+    """Neither has a snapshot, and the schemas have the same number."""
+    lake.catalog().create_namespace("s")
+    lake.catalog().create_table("s.t", SCHEMA)
+    table = lake.table("s.t")
+    table.load()
+    lake.catalog().drop_table("s.t")
+    lake.catalog().create_table("s.t", SCHEMA)
+    with pytest.raises(SnapshotConflictError):
+        table.append(rows((1, "a")), MINE)
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_of_the_snapshots_that_stay_one_tells_which_files_of_older_ones_stay(lake: IcebergLake) -> None:
+    """Fails when the files of every young snapshot are listed, which takes long where many are young."""
+    table = made(lake)
+    ids = [table.replace(rows((n, "r")), MINE) for n in range(4)]
+    metadata = lake.catalog().load_table("s.t").metadata
+    times = {each.snapshot_id: each.timestamp_ms for each in metadata.snapshots}
+    oldest = next(each for each in ids if times[each] >= times[ids[1]])
+    old, guards = _old_snapshots(metadata, {ids[3]}, times[ids[1]])
+    assert [each.snapshot_id for each in guards] == [oldest]
+    assert {each.snapshot_id for each in old} == {each for each in times if times[each] < times[ids[1]]}
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+@pytest.mark.parametrize(
+    ("keys", "files"), [([1, 5000], 1), (range(2000), 1), ([*range(4000), None], 2), ([None], 0)]
+)
+def test_files_that_cannot_have_a_key_are_not_read(
+    lake: IcebergLake, keys: Iterable[int | None], files: int
+) -> None:
+    """Of many keys only the range is compared: pyiceberg reads all files when it has to compare too many."""
+    table = lake.table("s.t")
+    table.create(SCHEMA, MINE)
+    for first in (0, 3000, 6000):
+        table.append(rows((first, "x"), (first + 10, "x")), MINE)
+    condition = _may_hold("Id", pa.chunked_array([pa.array(keys, pa.int64())]))
+    scan = lake.catalog().load_table("s.t").scan(row_filter=condition)
+    assert len(list(scan.plan_files())) == files
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_only_a_snapshot_that_says_so_keeps_the_rows(operation: Operation) -> None:
+    """Other engines declare their compactions, which pyiceberg cannot make."""
+    written = {"snapshot-id": 1, "manifest-list": "", "summary": {"operation": operation.value}}
+    assert _snapshot(TableSnapshot.model_validate(written)).keeps_rows == (operation is Operation.REPLACE)
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_snapshots_with_a_name_of_somebody_else_stay(lake: IcebergLake) -> None:
     table = made(lake)
     tagged = table.snapshots_from(None)[-1].id
-    lake.catalog().load_table("s.t").manage_snapshots().create_tag(tagged, "mine").commit()
     last = [table.replace(rows((n, "r")), MINE) for n in range(3)][-1]
+    lake.catalog().load_table("s.t").manage_snapshots().create_tag(tagged, "mine").commit()
     now = CLOCK.now() + timedelta(seconds=1)
     table.expire({last}, now, now, MINE)
     assert content(table, tagged) == [(1, "a"), (2, "b"), (3, "c")]

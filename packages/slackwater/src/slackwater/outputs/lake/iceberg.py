@@ -179,7 +179,6 @@ class IcebergTable:
     def roll_back(self, snapshot_id: int, properties: Properties) -> int:
         """See :meth:`LakeTable.roll_back`. It creates no snapshot, so no properties are stored."""
         with _translated():
-            self._check_unchanged()
             try:
                 self._table.manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
             except ValueError as error:
@@ -305,7 +304,7 @@ def _translated() -> Iterator[None]:
 
 def _snapshot(snapshot: TableSnapshot | None) -> Snapshot:
     if snapshot is None:
-        return Snapshot(_NO_SNAPSHOT, {}, keeps_rows=True)
+        return Snapshot(_NO_SNAPSHOT, {})
     summary = snapshot.summary
     if summary is None:
         return Snapshot(snapshot.snapshot_id, {})
