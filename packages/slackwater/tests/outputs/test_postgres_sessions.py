@@ -206,6 +206,8 @@ def test_a_run_that_was_overtaken_does_not_come_back_with_another_session(
     newer.open()
     with pytest.raises(RunOvertakenError):
         older.write("q", make_batch(0, [shown(1, 1, 1)]))
+    query = "SELECT backend_pid FROM slackwater.ledger WHERE pipeline = %s"
+    assert asked(database, query, settings.pipeline) == [session_of(newer)]
     newer.write("q", make_batch(0, [shown(1, 1, 2)]))
     assert rows(database, settings) == {1: 2}
 
