@@ -121,6 +121,17 @@ def test_recovery_sends_only_what_the_topic_does_not_hold(
     assert (world.values(), world.waiting) == (["1"], 0)
 
 
+def test_what_a_service_has_sent_whose_clock_is_behind_is_not_sent_again(world: World) -> None:
+    """Its records are older than their rows, by less than the margin; fails without the margin."""
+    ahead = f"ALTER TABLE {world.outbox.table} ALTER created_at SET DEFAULT now() + interval '30 seconds'"
+    world.connection.execute(ahead.encode())
+    with pytest.raises(Death):
+        do(world, saved(world, probe=At(SendStep.KAFKA_COMMITTED)), 1)
+    with saved(world) as sender:
+        assert sender.recover(world.connection) == Recovery(1, 0)
+    assert (world.values(), world.waiting) == (["1"], 0)
+
+
 def test_messages_of_a_table_that_was_made_anew_are_not_taken_for_old_ones(world: World) -> None:
     with saved(world) as sender:
         do(world, sender, 1)
