@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slackwater_lab.column_types.page import PAGE, page
-from slackwater_lab.column_types.trial import WRONG, run_trial
+from slackwater_lab.column_types.trial import OVERRIDES, WRONG, run_trial
 
 if TYPE_CHECKING:
     from slackwater.dev.pytest_plugin import DevStackFactory
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.system, pytest.mark.full]
 
 
 def test_every_value_is_exact_or_refused_as_the_reference_says(dev_stack: "DevStackFactory") -> None:
-    outcomes = run_trial(dev_stack(partitions=1, kafka_heap="512m"))
+    outcomes = run_trial(dev_stack(partitions=1, kafka_heap="512m", connector_overrides=OVERRIDES))
     assert [outcome for outcome in outcomes if outcome.result.startswith(WRONG)] == []
     written = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
     assert page(outcomes) == written, "`make column-types` writes it"

@@ -58,11 +58,28 @@ def streamed(value: bytes) -> Any:
     """A change without what differs from connector to connector: its name, times of processing."""
     document = json.loads(value)
     document = document.get("payload", document)
+    document.pop("schema", None)
     left_out = {"ts_ms", "ts_us", "ts_ns"}
     source = {k: v for k, v in document["source"].items() if k not in {"name", "sequence"}}
     if document["op"] == "r":
         source = {k: v for k, v in source.items() if k not in left_out | {"lsn", "txId"}}
     return {k: v for k, v in document.items() if k not in left_out} | {"source": source}
+
+
+@pytest.mark.parametrize("name", ["avro", "json_with_schemas"])
+def test_a_change_states_the_schema_of_its_rows(name: str) -> None:
+    value = next(row["value"] for row in rows(name) if row["topic"] == "x.inv.kinds")
+    events = json.loads(decode_change(value).schema or b"{}")["fields"]
+    columns = {c["field"]: c for each in events if each["field"] == "after" for c in each["fields"]}
+    assert len(columns) == 22
+    assert columns["stamp"]["name"] == "io.debezium.time.MicroTimestamp"
+    assert columns["price"]["name"] == "org.apache.kafka.connect.data.Decimal"
+    assert columns["words"]["items"]["type"] == columns["note"]["type"] == "string"
+    assert columns["raw"]["type"] == "bytes"
+
+
+def test_a_change_without_schema_states_none() -> None:
+    assert {decode_change(row["value"]).schema for row in rows("json") if row["value"]} == {None}
 
 
 def unwrapped(key: bytes | None) -> Any:

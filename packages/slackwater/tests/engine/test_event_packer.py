@@ -387,3 +387,11 @@ def test_values_prove_their_form_if_nobody_knows_it() -> None:
     assert len(packed(packing_spec(plan, 1), milliseconds)) == 1
     with pytest.raises(RowContradictsSchemaError, match=r"Set connect\.url"):
         packed(packing_spec(plan, 1, is_form_known=False), milliseconds)
+    after = {"field": "after", "fields": [{"field": "stamp", "name": "io.debezium.time.MicroTimestamp"}]}
+    packer = EventPacker(packing_spec(plan, 1, is_form_known=False))
+    row, schema = _json({"id": 7, "stamp": 1_000}), json.dumps({"fields": [after]}).encode()
+    packer.add("s.t", "c", 100, None, row, None, schema)
+    assert len(list(packer.payloads())) == 1, "the record's schema is proof"
+    for op, old, new in (("c", None, row), ("u", row, row), ("r", None, row)):
+        with pytest.raises(RowContradictsSchemaError, match="schema says"):
+            packer.add("s.t", op, 100, old, new, None, schema.replace(b"MicroTimestamp", b"Timestamp"))

@@ -157,6 +157,9 @@ def in_any_form(column_type: str) -> Table:
         ("timestamp", 1_795_255_872_123),  # time.precision.mode=connect: milliseconds
         ("timestamp(3)", 1_795_255_872_123_000),  # microseconds
         ("timestamp[]", [1_795_255_872_123]),
+        ("numeric(10)", "1234"),  # decimal.handling.mode=precise: three bytes in base64
+        ("numeric", "12345678"),
+        ("numeric[]", ["1234"]),
         ("timestamp", 1),
         ("timestamp(3)", 10**14),
         ("timestamp(3)", -(10**14)),
@@ -207,6 +210,10 @@ def test_a_value_in_an_unknown_form_is_checked_as_in_a_known_one() -> None:
         ("bytea", ""),
         ("date", LATER),
         ("text", "deadbeef"),
+        ("numeric(10,2)", "1234.00"),
+        ("numeric(10)", "-1234"),
+        ("numeric(10)", "0"),
+        ("numeric[]", ["12345", None]),
     ],
 )
 def test_ordinary_values_prove_their_form(column_type: str, value: Any) -> None:
@@ -227,3 +234,62 @@ def test_ordinary_values_prove_their_form(column_type: str, value: Any) -> None:
 )
 def test_ordinary_values_need_no_check_in_an_unknown_form(column_type: str, value: Any) -> None:
     assert is_regular(in_any_form(column_type), value)
+
+
+def schema_of(column: dict[str, Any]) -> bytes:
+    """The Connect schema of a change event with one column."""
+    row = {"type": "struct", "field": "after", "fields": [{"field": "v", "optional": False, **column}]}
+    return json.dumps({"type": "struct", "fields": [row | {"field": "before"}, row]}).encode()
+
+
+INT64, STRING = {"type": "int64"}, {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("column_type", "column", "value"),
+    [
+        ("timestamp", INT64 | {"name": "io.debezium.time.MicroTimestamp"}, 1_000),
+        ("timestamp(3)", INT64 | {"name": "io.debezium.time.Timestamp"}, 10**15),
+        ("time", INT64 | {"name": "io.debezium.time.MicroTime"}, 1_000),
+        ("bytea", {"type": "bytes"}, "abcd"),
+        ("numeric", STRING, "1234"),
+        ("numeric[]", {"type": "array", "items": STRING}, ["1234"]),
+    ],
+)
+def test_the_schema_of_a_record_proves_the_form(column_type: str, column: Any, value: Any) -> None:
+    raw = json.dumps({"v": value}).encode()
+    codec = RowCodec(in_any_form(column_type), ["v"])
+    with pytest.raises(RowContradictsSchemaError):
+        codec.decode(raw)
+    assert codec.of_schema(schema_of(column)).decode(raw) == (value,)
+    assert codec.of_schema(None) is codec
+
+
+@pytest.mark.parametrize(
+    ("column_type", "column"),
+    [
+        ("timestamp", INT64 | {"name": "org.apache.kafka.connect.data.Timestamp"}),
+        ("timestamp", INT64 | {"name": "io.debezium.time.NanoTimestamp"}),
+        ("timestamp(3)", INT64 | {"name": "io.debezium.time.MicroTimestamp"}),
+        ("timestamp[]", {"type": "array", "items": INT64 | {"name": "io.debezium.time.Timestamp"}}),
+        ("time(3)", INT64 | {"name": "io.debezium.time.MicroTime"}),
+        ("date", STRING | {"name": "io.debezium.time.IsoDate"}),
+        ("timestamptz", STRING | {"name": "io.debezium.time.IsoTimestamp"}),
+        ("bytea", STRING),
+        ("numeric(9,2)", {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}),
+        ("numeric", {"type": "struct", "name": "io.debezium.data.VariableScaleDecimal"}),
+        ("numeric", {"type": "double"}),
+    ],
+)
+def test_a_schema_with_a_form_that_is_not_read_is_refused(column_type: str, column: Any) -> None:
+    for declared in (table(column_type), in_any_form(column_type)):
+        with pytest.raises(RowContradictsSchemaError, match="as the record's schema says") as caught:
+            RowCodec(declared, ["v"]).of_schema(schema_of(column))
+        assert "slackwater connector check" in caught.value.hint
+
+
+@pytest.mark.parametrize("schema", [schema_of(INT64), schema_of({"type": "int64", "name": ""}), b"{}", b"1"])
+def test_a_schema_without_names_proves_nothing(schema: bytes) -> None:
+    codec = RowCodec(in_any_form("timestamp"), ["v"]).of_schema(schema)
+    with pytest.raises(RowContradictsSchemaError, match=r"Set connect\.url"):
+        codec.decode(b'{"v": 1000}')

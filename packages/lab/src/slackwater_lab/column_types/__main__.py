@@ -6,13 +6,19 @@ from pathlib import Path
 
 from slackwater.dev import DevStack, DevStackSettings
 from slackwater_lab.column_types.page import PAGE, page
-from slackwater_lab.column_types.trial import WRONG, run_trial
+from slackwater_lab.column_types.trial import OVERRIDES, WRONG, run_trial
 
 
 def main() -> int:
     """Runs the trial and writes the page; the exit code is 1 if a value is wrong."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = DevStackSettings(folder=Path(folder), keep_data=False, partitions=1, kafka_heap="512m")
+        settings = DevStackSettings(
+            folder=Path(folder),
+            keep_data=False,
+            partitions=1,
+            kafka_heap="512m",
+            connector_overrides=OVERRIDES,
+        )
         with DevStack(settings) as stack:
             outcomes = run_trial(stack)
     wrong = [outcome for outcome in outcomes if outcome.result.startswith(WRONG)]

@@ -26,6 +26,8 @@ from slackwater_lab.topics import open_consumer
 IDENTITIES: Final = ("default", "full", "index")
 STEPS: Final = ("snapshot", "insert", "update", "key change", "out of line", "NULL with DEFAULT")
 EXACT, WRONG = "exact", "WRONG"
+OVERRIDES: Final = {"value.converter.schemas.enable": "true"}
+"""Properties of the connector."""
 
 _LARGE, _INSERTED, _MOVED, _LAST = 500, 1000, 5000, 9999
 """Where ids begin: of rows with a large value, of rows that are inserted while the connector streams, of rows
@@ -55,7 +57,10 @@ class Outcome:
 
 
 def run_trial(stack: DevStack) -> list[Outcome]:
-    """Returns what became of every value, given a started stack without a connector. Blocks for a minute."""
+    """Returns what became of every value, given a started stack without a connector. Blocks for a minute.
+
+    The connector has to write schemas (:data:`OVERRIDES`): they must say of every type that its form is read.
+    """
     with psycopg.connect(stack.postgres.dsn(), autocommit=True) as database:
         database.execute("SET timezone = 'UTC'; SET extra_float_digits = 1")
         database.execute(PREPARATION.encode())
@@ -137,7 +142,8 @@ def _read(stack: DevStack, names: Sequence[str]) -> Mapping[str, list[Mapping[st
         for message in consumer.consume(500, 1.0):
             if message.error() is None and (value := message.value()) is not None:
                 name = str(message.topic()).removeprefix(f"{prefix}.")
-                record = decode(value)
+                envelope = decode(value)
+                record = decode(envelope["payload"]) | {"schema": envelope["schema"]}
                 found[name].append(record)
                 if bytes(record["op"]) == b'"c"' and _id(record) == _LAST:
                     unfinished.discard(name)
@@ -162,10 +168,11 @@ class _Judge:
             for step in STEPS:
                 yield self._outcome(step, self._column.type.reason)
             return
-        codec = RowCodec(self._table, ["v", "n"])
+        plain = RowCodec(self._table, ["v", "n"])
         for record in records:
             op, after = msgspec.json.decode(record["op"], type=str), record["after"]
             if op != "d" and (number := _id(record)) != _LAST:
+                codec = plain.of_schema(bytes(record["schema"]))
                 yield from self._judge_row(codec, op, number, bytes(after))
 
     def _judge_row(self, codec: RowCodec, op: str, number: int, after: bytes) -> Iterator[Outcome]:

@@ -8,7 +8,7 @@ JSON has them, not as dates and decimals.
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -58,7 +58,7 @@ class AvroToJson:
 
     Writes what JsonConverter does with ``schemas.enable=false``: bytes and Connect's Decimal as base64 (the
     scale is in the schema only), dates and times as the integers that Debezium means, unions without their
-    branch, maps as objects.
+    branch, maps as objects. A change event has Connect's schema of its rows in addition, as ``schema``.
 
     Args:
         schema_of: Finds schemas.
@@ -85,6 +85,7 @@ class AvroToJson:
         try:
             value = schema.read(stream, schema.parsed, None)
             result = _encode(value if schema.fix is None else schema.fix(value))
+            result = result if schema.of_rows is None else result[:-1] + schema.of_rows
         except _UNREADABLE as error:
             raise WireFormatError(schema_id, f"{type(error).__name__}: {error}", data) from None
         if stream.tell() != len(data):
@@ -111,6 +112,8 @@ class _ReadableSchema:
     """None: values are right as they are read."""
     read: Callable[[BytesIO, Any, None], Any]
     """Fastavro's reader: in Python where a type contains itself, since that in C has no limit of depth."""
+    of_rows: bytes | None = None
+    """The end of a change event's JSON, with Connect's schema of its rows; None for anything else."""
 
 
 def _readable_schema(text: str) -> _ReadableSchema:
@@ -120,13 +123,38 @@ def _readable_schema(text: str) -> _ReadableSchema:
         ValueError: The text is no schema, or one that has no counterpart in Connect's JSON.
     """
     try:
-        parsed = fastavro.parse_schema(_plain(json.loads(text)))
+        schema = json.loads(text)
+        parsed = fastavro.parse_schema(_plain(schema))
         fixes = _Fixes()
         fix = fixes.find(parsed)
         reader = read_in_python.schemaless_reader if fixes.has_recursion else fastavro.schemaless_reader
-        return _ReadableSchema(parsed, fix, reader)
+        return _ReadableSchema(parsed, fix, reader, _schema_of_rows(schema))
     except (SchemaParseException, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+
+
+def _schema_of_rows(schema: Any) -> bytes | None:
+    fields = schema.get("fields", ()) if isinstance(schema, dict) else ()
+    types = {each["name"]: each["type"] for each in fields}
+    row = next((each for each in _branches(types.get("before", ())) if isinstance(each, dict)), None)
+    if row is None or not types.keys() >= {"before", "after", "op"}:
+        return None
+    columns = [{"field": each["name"], **_connect_type(each["type"])} for each in row.get("fields", ())]
+    return b',"schema":' + _encode({"fields": [{"field": "after", "fields": columns}]}) + b"}"
+
+
+def _connect_type(schema: Any) -> dict[str, Any]:
+    """Returns type and name of a column or element as Connect's JSON states them; numbers without width."""
+    (only, *others) = [each for each in _branches(schema) if each != "null"] or ["null"]
+    if others:
+        return {}
+    found = only if isinstance(only, dict) else {"type": only}
+    items = {"items": _connect_type(found["items"])} if "items" in found else {}
+    return {"type": found["type"], "name": found.get("connect.name"), **items}
+
+
+def _branches(schema: Any) -> Sequence[Any]:
+    return schema if isinstance(schema, (list, tuple)) else [schema]
 
 
 def _plain(schema: Any) -> Any:

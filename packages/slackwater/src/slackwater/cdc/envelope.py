@@ -60,6 +60,8 @@ class FullRow(Row, frozen=True, gc=False):
     payload: "FullRow | None" = None
     before: msgspec.Raw = _NULL
     after: msgspec.Raw = _NULL
+    schema: msgspec.Raw = _NULL
+    """Connect's schema of the record, as JSON, if the record has one."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +87,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The row before, as JSON; None if there is none. Raw values keep the whole record in memory."""
     after: msgspec.Raw | None
     """The row after, as JSON; None if there is none."""
+    schema: bytes | None = None
+    """Connect's schema of the record, as JSON; None if the record does not state it."""
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
@@ -166,11 +170,15 @@ def decode_full_row(value: bytes) -> FullRow:
     Raises:
         UndecodableRecordError: the value is no record of a data topic.
     """
+    record = _full_record(value)
+    return record if record.op or record.payload is None else record.payload
+
+
+def _full_record(value: bytes) -> FullRow:
     try:
-        row = _decode_full_row(value)
+        return _decode_full_row(value)
     except UNREADABLE as error:
         raise UndecodableRecordError("change", str(error), value) from None
-    return row if row.op or row.payload is None else row.payload
 
 
 def decode_change(value: bytes) -> Change:
@@ -182,7 +190,8 @@ def decode_change(value: bytes) -> Change:
         UndecodableRecordError: the value is no change event.
         CdcConfigError: a streamed change without ``transaction``.
     """
-    row = decode_full_row(value)
+    record = _full_record(value)
+    row = record if record.op or record.payload is None else record.payload
     if not row.op:
         raise UndecodableRecordError("change", "it has no 'op'", value)
     source, block, before, after = row.source, row.transaction, row.before, row.after
@@ -201,6 +210,7 @@ def decode_change(value: bytes) -> Change:
         is_snapshot,
         None if before == _NULL else before,
         None if after == _NULL else after,
+        None if record.schema == _NULL else bytes(record.schema),
     )
 
 

@@ -31,6 +31,7 @@ T = TypeVar("T")
 ChangeEvent = (
     tuple[str, str, int, bytes | None, bytes | None]
     | tuple[str, str, int, bytes | None, bytes | None, int | None]
+    | tuple[str, str, int, bytes | None, bytes | None, int | None, bytes | None]
 )
 """The arguments of :meth:`EventPacker.add`."""
 

@@ -4,7 +4,8 @@ Text can also hold the values that no other type of Spark can hold.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import msgspec
 from slackwater.sql.catalog import Column, Table
 from slackwater.sql.column_type import FLOAT_KINDS, INTEGER_KINDS, TIME_KINDS, ColumnType, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError
-from slackwater.sql.value_forms import Check, LostValueError, check_of, regular_wire
+from slackwater.sql.value_forms import Check, LostValueError, check_of, forms_of, in_form, regular_wire
 
 WireRow = tuple[Any, ...]
 """Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""
@@ -68,8 +69,8 @@ def placeholders_of(column_type: ColumnType) -> tuple[Any, ...]:
 class RowCodec:
     """Decodes and encodes the needed columns of one table's rows.
 
-    Strict: an integer is not accepted as a number with a point, nor NULL as a value. A codec has no state
-    after construction, so threads may share it. Methods raise only what they document.
+    Strict: an integer is not accepted as a number with a point, nor NULL as a value. Threads may share a
+    codec: all that changes is which schemas it has met. Methods raise only what they document.
     """
 
     def __init__(self, table: Table, columns: Sequence[str]) -> None:
@@ -81,6 +82,7 @@ class RowCodec:
         """
         self.table: Final = table
         self.columns: Final = tuple(_declared(table, name) for name in columns)
+        self._by_schema: dict[bytes, RowCodec] = {}
         self._decode_json = msgspec.json.Decoder(row_struct(self.columns)).decode
         self._to_tuple = msgspec.structs.astuple
         self._pack = msgspec.msgpack.Encoder().encode
@@ -97,6 +99,22 @@ class RowCodec:
             for position, column in enumerate(self.columns)
             if (placeholders := placeholders_of(column.type))
         )
+
+    def of_schema(self, schema: bytes | None) -> "RowCodec":
+        """Returns the codec of rows of records that state their Connect schema; this one for None.
+
+        A schema is judged once.
+
+        Raises:
+            RowContradictsSchemaError: By the schema, a column's values have a form that is not read.
+        """
+        if schema is None:
+            return self
+        codec = self._by_schema.get(schema)
+        if codec is None:
+            table = replace(self.table, columns=tuple(columns_in_forms(self.table, self.columns, schema)))
+            codec = self._by_schema[schema] = RowCodec(table, [column.name for column in self.columns])
+        return codec
 
     def decode(self, raw: bytes | memoryview, *, is_snapshot: bool = False) -> WireRow:
         """Returns the columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
@@ -191,6 +209,24 @@ class RowCodec:
         column = next(column for column in self.columns if column.name == name)
         null = " or null" if column.nullable else " (NOT NULL)"
         return f"{column.type} as {column.type.expected}{null}"
+
+
+def columns_in_forms(table: Table, columns: Iterable[Column], schema: bytes) -> Iterator[Column]:
+    """Yields columns of a table; those in the right form by a record's Connect schema need no other proof.
+
+    Raises:
+        RowContradictsSchemaError: By the schema, a column's values have a form that is not read.
+    """
+    forms = forms_of(schema)
+    for column in columns:
+        form = forms.get(column.name)
+        try:
+            yield replace(column, type=in_form(column.type, form))
+        except LostValueError as error:
+            got = f"values of the type {form}, as the record's schema says"
+            raise RowContradictsSchemaError(
+                table.full_name, column.name, error.expected, got, error.hint
+            ) from error
 
 
 def _declared(table: Table, name: str) -> Column:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
+import msgspec
 from msgspec import Meta
 
 from slackwater.sql.column_type import ColumnType, TypeKind
@@ -52,10 +53,15 @@ _OTHER_DATES: Final = (
 )
 _BETWEEN_FORMS: Final = 10**14
 """In milliseconds the year 5138, in microseconds 1973: no timestamp of our time has as many in both forms."""
+_BASE64_CHARACTERS: Final = 4
 _HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})+\Z")
 _URL_HINT: Final = (
     "Set connect.url, for the run or for the sidecar, so that the connector's configuration is known, and "
     "start the pipeline again"
+)
+_FORM_HINT: Final = (
+    "Correct the configuration (slackwater connector check says how), then take a new snapshot of the "
+    "tables: records that are in the topics already keep their form"
 )
 _LAST_YEAR: Final = 294_246
 _RANGE: Final = f"a timestamp up to the year {_LAST_YEAR}"
@@ -86,6 +92,69 @@ def in_unknown_form(column_type: ColumnType) -> ColumnType:
     element = column_type.element
     return replace(
         column_type, is_form_known=False, element=None if element is None else in_unknown_form(element)
+    )
+
+
+class _Schema(msgspec.Struct, gc=False):
+    """A part of a Connect schema, as JSON."""
+
+    type: Any = None
+    name: str | None = None
+    field: str | None = None
+    fields: "list[_Schema]" = []
+    items: "_Schema | None" = None
+
+
+_decode_schema: Final = msgspec.json.Decoder(_Schema).decode
+
+
+def forms_of(schema: bytes) -> Mapping[str, str]:
+    """Returns the forms of a row's values by column: names of Connect's types, with [] those of arrays.
+
+    Args:
+        schema: The Connect schema of a change event, as JSON. Of another schema, no forms are known.
+    """
+    try:
+        event = _decode_schema(schema)
+    except msgspec.DecodeError:
+        return {}
+    return {
+        column.field: form
+        for part in event.fields
+        if part.field == "after"
+        for column in part.fields
+        if column.field is not None and (form := _form_of(column))
+    }
+
+
+def _form_of(schema: _Schema) -> str:
+    if schema.items is not None:
+        return f"{_form_of(schema.items)}[]"
+    return schema.name or (schema.type if isinstance(schema.type, str) else "")
+
+
+def in_form(column_type: ColumnType, form: str | None) -> ColumnType:
+    """Returns the type whose form is known if a record's schema says that values have the form that is read.
+
+    Raises:
+        LostValueError: They have another form.
+    """
+    wanted = _form_read(column_type)
+    if not form or wanted is None or ("." in wanted and "." not in form):
+        return column_type  # a converter may leave names out
+    if form != wanted:
+        raise LostValueError(f"{column_type} as {column_type.expected}", _FORM_HINT)
+    element = column_type.element
+    return replace(column_type, is_form_known=True, element=element and replace(element, is_form_known=True))
+
+
+def _form_read(column_type: ColumnType) -> str | None:
+    """Returns the form that is read; None if all forms of the type are the same or have another JSON type."""
+    if column_type.element is not None:
+        wanted = _form_read(column_type.element)
+        return None if wanted is None else f"{wanted}[]"
+    return _FORMS_READ.get((column_type.kind, column_type.is_millisecond)) or _FORMS_READ.get(
+        (column_type.kind, False)
     )
 
 
@@ -188,6 +257,11 @@ def _bytes_have_other_form(_: ColumnType, text: str) -> bool:
     return _HEXADECIMAL.match(text) is not None
 
 
+def _number_has_other_form(_: ColumnType, text: str) -> bool:
+    """Texts of digits may also be base64, which has four characters for three bytes."""
+    return text.isdigit() and len(text) % _BASE64_CHARACTERS == 0
+
+
 def _date_element(_: ColumnType, days: int) -> int:
     return _date(days, "elements", _ARRAY_HINT)
 
@@ -217,7 +291,19 @@ _OTHER_FORMS: Final[Mapping[TypeKind, Callable[[ColumnType, Any], bool]]] = {
     TypeKind.TIMESTAMP: _timestamp_has_other_form,
     TypeKind.TIME: _time_has_other_form,
     TypeKind.BYTEA: _bytes_have_other_form,
+    TypeKind.NUMERIC: _number_has_other_form,
 }
+_FORMS_READ: Final[Mapping[tuple[TypeKind, bool], str]] = {
+    (TypeKind.NUMERIC, False): "string",
+    (TypeKind.BYTEA, False): "bytes",
+    (TypeKind.DATE, False): "io.debezium.time.Date",
+    (TypeKind.TIME, False): "io.debezium.time.MicroTime",
+    (TypeKind.TIME, True): "io.debezium.time.Time",
+    (TypeKind.TIMESTAMP, False): "io.debezium.time.MicroTimestamp",
+    (TypeKind.TIMESTAMP, True): "io.debezium.time.Timestamp",
+    (TypeKind.TIMESTAMPTZ, False): "io.debezium.time.ZonedTimestamp",
+}
+"""By type, and whether its values are milliseconds, the form that is read."""
 
 
 @lru_cache(maxsize=1024)
@@ -236,6 +322,9 @@ def regular_wire(column_type: ColumnType) -> Any:
 
 def _proven(column_type: ColumnType) -> Any:
     """Most values that are in no form but the expected one; the others are checked one by one."""
+    if column_type.kind is TypeKind.NUMERIC:
+        (_, meta) = get_args(column_type.wire)
+        return Annotated[str, Meta(pattern=rf"(?!([0-9]{{{_BASE64_CHARACTERS}}})+\Z){meta.pattern}")]
     if column_type.kind is TypeKind.BYTEA:
         return Annotated[str, Meta(pattern=r"\A(?![0-9a-f]+\Z)")]
     if column_type.kind is TypeKind.TIME:
@@ -248,6 +337,8 @@ def _proven(column_type: ColumnType) -> Any:
 
 def _regular_array(element: ColumnType) -> Any:
     """Arrays without NULLs, early dates and anything that may be Java's name of an object."""
+    if element.kind in _OTHER_FORMS and not element.is_form_known:
+        return list[_proven(element)]  # type: ignore[misc]
     if element.kind in _SHOWN_AS_OBJECTS - {TypeKind.UUID}:
         return list[Annotated[str, Meta(pattern=r"\A(?!\[)")]]
     if element.kind is TypeKind.TIMESTAMPTZ:
@@ -256,7 +347,7 @@ def _regular_array(element: ColumnType) -> Any:
         return list[Annotated[int, Meta(ge=_GREGORIAN_DAY, le=2**31 - 1)]]
     if element.kind is TypeKind.TIMESTAMP:
         first = _GREGORIAN_DAY * _DAY_MS
-        return list[_at_least(first, element) if element.is_form_known else _proven(element)]  # type: ignore[misc]
+        return list[_at_least(first, element)]  # type: ignore[misc]
     return list[element.wire]  # type: ignore[name-defined]
 
 

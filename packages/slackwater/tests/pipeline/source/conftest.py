@@ -64,6 +64,7 @@ def row_value() -> Callable[..., bytes]:
         snapshot: str = "false",
         before: object = None,
         after: object = None,
+        **more: object,
     ) -> bytes:
         schema, _, name = table.partition(".")
         block = {"id": f"{xid}:{lsn}", "total_order": order, "data_collection_order": order}
@@ -84,6 +85,7 @@ def row_value() -> Callable[..., bytes]:
                 "transaction": None if xid is None else block,
                 "op": op,
                 "ts_ms": COMMIT_MS + 5,
+                **more,
             }
         )
 

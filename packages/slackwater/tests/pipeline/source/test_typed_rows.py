@@ -90,6 +90,17 @@ def written(row_value: Value, record: Record) -> Write:
     return write
 
 
+def test_a_record_whose_schema_has_another_form_is_refused(written: Write) -> None:
+    typed = table("CREATE TABLE s.t (id int PRIMARY KEY, at time, day date)", "day")
+    for column, name in (("at", "io.debezium.time.MicroTime"), ("day", "io.debezium.time.Date")):
+        fields = [{"field": "after", "fields": [{"field": column, "type": "int64", "name": name}]}]
+        change = {"after": {"id": 1, "at": 5, "day": 0}, "schema": {"fields": fields}}
+        assert len(written(typed, change)) == 1
+        fields[0]["fields"][0]["name"] = "org.apache.kafka.connect.data.Time"  # type: ignore[index]
+        with pytest.raises(BadInputError, match=f"column {column} .* as the record's schema says"):
+            written(typed, change)
+
+
 def test_every_kind_of_value_arrives_exactly(written: Write) -> None:
     typed = table(KINDS)
     nothing: dict[str, Any] = {**dict.fromkeys(VALUES), "id": 1, "line": 1, "prices": []}

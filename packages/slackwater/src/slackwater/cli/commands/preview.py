@@ -106,7 +106,7 @@ def change_events(transaction: Transaction) -> Iterator[ChangeEvent]:
         change = decode_change(record.value() or b"")
         before = None if change.before is None else bytes(change.before)
         after = None if change.after is None else bytes(change.after)
-        yield change.table, change.op, transaction.commit.lsn, before, after, change.lsn
+        yield change.table, change.op, transaction.commit.lsn, before, after, change.lsn, change.schema
 
 
 def preview_lines(

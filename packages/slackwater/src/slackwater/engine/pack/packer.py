@@ -74,13 +74,14 @@ class EventPacker:
         before: bytes | None,
         after: bytes | None,
         lsn: int | None = None,
+        schema: bytes | None = None,
     ) -> None:
         """Packs one change of a table; see :meth:`TablePacker.add`.
 
         Raises:
             PackingError: No input reads the table.
         """
-        self.table(table).add(op, commit_lsn, before, after, lsn)
+        self.table(table).add(op, commit_lsn, before, after, lsn, schema)
 
     @property
     def can_touch(self) -> bool:

@@ -124,7 +124,13 @@ class TablePacker:
         return done
 
     def add(
-        self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None, lsn: int | None = None
+        self,
+        op: str,
+        commit_lsn: int,
+        before: bytes | None,
+        after: bytes | None,
+        lsn: int | None = None,
+        schema: bytes | None = None,
     ) -> None:
         """Adds one change of any kind; :meth:`flush` creates its events.
 
@@ -134,14 +140,15 @@ class TablePacker:
             before: The old row as JSON; None or ``null`` if there is none.
             after: The new row, likewise.
             lsn: The LSN of the change itself; None if it precedes everything else in its transaction.
+            schema: The record's Connect schema, as JSON; None if it does not state it.
 
         Raises:
             PackingError: The change lacks what a stage needs.
             RowContradictsSchemaError: A row does not match the declaration of its table.
         """
-        if op == "u" and self._changes_key(before, after):
-            self.add("d", commit_lsn, before, None, lsn)
-            self.add("c", commit_lsn, None, after, lsn)
+        if op == "u" and self._changes_key(before, after, schema):
+            self.add("d", commit_lsn, before, None, lsn, schema)
+            self.add("c", commit_lsn, None, after, lsn, schema)
             return
         lead = 2 * (commit_lsn - lsn) + (op != "c") if lsn is not None and op != "r" else 2 * commit_lsn + 1
         if op == "t":
@@ -149,8 +156,8 @@ class TablePacker:
             for each in self._inputs:
                 each.truncate(commit_lsn, lead)
             return
-        row, is_complete = (None, True) if op == "d" else self._new_row(op, before, after)
-        change = commit_lsn, lead, self._old_identity(op, before), row
+        row, is_complete = (None, True) if op == "d" else self._new_row(op, before, after, schema)
+        change = commit_lsn, lead, self._old_identity(op, before, schema), row
         if not is_complete:
             self.flush()
             self.has_moves |= op == "c"
@@ -158,7 +165,7 @@ class TablePacker:
                 each.add_incomplete(change, is_moved=op == "c")
         elif self._keeps_old and op in {"u", "d"} and before is not None and before != _NULL:
             self.flush()
-            old = self._row_codec.decode(before)
+            old = self._row_codec.of_schema(schema).decode(before)
             for each in self._inputs:
                 each.add_replaced(change, old)
         else:
@@ -177,10 +184,10 @@ class TablePacker:
             return True
         return not isinstance(found, dict) or found.keys() == set(self._table.primary_key)
 
-    def _changes_key(self, before: bytes | None, after: bytes | None) -> bool:
+    def _changes_key(self, before: bytes | None, after: bytes | None, schema: bytes | None) -> bool:
         if before is None or before == _NULL or after is None or after == _NULL:
             return False
-        codec = self._primary_codec
+        codec = self._primary_codec.of_schema(schema)
         return codec.decode(before) != codec.decode(after)
 
     def flush(self) -> None:
@@ -190,7 +197,9 @@ class TablePacker:
                 each.add(self._pending)
             self._pending.clear()
 
-    def _new_row(self, op: str, before: bytes | None, after: bytes | None) -> tuple[WireRow, bool]:
+    def _new_row(
+        self, op: str, before: bytes | None, after: bytes | None, schema: bytes | None
+    ) -> tuple[WireRow, bool]:
         """Returns the new row, and whether it has all values."""
         if op not in {"c", "r", "u"}:
             raise PackingError(
@@ -199,7 +208,7 @@ class TablePacker:
             )
         if after is None or after == _NULL:
             raise _missing_image(self._table, op, "after")
-        codec = self._row_codec
+        codec = self._row_codec.of_schema(schema)
         row = codec.decode(after, is_snapshot=op == "r")
         if op == "r" or not any(map(row.__contains__, self._placeholders)):
             return row, True
@@ -211,14 +220,14 @@ class TablePacker:
                 raise _missing_key(self._table, op, column)
         return row, not omitted
 
-    def _old_identity(self, op: str, before: bytes | None) -> WireRow | None:
+    def _old_identity(self, op: str, before: bytes | None, schema: bytes | None) -> WireRow | None:
         is_there = before is not None and before != _NULL
         if op == "u" and not is_there and self._table.replica_identity_full and self._moving_key is None:
             raise _no_longer_full(self._table)
         if op != "d" and (op != "u" or self._moving_key is None):
             return None
         if before is not None and is_there:
-            identity = self._identity_codec.decode(before)
+            identity = self._identity_codec.of_schema(schema).decode(before)
             if op == "d" and self._may_be_unknown(identity):
                 self._check_identity(before)
             return identity

@@ -129,6 +129,7 @@ def _pack_each(packer: EventPacker, changes: BatchChanges, span: OffsetSpan, mes
                 None if before is None else bytes(before),
                 None if after is None else bytes(after),
                 change.lsn,
+                change.schema,
             )
         except (PackingError, SqlError) as error:
             problem = f"in the transaction with commit LSN {format_position(commit_lsn)}, {error}"

@@ -41,7 +41,15 @@ from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
 from slackwater.sql.catalog import Column, Table
 from slackwater.sql.column_type import ColumnType, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError, SqlError
-from slackwater.sql.row_codec import INFINITE_DAYS, INFINITE_TIMES, UNAVAILABLE, RowCodec, WireRow, value_text
+from slackwater.sql.row_codec import (
+    INFINITE_DAYS,
+    INFINITE_TIMES,
+    UNAVAILABLE,
+    RowCodec,
+    WireRow,
+    columns_in_forms,
+    value_text,
+)
 from slackwater.sql.value_forms import LostValueError
 
 Convert = Callable[[Any], Any]
@@ -140,7 +148,19 @@ class RowImages:
         key = tuple(column for column in exact if column.name in table.primary_key)
         self._key_codec = RowCodec(table, [column.name for column in key])
         self._key_positions = tuple(exact.index(column) for column in key)
+        self._schemas: set[bytes] = set()
         self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
+
+    def check_schema(self, schema: bytes) -> None:
+        """Does nothing if values have the form that is read, by the Connect schema of their record.
+
+        Raises:
+            RowContradictsSchemaError: They have not.
+        """
+        if schema not in self._schemas:
+            for _ in columns_in_forms(self._table, (*self._exact, *self._texts), schema):
+                pass
+            self._schemas.add(schema)
 
     def typed(self, op: str, before: bytes | None, after: bytes | None) -> _TypedImages:
         """Returns key, old row, new row, and the columns that an update omitted (null in the row).
@@ -263,6 +283,8 @@ class TypedRowWriter(RowWriter):
     def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
         message, change, commit_lsn = located
         try:
+            if change.schema is not None:
+                self._images.check_schema(change.schema)
             key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
         except (SqlError, PipelineInputError) as error:
             raise bad_input(message, str(error)) from error
