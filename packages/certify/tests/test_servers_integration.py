@@ -13,7 +13,7 @@ from psycopg import sql
 
 from slackwater.dev import KafkaBroker, PostgresServer
 from slackwater_certify import Certificate, Connections, Mode, certify, watch_output
-from slackwater_certify.errors import CertifyUnavailableError
+from slackwater_certify.errors import CertifyConfigError, CertifyUnavailableError
 from slackwater_certify.specification import OutputKind
 from slackwater_lab.fakes.certified import (
     PARTITIONS,
@@ -290,6 +290,17 @@ def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres:
     certificate = certify(topics.claiming, connections)
     assert certificate.final_differences == 2
     assert certificate.history_differences == 2
+    with psycopg.connect(postgres.dsn()) as connection:
+        connection.execute("ALTER TABLE shop.orders ADD code uuid NOT NULL DEFAULT gen_random_uuid()")
+        connection.execute("CREATE UNIQUE INDEX code ON shop.orders (code)")
+        connection.execute("ALTER TABLE shop.orders REPLICA IDENTITY USING INDEX code")
+    try:
+        with pytest.raises(CertifyConfigError, match=r"shop\.orders in the database: .* USING INDEX"):
+            certify(topics.claiming, connections)
+    finally:
+        with psycopg.connect(postgres.dsn()) as connection:
+            connection.execute("ALTER TABLE shop.orders REPLICA IDENTITY DEFAULT")
+            connection.execute("ALTER TABLE shop.orders DROP code")
 
 
 def show(

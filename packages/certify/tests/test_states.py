@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
 from slackwater_certify.certifier import judge
 from slackwater_certify.committed_states import CommittedStates, evaluate_committed_states
 from slackwater_certify.errors import CertifyConfigError
+from slackwater_certify.evaluation import arrow_values
 from slackwater_certify.history import History
 from slackwater_certify.output import Output
 from slackwater_certify.view import View, connect, load_view
@@ -181,3 +185,51 @@ def test_a_view_is_evaluated_without_the_optimizations_that_get_it_wrong(
         found = connection.execute("SELECT current_setting('disabled_optimizers')").fetchone()
     assert found is not None
     assert set(found[0].split(",")) == off
+
+
+@pytest.mark.parametrize(
+    ("kind", "wire", "text"),
+    [
+        ("DATE", 2_146_033_979, "infinity"),
+        ("DATE", -622_191_234, "infinity"),  # in a snapshot
+        ("DATE", -625_821_272, "-infinity"),
+        ("TIMESTAMP", 2**63 - 1, "infinity"),
+        ("TIMESTAMP", -9_223_372_036_832_400_000, "-infinity"),
+        ("TIMESTAMP WITH TIME ZONE", "-infinity", "-infinity"),
+    ],
+)
+def test_infinite_times_of_a_source_are_infinite_in_the_view(kind: str, wire: object, text: str) -> None:
+    with connect() as connection:
+        connection.register("given", pa.table({"v": arrow_values(duckdb.sqltype(kind), [wire])}))
+        found = connection.execute(f"SELECT CAST(CAST(v AS {kind}) AS VARCHAR) FROM given").fetchall()  # noqa: S608 - a type
+    assert found == [(text,)]
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_refused"),
+    [
+        ("ALTER TABLE ONLY shop.orders REPLICA IDENTITY USING INDEX orders_code;", True),
+        ('ALTER TABLE "shop"."orders" REPLICA IDENTITY USING INDEX "Code";', True),
+        ("ALTER TABLE shop.orders REPLICA IDENTITY USING INDEX orders_pkey;", False),
+        ("ALTER TABLE shop.orders REPLICA IDENTITY FULL;", False),
+        (
+            "ALTER TABLE shop.orders REPLICA IDENTITY USING INDEX orders_code; "
+            "ALTER TABLE shop.orders REPLICA IDENTITY DEFAULT;",
+            False,
+        ),
+        ("ALTER TABLE shop.others REPLICA IDENTITY USING INDEX others_code;", False),
+    ],
+)
+def test_a_table_whose_deletes_do_not_tell_the_primary_key_is_refused(
+    tmp_path: Path, statements: str, is_refused: bool
+) -> None:
+    specification = load_specification(write_specification(tmp_path))
+    schema = specification.source.schema
+    others = "CREATE TABLE shop.others (id int PRIMARY KEY);"
+    schema.write_text(f"{schema.read_text()}\n{others}\n{statements}")
+    with (
+        pytest.raises(CertifyConfigError, match=r"shop\.orders .*REPLICA IDENTITY USING INDEX")
+        if is_refused
+        else nullcontext()
+    ):
+        load_view(specification)

@@ -7,9 +7,9 @@ The type of a view's column decides. A document becomes a tuple of plain values,
 | integers | int | numbers, numerals |
 | DECIMAL(p, s) | int, scaled by 10^s | numbers, numerals; floating point noise below 1e-9 is dropped |
 | FLOAT, DOUBLE | float, rounded to 6 or 12 significant digits | numbers, numerals |
-| DATE | days since 1970 | ISO texts, numbers of days |
+| DATE | days since 1970 | ISO texts, numbers of days, infinities |
 | TIME | microseconds | ISO texts, milli- or microseconds |
-| TIMESTAMP, TIMESTAMPTZ | microseconds since 1970, UTC | ISO texts, numbers in s, ms, µs or ns |
+| TIMESTAMP, TIMESTAMPTZ | microseconds since 1970, UTC | ISO texts, numbers in s, ms, µs or ns, infinities |
 | STRUCT | tuple in the order of the type | objects; missing members are null |
 | LIST | tuple; sorted when its order does not count | arrays |
 | MAP | sorted pairs | objects, arrays of key and value |
@@ -38,6 +38,28 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NOISE = Decimal("1e-9")
 _DAY_MICROSECONDS = 86_400_000_000
+
+_LATEST_DAY, _LATEST = 2**31 - 1, 2**63 - 1
+"""What DuckDB has for infinity, and negated for -infinity: a date's days, a timestamp's microseconds."""
+_INFINITE_DAYS = {
+    "infinity": _LATEST_DAY,
+    "-infinity": -_LATEST_DAY,
+    2_146_033_979: _LATEST_DAY,
+    -2_147_472_691: -_LATEST_DAY,
+    -622_191_234: _LATEST_DAY,
+    -625_821_272: -_LATEST_DAY,
+}
+"""Texts, and the days that Debezium writes in changes, then those in snapshots: PostgreSQL has no finite date
+as early as these."""
+_INFINITE_TIMES = {
+    "infinity": _LATEST,
+    "-infinity": -_LATEST,
+    _LATEST: _LATEST,
+    -_LATEST - 1: -_LATEST,
+    9_223_372_036_825_200_000: _LATEST,
+    -9_223_372_036_832_400_000: -_LATEST,
+}
+"""Texts, and what Debezium writes in microseconds, then in milliseconds."""
 
 
 class UnreadableValueError(ValueError):
@@ -250,6 +272,8 @@ def _read_boolean(value: Any) -> Canonical:
 
 
 def _read_date(value: Any) -> Canonical:
+    if isinstance(value, (int, str)) and value in _INFINITE_DAYS:
+        return _INFINITE_DAYS[value]
     if value is None or type(value) is int:
         return value
     try:
@@ -274,6 +298,8 @@ def _read_time(value: Any) -> Canonical:
 def _read_timestamp(value: Any) -> Canonical:
     if value is None:
         return None
+    if isinstance(value, (int, str)) and value in _INFINITE_TIMES:
+        return _INFINITE_TIMES[value]
     if type(value) is int:
         return _microseconds(value)
     try:

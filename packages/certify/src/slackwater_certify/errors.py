@@ -44,6 +44,15 @@ def wrong_key(file: str, key: str, problem: str) -> CertifyConfigError:
     return CertifyConfigError(f"{where}: {problem}", "`slackwater certify --help` shows the format")
 
 
+def keyless_identity(table: str) -> CertifyConfigError:
+    """Returns the error for a table whose deletes and updates contain other columns than its primary key."""
+    return CertifyConfigError(
+        f"table {table}: its deletes and updates do not tell the primary key (REPLICA IDENTITY USING INDEX), "
+        "so its history cannot be replayed",
+        "ALTER TABLE … REPLICA IDENTITY DEFAULT, or FULL, and take a new snapshot into new topics",
+    )
+
+
 def malformed(place: str, problem: str, value: str) -> CertifyInputError:
     """Returns the error for a record at ``topic/partition/offset``, given the beginning of its value."""
     return CertifyInputError(

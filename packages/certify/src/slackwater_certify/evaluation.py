@@ -11,9 +11,10 @@ import psycopg
 import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
 from psycopg import sql
+from psycopg.types.string import TextLoader
 
 from slackwater_certify.canonical import Canonical, UnreadableValueError, digest, kind_of, shape_of
-from slackwater_certify.errors import CertifyConfigError, unreadable
+from slackwater_certify.errors import CertifyConfigError, keyless_identity, unreadable
 from slackwater_certify.replay import DocumentKey, RowIntervals
 from slackwater_certify.view import Table, View, connect, quoted
 
@@ -82,17 +83,29 @@ def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
 
     Raises:
         CertifyUnavailableError: it cannot be read.
+        CertifyConfigError: changes of a table do not tell its primary key.
     """
     try:
         with psycopg.connect(dsn) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
+            connection.execute("SET TimeZone = 'UTC'; SET DateStyle = 'ISO'")
+            for kind in ("date", "timestamp", "timestamptz"):  # Python has no infinite ones
+                connection.adapters.register_loader(kind, TextLoader)
+            for table in view.tables.values():
+                _check_identity(connection, table)
             rows = {name: _read_rows(connection, table) for name, table in view.tables.items()}
     except psycopg.Error as error:
         raise unreadable("the source database", str(error).strip()) from error
     with VersionedTables(view, rows) as tables:
         tables.restrict(None)
         return {view.reader.key_of(document): digest(document) for document in tables.documents(0)}
+
+
+def _check_identity(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> None:
+    name = sql.Identifier(*table.parts).as_string(connection)
+    for (found,) in connection.execute(_WITHOUT_KEY, {"table": name}):
+        raise keyless_identity(f"{found} in the database")
 
 
 def _read_rows(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> RowIntervals:
@@ -155,6 +168,18 @@ def arrow_values(kind: DuckDBPyType, values: Sequence[object]) -> pa.Array:
     return pa.array([_text(value) for value in values], pa.string())
 
 
+_WITHOUT_KEY = """
+SELECT c.oid::regclass::text FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_index p ON p.indrelid = c.oid AND p.indisprimary
+WHERE c.relreplident = 'i' AND (
+    c.oid = %(table)s::regclass
+    OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(%(table)s::regclass))
+) AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_index r WHERE r.indrelid = c.oid AND r.indisreplident
+    AND (p.indkey::int2[])[0:p.indnkeyatts - 1] <@ (r.indkey::int2[])[0:r.indnkeyatts - 1]
+)
+"""
+"""A table and its partitions, as far as an index without the primary key identifies their old rows."""
 _WHOLE = (int, type(None))
 _ARROW_TIMES = {
     "date": pa.date32(),

@@ -15,7 +15,7 @@ import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
-from slackwater_certify.errors import CertifyConfigError, wrong_key
+from slackwater_certify.errors import CertifyConfigError, keyless_identity, wrong_key
 from slackwater_certify.specification import Specification
 
 _MARKER = re.compile(r"\bTRANSACTIONALLY\b", re.IGNORECASE)
@@ -27,6 +27,11 @@ _CREATE_TABLE = re.compile(
 _SAME_COLUMN = re.compile("Catalog Error: Column with name .* already exists!", re.DOTALL)
 """What DuckDB says of two columns that it takes for one; PostgreSQL has no two of the same name."""
 _TABLE = re.compile(r"\"(?:[^\"]|\"\")*\"|\w+")
+_IDENTITY = re.compile(
+    rf"\s*ALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:ONLY\s+)?(?:({_TABLE.pattern})\s*\.\s*)?({_TABLE.pattern})\s+"
+    rf"REPLICA\s+IDENTITY\s+(?:USING\s+INDEX\s+({_TABLE.pattern})|\w+)",
+    re.IGNORECASE,
+)
 _FOREIGN = (
     (
         re.compile(r"\bGENERATED\s+(?:ALWAYS|BY\s+DEFAULT)\s+AS\s+IDENTITY(?:\s*\([^)]*\))?", re.IGNORECASE),
@@ -51,6 +56,8 @@ class Table:
     """``schema.table``."""
     columns: tuple[tuple[str, DuckDBPyType], ...]
     primary_key: tuple[str, ...]
+    identity_index: str = ""
+    """The index whose columns identify old rows instead of the primary key's; empty if there is none."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -110,7 +117,11 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
             raise CertifyConfigError(f"{file}: DuckDB refuses the tables: {error}") from error
     if not names:
         raise CertifyConfigError(f"{file}: it contains no CREATE TABLE statement")
-    return {name: Table(name, types[name], tuple(keys.get(name, ()))) for name in names}
+    indexes = _identity_indexes(ddl)
+    return {
+        name: Table(name, types[name], tuple(keys.get(name, ())), indexes.get(name.lower(), ""))
+        for name in names
+    }
 
 
 def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
@@ -155,14 +166,27 @@ def _meant(name: str) -> str:
 
 def _create_statements(ddl: str) -> Iterator[tuple[str, str, str]]:
     """Yields schema and table as written, and the statement as DuckDB takes it."""
-    bare = _COMMENTS_AND_TEXTS.sub(lambda match: match.group(1) or " ", ddl)
-    for statement in _STATEMENTS.findall(bare):
+    for statement in _STATEMENTS.findall(_bare(ddl)):
         found = _CREATE_TABLE.match(statement)
         if found:
             for pattern, replacement in _FOREIGN:
                 statement = pattern.sub(replacement, statement)
             table = _TABLE.match(statement, found.end())
             yield found.group(1) or "main", "" if table is None else table[0], statement
+
+
+def _identity_indexes(ddl: str) -> dict[str, str]:
+    """Returns by table the index of REPLICA IDENTITY USING INDEX, unless it is that of the primary key."""
+    found = {}
+    for statement in _STATEMENTS.findall(_bare(ddl)):
+        if match := _IDENTITY.match(statement):
+            schema, table, index = (_meant(part or "") for part in match.groups())
+            found[f"{schema or 'main'}.{table}".lower()] = "" if index == f"{table}_pkey" else index
+    return found
+
+
+def _bare(ddl: str) -> str:
+    return _COMMENTS_AND_TEXTS.sub(lambda match: match.group(1) or " ", ddl)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,3 +304,5 @@ def _check_keys(tables: Mapping[str, Table], file: str) -> None:
         if not table.primary_key:
             problem = f"table {table.name} has no primary key, so its changes cannot be told apart"
             raise CertifyConfigError(f"{file}: {problem}")
+        if table.identity_index:
+            raise keyless_identity(f"{table.name} in {file}")
