@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from slackwater.pipeline.batch_task import (
 )
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
+from slackwater.pipeline.connector_check import refuse_unknown_defaults
 from slackwater.pipeline.definition import PipelineDefinition, stage_settings, view_inputs
 from slackwater.pipeline.runner import source_options
 from slackwater.pipeline.settings import RunSettings
@@ -41,9 +43,23 @@ class LocalPipeline:
         servers: Where its source is.
         folder: For the checkpoint and the indexes.
         database: The source's.
+        is_connector_known: Whether anybody knows the connector's configuration.
+
+    Raises:
+        PipelineConfigError: Nobody does, and that matters for a view.
     """
 
-    def __init__(self, definition: PipelineDefinition, servers: Servers, folder: Path, database: str) -> None:
+    def __init__(
+        self,
+        definition: PipelineDefinition,
+        servers: Servers,
+        folder: Path,
+        database: str,
+        *,
+        is_connector_known: bool,
+    ) -> None:
+        if not is_connector_known:
+            refuse_unknown_defaults(definition.plan)
         settings = RunSettings(
             servers=servers, checkpoint=str(folder / "checkpoint"), source_database=database
         )
@@ -52,7 +68,7 @@ class LocalPipeline:
         checkpoint = Checkpoint(settings.checkpoint)
         self.catalogue = CatalogueCheck(definition, database, "", checkpoint)
         options = source_options(definition, settings, 1)
-        stages = stage_settings(definition)
+        stages = replace(stage_settings(definition), is_form_known=is_connector_known)
         self._planner = Planner(options)
         self._position = self._planner.start()
         self._keeper = StateKeeper(checkpoint.store, state_fingerprint(definition.plan, stages))

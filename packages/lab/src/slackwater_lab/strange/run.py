@@ -105,7 +105,8 @@ class StrangeRun:
         except Exception:  # noqa: BLE001 - anything else is what is looked for
             problems = [traceback.format_exc()]
         if problems:
-            shown = [*problems[:_SHOWN], f"properties: {case.properties}", "statements:", *history]
+            known = "known" if case.is_connector_known else "unknown"
+            shown = [*problems[:_SHOWN], f"properties ({known}): {case.properties}", "statements:", *history]
             return StrangeResult(Verdict.FAILED, "\n".join(shown))
         return StrangeResult(Verdict.EQUAL, "")
 
@@ -134,7 +135,13 @@ class _Attempt:
         self._make_tables()
         self._start_connector()
         self._start_sidecar()
-        pipeline = LocalPipeline(self._definition(), self._servers, self._folder, self._stack.postgres.dsn())
+        pipeline = LocalPipeline(
+            self._definition(),
+            self._servers,
+            self._folder,
+            self._stack.postgres.dsn(),
+            is_connector_known=self._case.is_connector_known,
+        )
         self._ending.callback(pipeline.close)
         if not is_blind:
             self._look(pipeline)
@@ -235,7 +242,7 @@ class _Attempt:
             source=self._case.schema,
             servers=self._servers,
             replication_factor=1,
-            connect_url=self._stack.connect.address,
+            connect_url=self._stack.connect.address if self._case.is_connector_known else None,
         )
 
         def show(status: SidecarStatus) -> None:

@@ -126,6 +126,8 @@ class StrangeCase:
     """The statement that makes it."""
     properties: dict[str, str]
     """Of the connector, beside those that it needs."""
+    is_connector_known: bool = True
+    """Whether the sidecar may ask Kafka Connect; otherwise values have to prove their form."""
 
     @property
     def schema(self) -> str:
@@ -172,7 +174,14 @@ def make_case(seed: int) -> StrangeCase:
         listed = f"{listed} WHERE (id > 3)"
     mark = f"{schema}.mark"
     publication = f"CREATE PUBLICATION slackwater_{schema} FOR TABLE {mark}, {listed} WITH ({options})"
-    return StrangeCase(seed, random, tables, publication, _properties(random))
+    properties = _properties(random)
+    form = Random(f"form of {seed}")
+    is_known = form.random() < 0.6 or not properties.keys().isdisjoint(_HIDDEN)
+    if not is_known and form.random() < 0.6:
+        properties = dict([form.choice(_OTHER_FORMS)])
+    if form.random() < 0.4:
+        properties["value.converter.schemas.enable"] = "true"
+    return StrangeCase(seed, random, tables, publication, properties, is_known)
 
 
 def _table(random: Random, schema: str, number: int) -> StrangeTable:
@@ -193,6 +202,16 @@ def _table(random: Random, schema: str, number: int) -> StrangeTable:
 def _literal(kind: StrangeType, written: str, random: Random) -> str:
     element = written.removesuffix("[]")
     return f"{kind.make(random).replace('{enum}', element)}::{written}"
+
+
+_OTHER_FORMS = (
+    *(("time.precision.mode", mode) for mode in ("connect", "adaptive_time_microseconds", "isostring")),
+    *(("time.precision.mode", mode) for mode in ("microseconds", "nanoseconds")),
+    *(("decimal.handling.mode", mode) for mode in ("precise", "double")),
+    *(("binary.handling.mode", mode) for mode in ("base64", "base64-url-safe", "hex")),
+)
+_HIDDEN = ("skipped.operations", "unavailable.value.placeholder")
+"""Properties whose effect no record shows: only the connector's configuration does."""
 
 
 def _properties(random: Random) -> dict[str, str]:

@@ -14,8 +14,10 @@ from typing import Final
 from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import property_findings
 from slackwater.cuts import FrontierStatus, RedisMarkerStore
-from slackwater.pipeline.errors import PipelineInputError
+from slackwater.pipeline.definition import columns_with_default
+from slackwater.pipeline.errors import PipelineConfigError, PipelineInputError
 from slackwater.protocol import Finding, RedisSettings, SlackwaterError, Verdict
+from slackwater.sql.plan import EnginePlan
 
 LOOK_SECONDS: Final = 3.0
 """The time between two looks."""
@@ -26,6 +28,20 @@ AskConnect = Callable[[str], Mapping[str, str] | None]
 raises a SlackwaterError if Kafka Connect does not answer."""
 
 _log = logging.getLogger(__name__)
+
+
+def refuse_unknown_defaults(plan: EnginePlan) -> None:
+    """Does nothing if a plan can be run although nobody knows the connector's configuration.
+
+    Raises:
+        PipelineConfigError: It needs a column that may be NULL and has a DEFAULT.
+    """
+    for table, column in columns_with_default(plan):
+        raise PipelineConfigError(
+            f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
+            "of NULL, because its configuration is not known",
+            "set connect.url, for the run or for the sidecar",
+        )
 
 
 class ConnectorCheck:

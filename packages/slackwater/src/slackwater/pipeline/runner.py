@@ -24,11 +24,10 @@ from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import TaskProgram
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater.pipeline.connector_check import ConnectorCheck
+from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_defaults
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
     PipelineDefinition,
-    columns_with_default,
     stage_settings,
     used_columns,
 )
@@ -294,12 +293,7 @@ class PipelineRun:
         self._connector.check()
         if known is None and self._may_have_connector():
             self._is_form_known = False
-            for table, column in columns_with_default(self._definition.plan):
-                raise PipelineConfigError(
-                    f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
-                    "of NULL, because its configuration is not known",
-                    "set connect.url, for the run or for the sidecar",
-                )
+            refuse_unknown_defaults(self._definition.plan)
             unknown = unknown_properties(self._definition.source)
             _log.warning("%s. %s", unknown.text, unknown.hint)
 
