@@ -1,6 +1,7 @@
 """Where a consumer of change topics continues, and what it does with cuts that do not fit into its memory."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -127,10 +128,10 @@ def test_offsets_that_another_tool_has_set_mean_the_newest_cut_that_they_have_pa
 ) -> None:
     """Offsets of partition 0, in which the even orders are, are the ends of the cuts with these numbers."""
     topics = data_topic(memory.name, ORDERS), data_topic(memory.name, LINES)
-    ends = [dict.fromkeys(topics, (0, 0))]
+    ends: list[Mapping[str, tuple[int, ...]]] = [dict.fromkeys(topics, (0, 0))]
     for number in range(1, 7):
         source.transaction([(ORDERS, number, {"id": number}), (LINES, number, {"id": number})])
-        ends.append(dict(source.cut().end_offsets))
+        ends.append(source.cut().end_offsets)
     found = {(topic, 0): ends[cut][topic][0] for topic, cut in zip(topics, (orders, lines), strict=True)}
     set_offsets(memory, topics[0], found | {(topic, 1): ends[6][topic][1] for topic in topics})
 
