@@ -28,7 +28,7 @@ class Transaction:
 
 def test_changes_are_those_of_the_records_at_their_commit() -> None:
     transaction: Any = Transaction(ROW)
-    assert list(change_events(transaction)) == [("public.a", "c", 0x1FF, None, b'{"id":1}', 300)]
+    assert list(change_events(transaction)) == [("public.a", "c", 0x1FF, None, b'{"id":1}', 300, None)]
 
 
 def test_documents_are_shown_by_view_up_to_so_many() -> None:
