@@ -205,7 +205,6 @@ class Sidecar:
             self._publish(self._status)
         if not (self._trouble or self._publisher.log_error):
             self._carry_out_decisions()
-            self._record_refusal()
         wall_ms = self._wall_ms()
         open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
