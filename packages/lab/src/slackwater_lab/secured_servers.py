@@ -4,8 +4,8 @@ Everything goes over TLS, with certificates that are made for the occasion.
 """
 
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -23,6 +23,7 @@ from slackwater.dev import (
     NOBODY_SAYS,
     KafkaBroker,
     RedisServer,
+    plain_users,
     scram_users,
     token_users,
 )
@@ -35,6 +36,17 @@ AUDIENCE = "kafka"
 WAYS = ("scram", "tokens", "certificates")
 """How users log in to Kafka."""
 _SECONDS = 60.0
+
+
+@contextmanager
+def broker_with_user(folder: Path, user: str, password: str) -> Iterator[KafkaBroker]:
+    """Runs a broker with a listener ``users``, whose user may do what ACLs say; others may do everything."""
+    server = KafkaBroker(folder, secured={"users": plain_users({user: password})})
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 class SecuredServers:

@@ -15,12 +15,13 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cli import main
-from slackwater.dev import KafkaBroker, RedisServer, plain_users
+from slackwater.dev import KafkaBroker, RedisServer
 from slackwater.pipeline import load_pipeline
 from slackwater.pipeline.rights import ask_for_rights, rights_of
 from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater.protocol.keys import frontier_key
 from slackwater.protocol.rights import Operation, Resource, Right
+from slackwater_lab.secured_servers import broker_with_user
 
 pytestmark = pytest.mark.integration
 
@@ -42,12 +43,8 @@ LOGIN = {
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Lets a user do what ACLs say."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
-    server.start()
-    try:
+    with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

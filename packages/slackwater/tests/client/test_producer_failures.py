@@ -27,9 +27,10 @@ from slackwater.client import (
 from slackwater.client.broker import Writer
 from slackwater.client.kafka import KafkaBroker as Broker
 from slackwater.client.kafka_writer import KafkaWriter
-from slackwater.dev import KafkaBroker, plain_users
+from slackwater.dev import KafkaBroker
 from slackwater.protocol import CommitPosition, KafkaSettings, SystemClock
 from slackwater.protocol.keys import commit_topic, data_topic
+from slackwater_lab.secured_servers import broker_with_user
 
 pytestmark = pytest.mark.integration
 
@@ -252,12 +253,8 @@ USER, PASSWORD = "service", "secret-of-the-service"
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Its user may do nothing at first."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
-    server.start()
-    try:
+    with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
-    finally:
-        server.stop()
 
 
 def test_rights_that_are_missing_are_named_one_after_the_other(guarded: KafkaBroker, source: str) -> None:

@@ -18,9 +18,10 @@ from slackwater.client import (
     TransactionalConsumer,
 )
 from slackwater.client import kafka as kafka_client
-from slackwater.dev import KafkaBroker, plain_users
+from slackwater.dev import KafkaBroker
 from slackwater.protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
 from slackwater.protocol.keys import progress_topic
+from slackwater_lab.secured_servers import broker_with_user
 
 pytestmark = pytest.mark.integration
 
@@ -39,9 +40,7 @@ TOPIC = progress_topic("p")
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Has a progress topic with a record; a user may do nothing at first."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
-    server.start()
-    try:
+    with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(SECONDS)
         producer = Producer({"bootstrap.servers": server.bootstrap})
@@ -51,8 +50,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
         producer.produce(TOPIC, encode_progress_record(record), b"p")
         assert producer.flush(SECONDS) == 0
         yield server
-    finally:
-        server.stop()
 
 
 def grant(

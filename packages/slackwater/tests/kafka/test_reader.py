@@ -11,10 +11,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater.dev import KafkaBroker, plain_users
+from slackwater.dev import KafkaBroker
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, TRANSIENT_CODES, code_of, reason_of
 from slackwater_lab.fakes.topics import FlakyConsumer
+from slackwater_lab.secured_servers import broker_with_user
 from slackwater_lab.topics import make_topics
 
 SECONDS = 60.0
@@ -35,12 +36,8 @@ def values(found: Any) -> list[bytes | None]:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Lets a user do what ACLs say, and everybody else everything."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
-    server.start()
-    try:
+    with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
-    finally:
-        server.stop()
 
 
 class Topic:

@@ -11,13 +11,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from slackwater.dev import KafkaBroker, plain_users
+from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs import SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater.pipeline.errors import OutputRefusedError, PipelineUnavailableError
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.probes import LookAt
+from slackwater_lab.secured_servers import broker_with_user
 
 pytestmark = pytest.mark.integration
 
@@ -32,12 +33,8 @@ T, X = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Asks who a client is and lets him do what ACLs say."""
-    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), secured={"users": plain_users({USER: PASSWORD})})
-    server.start()
-    try:
+    with broker_with_user(tmp_path_factory.mktemp("kafka"), USER, PASSWORD) as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")
