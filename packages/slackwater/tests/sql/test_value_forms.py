@@ -11,7 +11,7 @@ from slackwater.sql.catalog import Table
 from slackwater.sql.errors import RowContradictsSchemaError
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import RowCodec, row_struct
-from slackwater.sql.value_forms import in_unknown_form
+from slackwater.sql.value_forms import forms_of, in_unknown_form
 
 LATER = 20_778
 """2026-11-21."""
@@ -243,6 +243,13 @@ def schema_of(column: dict[str, Any]) -> bytes:
 
 
 INT64, STRING = {"type": "int64"}, {"type": "string"}
+
+
+def test_forms_are_those_of_the_row_and_not_those_of_its_source() -> None:
+    row = {"type": "struct", "field": "after", "fields": [STRING | {"field": "lsn"}]}
+    source = {"type": "struct", "field": "source", "fields": [INT64 | {"field": "lsn"}]}
+    schema = json.dumps({"type": "struct", "fields": [row, source]}).encode()
+    assert forms_of(schema) == {"lsn": "string"}
 
 
 @pytest.mark.parametrize(
