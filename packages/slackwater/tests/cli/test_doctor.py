@@ -1,6 +1,6 @@
 """Every cause a doctor names, from facts alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,23 +8,31 @@ from typing import Any, NoReturn
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.cli.commands.doctor import check_source, report_lines
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import Sources, examine, newest_end
 from slackwater.cli.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.cli.doctor.report import make_report
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.cuts import (
+    CompactedTopicUnavailableError,
+    CutLog,
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
     InMemoryMarkerStore,
     InMemoryPipelineLog,
+    MarkerStore,
     MarkerStoreContentError,
+    MarkerStoreUnavailableError,
+    PipelineLog,
     StoredPosition,
 )
 from slackwater.protocol import (
+    Clock,
     ConnectorReport,
     Cut,
     Evidence,
@@ -361,13 +369,104 @@ class Stepping(SystemClock):
         self._seconds += self._step
         return self._seconds
 
+    def pass_time(self, seconds: float) -> None:
+        self._seconds += seconds
+
+
+EMPTY_PROBE: Any = SimpleNamespace(
+    ask=lambda _: SimpleNamespace(data_topics=frozenset(), partitions={}, transactions=None, ends=()),
+    still_hanging=lambda partitions: partitions,
+    with_newest_rows=lambda partitions: partitions,
+)
+
+
+def sources_of(
+    store: MarkerStore,
+    log: CutLog,
+    clock: Clock,
+    *,
+    pipelines: PipelineLog | None = None,
+    source: str = "inv",
+) -> Sources:
+    """What facts are read from, with a Kafka that answers and has no topics."""
+    told = pipelines or InMemoryPipelineLog()
+    return Sources(
+        SourceTopics(source),
+        {},
+        store,
+        log,
+        told,
+        lambda: nullcontext(EMPTY_PROBE),
+        clock,
+        pause=lambda _: None,
+    )
+
 
 def examined(store: InMemoryMarkerStore, log: InMemoryCutLog, step: float = 10) -> SourceFacts:
-    def away() -> NoReturn:
-        raise unreachable("Kafka", "h:1", "refused")
+    return examine(sources_of(store, log, Stepping(step)))
 
-    pipelines = InMemoryPipelineLog()
-    return examine(Sources(SourceTopics("inv"), {}, store, log, pipelines, away, Stepping(step)))
+
+class Silence:
+    """Servers that do not answer any more after so many questions; a question takes its time-out then."""
+
+    def __init__(self, server: str, answers: int, clock: Stepping) -> None:
+        self._server, self._answers, self._clock = server, answers, clock
+        self.began: float | None = None
+
+    def of(self, server: str, asked: Any, error: Callable[[], Exception]) -> Any:
+        """Returns something that answers as `asked` does until this server is silent."""
+
+        def question(name: str) -> Any:
+            answer = getattr(asked, name)
+
+            def ask(*given: Any, **named: Any) -> Any:
+                self._answers -= server == self._server
+                if server != self._server or self._answers >= 0:
+                    return answer(*given, **named)
+                if self.began is None:
+                    self.began = self._clock.monotonic()
+                self._clock.pass_time(ANSWERS_WITHIN.total_seconds())
+                raise error()
+
+            return ask
+
+        return type("Asked", (), {"__getattr__": lambda _, name: question(name)})()
+
+
+def caused_by_silence(error: Exception) -> Exception:
+    error.__cause__ = KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+    return error
+
+
+@pytest.mark.parametrize("has_sidecar", [True, False])
+@pytest.mark.parametrize("answers", range(12))
+@pytest.mark.parametrize("server", ["Kafka", "Redis"])
+def test_a_server_that_falls_silent_is_known_within_ten_seconds(
+    server: str, answers: int, has_sidecar: bool
+) -> None:
+    clock, store, log = Stepping(0.5), InMemoryMarkerStore(), InMemoryCutLog("inv")
+    if has_sidecar:
+        store.put_cut(log.append([cut()])[0], status(FrontierState.RUNNING, detail=""))
+    silence = Silence(server, answers, clock)
+    silent_log = silence.of(
+        "Kafka", log, lambda: caused_by_silence(CutLogUnavailableError("read", "cuts", "late"))
+    )
+    known = sources_of(
+        silence.of("Redis", store, lambda: MarkerStoreUnavailableError("status", "h:1", "late")),
+        silent_log,
+        clock,
+        pipelines=silence.of(
+            "Kafka",
+            InMemoryPipelineLog(),
+            lambda: caused_by_silence(CompactedTopicUnavailableError("pipelines", "read", "late")),
+        ),
+    )
+    probe = silence.of("Kafka", EMPTY_PROBE, lambda: unreachable("Kafka", "which topics?", "late"))
+    found = examine(replace(known, probe=lambda: nullcontext(probe)))
+    if silence.began is not None:
+        assert clock.monotonic() - silence.began < 10
+        assert {"Kafka": found.kafka_error, "Redis": found.redis_error}[server] is not None
+        assert (found.kafka_error is None) != (found.redis_error is None), "nobody else"
 
 
 def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
@@ -456,24 +555,9 @@ def test_a_source_of_which_nothing_is_found_is_an_error_if_there_are_others() ->
 
 
 def test_the_other_sources_are_those_that_pipelines_read() -> None:
-    probe: Any = SimpleNamespace(
-        ask=lambda _: SimpleNamespace(data_topics=frozenset(), partitions={}, transactions=None, ends=()),
-        still_hanging=lambda partitions: partitions,
-        with_newest_rows=lambda partitions: partitions,
-    )
     log, pipelines = InMemoryCutLog("inw"), InMemoryPipelineLog()
     pipelines.register(REGISTRATION)
-    found = examine(
-        Sources(
-            SourceTopics("inw"),
-            {},
-            WrongStore(),
-            log,
-            pipelines,
-            lambda: nullcontext(probe),  # type: ignore[arg-type,return-value]
-            Stepping(),
-        )
-    )
+    found = examine(sources_of(WrongStore(), log, Stepping(), pipelines=pipelines, source="inw"))
     assert (found.others, found.is_known) == (("inv", "shop"), False)
 
 

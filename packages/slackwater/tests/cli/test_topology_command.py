@@ -2,19 +2,22 @@
 
 import json
 from dataclasses import replace
+from typing import NoReturn
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from slackwater.cli import main, pipelines
 from slackwater.cli.commands.doctor import report_lines
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.facts import Cause, SourceFacts
 from slackwater.cli.doctor.report import make_report
-from slackwater.cli.pipelines import pipeline_table, topology_lines
+from slackwater.cli.pipelines import pipeline_table, topology_lines, topology_of
 from slackwater.control import PipelineNode, Topology, make_topology
 from slackwater.cuts import (
     CompactedTopicUnavailableError,
+    CutLogUnavailableError,
     InMemoryCutLog,
     InMemoryMarkerStore,
     InMemoryPipelineLog,
@@ -283,3 +286,21 @@ def test_the_doctor_says_that_pipelines_are_not_known() -> None:
     assert any(
         line.split() == ["pipelines", "not", "known:", "no", "right"] for line in report_lines(facts, [])
     )
+
+
+def test_a_kafka_that_is_silent_is_not_asked_for_the_next_cut_as_well() -> None:
+    asked = []
+
+    def newest_cut(source: str) -> NoReturn:
+        asked.append(source)
+        error = CutLogUnavailableError("read", f"{source}.cuts", "no answer")
+        raise error from KafkaException(KafkaError(code))
+
+    entries = [PipelineEntry(record, 0, NOW_MS) for record in (ORDERS, REVENUE)]
+    code = KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka's own codes have no other name
+    with pytest.raises(CutLogUnavailableError):
+        topology_of(entries, newest_cut, NOW_MS)
+    assert asked == ["inv"]
+    code = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert len(topology_of(entries, newest_cut, NOW_MS).pipelines) == 2
+    assert asked == ["inv", "inv", "shop"]

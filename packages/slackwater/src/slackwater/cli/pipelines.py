@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 
 from slackwater.cli.revisions import of_first_sources
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.client import PipelineOutput
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.output import ago, aligned
@@ -26,6 +27,7 @@ from slackwater.cuts import (
     KafkaPipelineLog,
     PipelineLog,
 )
+from slackwater.kafka.retry import is_silence
 from slackwater.protocol import (
     CommitPosition,
     KafkaSettings,
@@ -42,7 +44,7 @@ from slackwater.settings.model import Settings
 @contextmanager
 def open_pipeline_log(kafka: KafkaSettings) -> Iterator[PipelineLog]:
     """Opens the topic of pipelines for the time of the block."""
-    log = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options)
+    log = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
     try:
         yield log
     finally:
@@ -61,7 +63,8 @@ def read_topology(
         is_known: There is such a source, whatever Kafka says: a sidecar has reported it.
 
     Raises:
-        CompactedTopicUnavailableError: the topic cannot be read. A cut log that cannot is passed over.
+        MarkersError: the topic cannot be read, or Kafka is silent. A cut log that cannot be read for another
+            reason is passed over.
         CommandInputError: there is no such source.
     """
     with open_pipeline_log(kafka) as log:
@@ -104,25 +107,32 @@ def topology_of(
 
     Args:
         entries: Of the topic of pipelines.
-        newest_cut: Asked once a source; None: there is none, or it cannot be read.
+        newest_cut: Asked once a source; None: there is none. One that cannot be read is passed over.
         now_ms: The time, milliseconds since the epoch.
         sources: Sources to be shown although no pipeline may read them.
+
+    Raises:
+        CutLogUnavailableError: Kafka is silent, so that asking for the next cut would take as long again.
     """
     names = [node.name for node in make_topology(entries, {}, now_ms, sources).sources]
-    found = {name: cut for name in names if (cut := newest_cut(name)) is not None}
+    found = {name: cut for name in names if (cut := _if_readable(newest_cut, name)) is not None}
     cuts = {name: published.cut for name, published in found.items()}
     written_ms = {name: published.written_ms for name, published in found.items()}
     return make_topology(entries, cuts, now_ms, sources, written_ms=written_ms)
 
 
 def _newest_cut(kafka: KafkaSettings, source: str) -> PublishedCut | None:
-    log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options)
-    try:
+    with closing(KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)) as log:
         return log.newest()
-    except CutLogError:
+
+
+def _if_readable(newest_cut: Callable[[str], PublishedCut | None], source: str) -> PublishedCut | None:
+    try:
+        return newest_cut(source)
+    except CutLogError as error:
+        if is_silence(error):
+            raise
         return None
-    finally:
-        log.close()
 
 
 _LOOK_BACK = 4_000

@@ -14,8 +14,12 @@ from slackwater.settings.model import Settings
 _REPORTS_WITHIN = timedelta(seconds=3)
 """A sidecar reports every second, also to a Redis that has just begun anew."""
 _LOOK_AGAIN_SECONDS = 0.2
-_TIMEOUT = timedelta(seconds=3)
-"""Redis answers at once, or is away."""
+ANSWERS_WITHIN = timedelta(seconds=4)
+"""How long Kafka and Redis are waited for by whatever shows health.
+
+A server that was silent for so long is not asked again for the same picture. So the fault is named within ten
+seconds, even if both are silent.
+"""
 
 
 def signs_of(source: str, status: FrontierStatus | None) -> SourceSigns:
@@ -80,7 +84,9 @@ def signs_of_topology(
         return ()
     silent = {signs.source for signs in before if not (signs.sidecar or signs.redis_error)}
     redis = redis_settings(settings, "where sidecars report")
-    with closing(RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_TIMEOUT)) as store:
+    with closing(
+        RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
+    ) as store:
         return tuple(read_signs(store, watched_sources(topology), silent))
 
 

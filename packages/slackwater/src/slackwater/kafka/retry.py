@@ -111,6 +111,12 @@ def reason_of(error: BaseException) -> str:
     return str(error) if found is None else found.str()
 
 
+def is_silence(error: BaseException) -> bool:
+    """Returns whether an error, or the client's one behind it, says no more than that no answer came."""
+    known = kafka_error(error.__cause__ or error)
+    return known is not None and is_transient(known)
+
+
 def check_visible(client: Consumer, topic: str, seconds: float) -> None:
     """Returns if the user may see a topic, or if there is none.
 

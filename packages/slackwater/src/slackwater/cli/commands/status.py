@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from slackwater.cli.pipelines import pipeline_table, read_topology
-from slackwater.cli.signs import culprit_lines, reported_status, signs_of
+from slackwater.cli.signs import ANSWERS_WITHIN, culprit_lines, reported_status, signs_of
 from slackwater.command.conversion import kafka_settings, redis_settings
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, ago, aligned
@@ -47,7 +47,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     settings = start_command(ctx)
     source = required(settings.source, "source", "--source", "which source to show")
     redis = redis_settings(settings, "where the sidecar publishes")
-    store = RedisMarkerStore.connect(redis.url, password=redis.password)
+    store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
     now, output = SystemClock().now(), Output()
     try:
         is_known = (reported_status(store, source) or store.newest(source, settings.timeline)) is not None

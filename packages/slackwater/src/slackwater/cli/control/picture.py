@@ -276,10 +276,7 @@ class ClusterPicture:
     def _newest_cut(self, source: str) -> PublishedCut | None:
         if source not in self._cut_logs:
             self._cut_logs[source] = self._open_cut_log(source)
-        try:
-            return self._cut_logs[source].newest()
-        except CutLogError:
-            return None
+        return self._cut_logs[source].newest()
 
     def _examined(self, source: str) -> "_ExaminedSource":
         with self._turn:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from slackwater.cli.control.access import RateLimit, is_loopback
 from slackwater.cli.doctor.examination import open_sources
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.command.conversion import kafka_settings, sources_of
 from slackwater.command.tokens import Gate
 from slackwater.cuts import KafkaCutLog, KafkaLeaseLog, KafkaPipelineLog
@@ -231,9 +232,9 @@ def _serve(settings: Settings, listening: socket.socket, parent: Connection) -> 
         SystemClock(),
     )
     picture = ClusterPicture(
-        KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options),
+        KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN),
         KafkaLeaseLog(kafka),
-        lambda source: KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options),
+        lambda source: KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN),
         lambda source: open_sources(settings, source),
         sources_of(settings),
         clock,

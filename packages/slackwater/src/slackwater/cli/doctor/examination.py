@@ -3,12 +3,12 @@
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
 from slackwater.cli.doctor.kafka import KafkaProbe
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.command.conversion import redis_settings
 from slackwater.control import make_topology
 from slackwater.cuts import (
@@ -25,17 +25,16 @@ from slackwater.cuts import (
     RedisMarkerStore,
     cuts_of,
 )
-from slackwater.protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics, SystemClock, epoch_ms
+from slackwater.kafka.retry import is_silence
+from slackwater.protocol import Clock, Cut, Evidence, SourceTopics, SystemClock, epoch_ms
 from slackwater.protocol.keys import cut_log_topic
-from slackwater.settings.errors import CommandUnavailableError
+from slackwater.settings.errors import CommandUnavailableError, unreachable
 from slackwater.settings.model import Settings
 
 _SIDECAR_SECONDS = 3.0
 """A sidecar reports every second: neither positions older than Kafka's ends nor a Redis that begins anew must
 look like a slow sidecar, or like none."""
 _LOOK_AGAIN_SECONDS = 0.2
-_TIMEOUT = timedelta(seconds=5)
-"""The longest time that one question to Redis or the cut log may take."""
 _MANY_PARTITIONS = 1_000
 """Partitions of which the last rows are read."""
 
@@ -49,10 +48,11 @@ class Sources:
     store: MarkerStore
     log: CutLog
     pipelines: PipelineLog
-    probe: Callable[[], KafkaProbe]
+    probe: Callable[[], AbstractContextManager[KafkaProbe]]
     clock: Clock
     tables: frozenset[str] = frozenset()
     """Tables that the settings name; empty: all are followed."""
+    pause: Callable[[float], object] = threading.Event().wait
 
 
 @contextmanager
@@ -67,9 +67,9 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
 
     followed = sidecar_settings(settings, source)
     kafka, topics = followed.servers.kafka, followed.source_topics
-    store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_TIMEOUT)
-    log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=_TIMEOUT)
-    pipelines = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=_TIMEOUT)
+    store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=ANSWERS_WITHIN)
+    log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
+    pipelines = KafkaPipelineLog(kafka.bootstrap, kafka=kafka.options, timeout=ANSWERS_WITHIN)
     try:
         yield Sources(
             topics=topics,
@@ -88,34 +88,36 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
 
 
 def examine(sources: Sources) -> SourceFacts:
-    """Collects all that can be learnt of a source now; what cannot be asked is noted. Takes seconds."""
+    """Collects all that can be learnt of a source now; what cannot be asked is noted. Takes seconds.
+
+    A server that was silent is not asked again, so its silence is known within ten seconds.
+    """
     now_ms = epoch_ms(sources.clock.now())
     facts = SourceFacts(
         topics=sources.topics, evidence=sources.evidence, tables=sources.tables, now_ms=now_ms
     )
+    facts = _with_status(sources, facts)
     try:
         with sources.probe() as probe:
-            seen = probe.ask(_named_topics(sources))
+            facts = _with_cut(sources, facts)
+            seen = probe.ask(_named_topics(facts))
             facts = replace(
                 facts,
                 data_topics=seen.data_topics,
                 partitions=seen.partitions,
                 transactions=seen.transactions,
             )
-            facts = _with_redis(sources, facts)
+            facts = _with_cut(sources, _compared(sources, _with_news(sources, facts)))
             facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
             return _with_tails(probe, _with_pipelines(sources, facts))
     except CommandUnavailableError as error:
-        return replace(_with_redis(sources, facts), kafka_error=str(error))
+        return _with_news(sources, replace(facts, kafka_error=str(error)))
 
 
-def _named_topics(sources: Sources) -> frozenset[str]:
+def _named_topics(facts: SourceFacts) -> frozenset[str]:
     """Returns the topics that the sidecar names: those of tables with dots in their names look like none."""
-    facts = _with_cut(sources, SourceFacts(topics=sources.topics, now_ms=0))
-    with suppress(MarkerStoreContentError, MarkerStoreUnavailableError):
-        facts = replace(facts, open=_open(sources))
     counted = (table for transaction in facts.open for table in transaction.expected)
-    return frozenset(facts.cut.end_offsets if facts.cut else ()).union(map(sources.topics.data, counted))
+    return frozenset(facts.cut.end_offsets if facts.cut else ()).union(map(facts.topics.data, counted))
 
 
 def newest_end(ends: Sequence[EndFacts], cut: Cut | None) -> EndFacts | None:
@@ -127,28 +129,42 @@ def newest_end(ends: Sequence[EndFacts], cut: Cut | None) -> EndFacts | None:
     return max(behind or ends[-1:], key=lambda end: end.commit_lsn, default=None)
 
 
-def _with_redis(sources: Sources, facts: SourceFacts) -> SourceFacts:
-    """Adds what the sidecar says; waits until it speaks of now, or a little."""
+def _with_status(sources: Sources, facts: SourceFacts) -> SourceFacts:
+    """Adds what the sidecar has said last."""
+    store, source = sources.store, facts.source
+    try:
+        return replace(facts, status=store.status(source), open=tuple(store.open(source)))
+    except MarkerStoreContentError as error:
+        return replace(facts, redis_wrong=str(error))
+    except MarkerStoreUnavailableError as error:
+        return replace(facts, redis_error=str(error))
+
+
+def _with_news(sources: Sources, facts: SourceFacts) -> SourceFacts:
+    """Asks the sidecar until it speaks of now, or for a little while."""
     deadline = sources.clock.monotonic() + _SIDECAR_SECONDS
-    pause = threading.Event()
-    while True:
-        try:
-            facts = replace(facts, status=sources.store.status(facts.source), open=_open(sources))
-        except MarkerStoreContentError as error:
-            return _with_cut(sources, replace(facts, redis_wrong=str(error)))
-        except MarkerStoreUnavailableError as error:
-            return _with_cut(sources, replace(facts, redis_error=str(error)))
-        if sources.clock.monotonic() >= deadline or not (facts.status is None or _lags(facts)):
-            return _with_cut(sources, replace(facts, redis_wrong=_wrong(sources)))
-        pause.wait(_LOOK_AGAIN_SECONDS)
+    while _is_outdated(facts) and sources.clock.monotonic() < deadline:
+        sources.pause(_LOOK_AGAIN_SECONDS)
+        facts = _with_status(sources, facts)
+    return facts
 
 
-def _open(sources: Sources) -> tuple[OpenTransaction, ...]:
-    return tuple(sources.store.open(sources.topics.source))
+def _compared(sources: Sources, facts: SourceFacts) -> SourceFacts:
+    """Adds what Redis holds against the cut log."""
+    if facts.redis_error is not None or facts.redis_wrong is not None:
+        return facts
+    try:
+        return replace(facts, redis_wrong=_wrong(sources))
+    except MarkerStoreUnavailableError as error:
+        return replace(facts, redis_error=str(error))
 
 
-def _lags(facts: SourceFacts) -> bool:
-    """Says if the sidecar's positions are below the readable ends."""
+def _is_outdated(facts: SourceFacts) -> bool:
+    """Says if the sidecar may soon report, or positions that are not below the readable ends."""
+    if facts.redis_error is not None or facts.redis_wrong is not None:
+        return False
+    if facts.status is None or facts.kafka_error is not None:
+        return facts.status is None
     positions = _positions(facts)
     return any(
         positions[p] < facts.partitions[p].stable_end for p in positions.keys() & facts.partitions.keys()
@@ -183,9 +199,25 @@ def _with_tails(probe: KafkaProbe, facts: SourceFacts) -> SourceFacts:
     )
 
 
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Ends the questions to Kafka when one has got no answer; what Kafka refuses is passed on.
+
+    Raises:
+        CommandUnavailableError: Kafka does not answer.
+    """
+    try:
+        yield
+    except (CutLogUnavailableError, CompactedTopicUnavailableError) as error:
+        if is_silence(error):
+            raise unreachable("Kafka", f"{error.operation} of topic {error.topic}", error.reason) from error
+        raise
+
+
 def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
     try:
-        published = sources.log.newest()
+        with _answering():
+            published = sources.log.newest()
     except CutLogUnavailableError:
         return facts
     except CutLogError as error:
@@ -195,7 +227,8 @@ def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
 
 def _with_pipelines(sources: Sources, facts: SourceFacts) -> SourceFacts:
     try:
-        entries = sources.pipelines.read()
+        with _answering():
+            entries = sources.pipelines.read()
     except CompactedTopicUnavailableError as error:
         return replace(facts, pipelines_error=str(error))
     cuts = {} if facts.cut is None else {facts.source: facts.cut}
@@ -213,9 +246,8 @@ def _wrong(sources: Sources) -> str | None:
     Only a contradiction that lasts counts: while a broker recovers, its log may end earlier for a moment.
     """
     deadline = sources.clock.monotonic() + _SIDECAR_SECONDS
-    pause = threading.Event()
     while (found := _contradiction(sources)) is not None and sources.clock.monotonic() < deadline:
-        pause.wait(_LOOK_AGAIN_SECONDS)
+        sources.pause(_LOOK_AGAIN_SECONDS)
     return found
 
 
@@ -225,15 +257,16 @@ def _contradiction(sources: Sources) -> str | None:
         if held is None:
             return None
         log, offset = sources.log, held.log_offset
-        end = log.end()
-        # A log without records, or without this offset, contradicts nothing: a broker that has just started
-        # may deny its topics, and records may have been deleted.
-        if end == 0 or offset < log.begin():
-            return None
-        found = log.records(offset - 1, limit=1) if offset < end else []
+        with _answering():
+            end = log.end()
+            # A log without records, or without this offset, contradicts nothing: a broker that has just
+            # started may deny its topics, and records may have been deleted.
+            if end == 0 or offset < log.begin():
+                return None
+            found = log.records(offset - 1, limit=1) if offset < end else []
     except MarkerStoreContentError as error:
         return str(error)
-    except (MarkerStoreUnavailableError, CutLogError):
+    except CutLogError:
         return None
     if [(c.log_offset, c.cut.position) for c in cuts_of(found)] == [(held.log_offset, held.position)]:
         return None

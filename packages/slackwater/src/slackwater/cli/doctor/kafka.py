@@ -8,12 +8,12 @@ from confluent_kafka import KafkaException, Message
 from slackwater.cdc import UndecodableRecordError
 from slackwater.cdc.envelope import End, decode_full_row, decode_transaction
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, PartitionId
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.cli.topics import explained
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import is_transient, kafka_error
 from slackwater.protocol import KafkaSettings, SourceTopics
 
-REQUEST_SECONDS = 5.0
 _TAIL = 20
 """Records looked at from a partition's end: the last may be tombstones or markers of Kafka transactions."""
 _TAIL_OF_TRANSACTIONS = 500
@@ -42,8 +42,9 @@ class KafkaProbe:
     def __init__(
         self, kafka: KafkaSettings, topics: SourceTopics, is_data_topic: Callable[[str], bool]
     ) -> None:
-        self._committed = TopicReader(kafka.client_config, REQUEST_SECONDS)
-        self._all = TopicReader(kafka.client_config, REQUEST_SECONDS, is_committed=False)
+        seconds = ANSWERS_WITHIN.total_seconds()
+        self._committed = TopicReader(kafka.client_config, seconds)
+        self._all = TopicReader(kafka.client_config, seconds, is_committed=False)
         self._topics = topics
         self._is_data_topic = is_data_topic
 
