@@ -83,7 +83,7 @@ NOT_NULL = ("numeric(6,2)[]",)
 
 @pytest.fixture
 def document(live_documents: Callable[[EnginePlan, Mapping[str, Sequence[bytes]]], list[bytes]]) -> Document:
-    """Gives what stands in a document for an expression over one column of one row."""
+    """Returns what a document contains for an expression over one column of one row."""
 
     def made(column_type: str, wire: str, selected: str) -> str:
         null = "NOT NULL" if column_type in NOT_NULL else ""

@@ -1,6 +1,6 @@
-"""SELECT TRANSACTIONALLY: declared tables, views cut into stages, evaluation at LSNs.
+"""Views: their tables, their division into stages, and the evaluation of stages at commits.
 
-Names are imported from the modules, so that a task that only packs rows does not load the SQL engine:
-``postgres`` (declared tables, from DDL or a database), ``compiler`` (``compile_pipeline``), ``plan`` (its
-result), ``row_codec``, ``stage_evaluation``, ``errors``.
+Import names from the modules, so that a task that only packs rows does not load DuckDB: ``postgres``
+(declared tables), ``compiler`` (``compile_pipeline``), ``plan`` (its result), ``row_codec``,
+``stage_evaluation``, ``errors``.
 """

@@ -16,8 +16,7 @@ class Column:
         name: Its name as in the database (unquoted names are lower case).
         type: Its type.
         nullable: Whether it may hold NULL.
-        has_default: Whether it has a DEFAULT, which a connector may write instead of NULL, or of a
-            value that it does not know.
+        has_default: Whether it has a DEFAULT, which a connector may write for NULL or an unknown value.
     """
 
     name: str
@@ -35,9 +34,8 @@ class Table:
         name: Its name.
         columns: Its columns in declaration order.
         primary_key: Names of its primary key's columns in key order; empty if it has none.
-        replica_identity_full: Updates and deletes carry the whole old row.
-        identity_index: Name of the index whose columns they carry instead of the primary key's, with REPLICA
-            IDENTITY USING INDEX; empty if there is none.
+        replica_identity_full: Whether updates and deletes contain the whole old row.
+        identity_index: The index whose columns they contain instead (USING INDEX); may be empty.
     """
 
     schema: str
@@ -97,6 +95,6 @@ class Catalog:
 
 
 def similar(name: str, candidates: dict[str, str] | Iterable[str]) -> tuple[str, ...]:
-    """Returns the candidates most similar to `name`, best first; of a mapping, their values."""
+    """Returns the candidates most similar to `name`, best first; for a mapping, its values."""
     shown = candidates if isinstance(candidates, dict) else {text.lower(): text for text in candidates}
     return tuple(shown[match] for match in difflib.get_close_matches(name.lower(), shown, n=3, cutoff=0.5))

@@ -1,11 +1,11 @@
-"""Types of columns: how a value gets from Debezium's JSON into DuckDB, and from stage to stage.
+"""Types of columns: how a value is converted from Debezium's JSON to DuckDB, and passed between stages.
 
-The package of a database (:mod:`slackwater.sql.postgres`) creates the types of its tables; what is particular
-to that database is data in them.
+The package of a database (:mod:`slackwater.sql.postgres`) creates the types of its tables. Peculiarities of
+that database are data in them.
 
 Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,
-`time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64); values that
-were written in other modes are reported as contradicting the declared types.
+`time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64). Values written in other modes are
+reported as contradicting the declared types.
 """
 
 import re
@@ -21,16 +21,16 @@ MAX_DECIMAL_DIGITS = 38
 """DuckDB's widest DECIMAL."""
 
 UNCONSTRAINED_SCALE = 18
-"""Decimals that are kept for `numeric` without precision; a value with more of them is bad input."""
+"""Decimals kept for `numeric` without precision. A value with more of them is refused."""
 
 MILLISECOND_DIGITS = 3
-"""Debezium writes times of at most this precision in milliseconds, others in microseconds."""
+"""Debezium writes times of at most this precision in milliseconds, more precise ones in microseconds."""
 
 _DAY_US = 86_400_000_000
 
 
 class TypeKind(StrEnum):
-    """Families of types that are handled alike."""
+    """Families of types that are treated alike."""
 
     SMALLINT = "smallint"
     INTEGER = "integer"
@@ -109,13 +109,12 @@ class ColumnType:
         element: Type of an array's elements.
         reason: Why the type is unsupported.
         hint: For an unsupported type: the types that are supported.
-        is_one_text: Values that are equal in the database have the same text: comparisons are case-sensitive
-            and ignore no padding.
-        may_be_unavailable: Updates that do not change the value may omit it.
+        is_one_text: Whether values that are equal in the database have the same text.
+        may_be_unavailable: Whether updates that do not change the value may omit it.
         infinities: The numbers that represent -infinity and infinity, if the type has them.
-        is_lost: Records do not contain the values, or other ones, so not even their text can be shown.
-        is_form_known: The connector's configuration is known to give values this form. Otherwise a value that
-            may be another one in another form is refused.
+        is_lost: Whether records contain no values, or wrong ones, so not even their text can be shown.
+        is_form_known: Whether the connector's configuration is known to give values this form. Otherwise a
+            value that could mean something else in another form is refused.
     """
 
     kind: TypeKind
@@ -160,7 +159,7 @@ class ColumnType:
 
     @property
     def wire(self) -> Any:
-        """The msgspec type of the JSON value that Debezium writes (NULL aside)."""
+        """The msgspec type of the JSON value that Debezium writes, except NULL."""
         return _wire(self)
 
     @property
@@ -218,7 +217,7 @@ class ColumnType:
         if self.kind is TypeKind.BYTEA:
             return f"from_base64({column})"
         if self.kind is TypeKind.TIMESTAMPTZ:
-            # Years above 9999 come as +10000, which DuckDB does not read.
+            # Years after 9999 are written as +10000, which DuckDB cannot read.
             return f"CAST(ltrim({column}, '+') AS TIMESTAMPTZ)"
         if self.kind is TypeKind.DATE:
             return self._with_infinities(column, f"DATE '1970-01-01' + {column}")
@@ -233,11 +232,11 @@ class ColumnType:
 
     @property
     def text_form(self) -> str:
-        """The DuckDB type whose text a carried value is: JSON in lists and structs has no text of its own."""
+        """The DuckDB type whose text a carried value is. JSON in lists and structs has no text of its own."""
         return _NESTED_JSON.sub("VARCHAR", self.duckdb) if self.duckdb != "JSON" else self.duckdb
 
     def wire_expression(self, expression: str) -> str:
-        """Returns SQL of the wire form of a value between stages; the inverse of `duckdb_expression`."""
+        """Returns SQL for the wire form of a value between stages; the inverse of `duckdb_expression`."""
         if self.kind is not TypeKind.CARRIED:
             return expression
         if self.text_form != self.duckdb:

@@ -24,9 +24,9 @@ def compile_pipeline(
     Args:
         views: Path and text of each view; the stem of the path is the view's name. Views may read each other.
         catalog: The declared tables.
-        published: Names of the views that are written to an output, in the order of `views`; None: all.
+        published: Names of the views that are written to an output, in the order of `views`; None for all.
         accumulates: Whether aggregates may be kept without the rows of their groups. If not, a view over one
-            key is a single stage that has all rows of a key, as scope `aggregate` requires.
+            key is a single stage with all rows of a key, as scope `aggregate` requires.
 
     Raises:
         SqlTextError: A view contains something that is not supported; names the place and what is supported.
@@ -43,7 +43,7 @@ def compile_separately(
     published: Collection[str] | None = None,
     accumulates: bool = True,
 ) -> EnginePlan:
-    """Returns the stages that the views would have if they had none in common."""
+    """Returns the stages that the views would have if they shared none."""
     texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
     with open_connection() as connection:
         cutter = Cutter(connection, accumulates=accumulates)

@@ -1,6 +1,6 @@
-"""Pieces of DuckDB's SQL: names, literals, and values as documents and comparisons need them.
+"""SQL for names, literals, and values in the form that documents and comparisons need.
 
-A document has a value as JSON, exactly:
+Documents contain values as JSON, exactly:
 
 | DuckDB type | JSON |
 |---|---|
@@ -19,7 +19,7 @@ A document has a value as JSON, exactly:
 | STRUCT | object, keys in the order of the struct |
 | MAP | object, if its keys are text or integers and its values need no conversion |
 
-Where rows are brought together by the texts of values, equal values need one text: `with_one_text`.
+Where rows are matched by the texts of values, equal values need equal texts: `with_one_text`.
 """
 
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ _NESTED: Final = _LISTS | {"struct", "map", "tuple", "union"}
 _JSON: Final = frozenset({"json"})
 _FLOATS: Final = frozenset({"float", "double"})
 _WITHOUT_TEXT: Final = frozenset({"union", "variant", "type"})
-"""DuckDB does not read a value's text back as the same value: the text does not say of which member it is."""
+"""DuckDB cannot read a value's text back: the text does not say which member of the union it is."""
 _WITHOUT_ONE_TEXT: Final = _WITHOUT_TEXT | {"interval", "time with time zone"}
-"""Equal values have several texts, or different ones have the same."""
+"""Equal values have several texts, or different values have the same text."""
 _MAP_KEYS: Final = frozenset({"varchar", "enum", "tinyint", "smallint", "integer", "bigint"})
 
 
@@ -65,7 +65,7 @@ class Field:
 
 
 def document_expression(fields: tuple[Field, ...]) -> str:
-    """Returns SQL for a row's document as a BLOB of UTF-8 JSON, keys in the order of `fields`, no spaces."""
+    """Returns SQL for a row's document: a BLOB of UTF-8 JSON, keys in the order of `fields`, no spaces."""
     return f"encode({document_text(fields)})"
 
 
@@ -101,7 +101,7 @@ def may_be_json_null(column_type: DuckDBPyType) -> bool:
 
 
 def may_have_one_text(column_type: DuckDBPyType) -> bool:
-    """Says if :func:`with_one_text` gives equal values of this type equal texts."""
+    """Returns whether :func:`with_one_text` gives equal values of this type equal texts."""
     kind = type_kind(column_type)
     if kind in _LISTS | {"struct"}:
         return all(may_have_one_text(child) for _, child in type_children(column_type))
@@ -109,7 +109,7 @@ def may_have_one_text(column_type: DuckDBPyType) -> bool:
 
 
 def with_one_text(sql: str, column_type: DuckDBPyType) -> str:
-    """Returns SQL of an equal value whose text is that of all equal ones.
+    """Returns SQL for an equal value whose text is the same for all equal values.
 
     0.0 and -0.0 are equal, and NaN is equal to NaN, although DuckDB writes some of them as ``-nan``.
     """
@@ -186,7 +186,7 @@ def _nested(expression: str, column_type: DuckDBPyType, depth: int) -> str:
 
 
 def _text_cast(column_type: DuckDBPyType) -> str | None:
-    """Returns the type to cast to so that every leaf is exact in JSON; None if a cast does not do it."""
+    """Returns the type to cast to so that every leaf is exact in JSON; None if no cast achieves that."""
     kind = type_kind(column_type)
     children = type_children(column_type)
     if kind in _PLAIN:
@@ -212,7 +212,7 @@ def _scalar(expression: str, column_type: DuckDBPyType) -> str:
     if kind == "blob":
         return f"to_base64({expression})"
     if kind in _FLOATS:
-        # FLOAT goes through its text, or 0.1 would become 0.10000000149011612.
+        # FLOAT is converted through its text, or 0.1 would become 0.10000000149011612.
         exact = expression if kind == "double" else f"CAST(CAST({expression} AS VARCHAR) AS DOUBLE)"
         infinite = f"CASE WHEN {expression} > 0 THEN 'Infinity' ELSE '-Infinity' END"
         name = f"CASE WHEN isnan({expression}) THEN 'NaN' ELSE {infinite} END"
@@ -226,7 +226,7 @@ def _scalar(expression: str, column_type: DuckDBPyType) -> str:
 
 
 def _object_text(fields: tuple[Field, ...]) -> str:
-    """Returns SQL for the text of an object made of texts: `to_json` would round numbers in JSON values."""
+    """Returns SQL for an object's text, built from texts: `to_json` would round numbers in JSON values."""
     parts = [
         f"{_key_text(field.name, first=index == 0)}, {_text(field.expression, field.type)}"
         for index, field in enumerate(fields)

@@ -1,4 +1,4 @@
-"""Errors of this package, and the places in the user's files to which they refer.
+"""Errors of this package, and the places in the user's files that they name.
 
 Each error can be pickled, so that Spark can pass it between processes, and its `hint` says what to do::
 

@@ -1,9 +1,9 @@
 """Limits on the statements of views, enforced from outside DuckDB.
 
-DuckDB's memory limit does not count the values of functions: ``range(50000000)`` passes any limit. Therefore
-the growth of the process's data segment (heap and private memory, not mapped files) is limited while a
-statement runs: an allocation beyond the limit fails, and DuckDB reports it. A thread interrupts statements
-that run for too long.
+DuckDB's memory limit does not count the values of functions: ``range(50000000)`` exceeds any limit unnoticed.
+Therefore the growth of the process's data segment (heap and private memory, not mapped files) is limited
+while a statement runs: an allocation beyond the limit fails, and DuckDB reports it. A thread interrupts
+statements that run for too long.
 """
 
 import atexit
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 _GROWTH: Final = 3
-"""By how many times DuckDB's memory limit the process may grow during a statement: results are copied."""
+"""The process may grow during a statement by DuckDB's memory limit times this: results are copied."""
 _LOOK_SECONDS: Final = 0.5
 _LEAST_GRACE_SECONDS: Final = 5.0
-"""CPU time that an interrupted statement has at least to end in."""
+"""The least CPU time in which an interrupted statement has to end."""
 _UNSTOPPABLE_EXIT_CODE: Final = 70
 _SIZES: Final = "/proc/self/statm"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -31,16 +31,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """What planning or evaluating one statement of a view may take; sent to the executors."""
+    """The resources that planning or evaluating one statement of a view may use; sent to the executors."""
 
     memory_mib: int = 512
-    """DuckDB's limit for intermediate results; the process may grow by three times as much meanwhile."""
+    """DuckDB's limit for intermediate results; the process may grow by three times as much."""
     cpu_seconds: float = 120
-    """CPU time of its process that it may take: a slow or paused machine does not count."""
+    """The CPU time of the process that it may use: a slow or paused machine does not count."""
 
     @property
     def duckdb_memory(self) -> str:
-        """The memory as DuckDB's setting."""
+        """The memory in the form of DuckDB's setting."""
         return f"{self.memory_mib}MiB"
 
     def problem(self, error: BaseException) -> str | None:
@@ -61,21 +61,21 @@ class Interruptible(Protocol):
     """A DuckDB connection."""
 
     def interrupt(self) -> None:
-        """Ends the statement that runs; from any thread."""
+        """Ends the running statement; may be called from any thread."""
         ...
 
 
 @contextmanager
 def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> Iterator[None]:
-    """Limits what the connection does in the block, which raises its errors, or `MemoryError`.
+    """Limits what the connection does in the block, which raises the connection's errors or `MemoryError`.
 
-    DuckDB cannot be interrupted within a call of a function. If a statement runs for the same time again
-    after it was interrupted, the process exits, and its log names the statement: it might never return.
+    DuckDB cannot be interrupted within a call of a function. If a statement continues for the same time after
+    it was interrupted, the process exits, and its log names the statement, which might never return.
 
     Args:
-        connection: Must be used by this thread only.
+        connection: Used by this thread only.
         limits: The limits.
-        name: The name of what is computed, for the log.
+        name: What is computed, for the log.
     """
     statement = Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
     _running.enter(statement, limits.memory_mib * _GROWTH * 2**20)
@@ -87,14 +87,14 @@ def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> It
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """One that runs; times are CPU seconds of the process."""
+    """A running statement. Times are CPU seconds of the process."""
 
     connection: Interruptible
     until: float
     seconds: float
     name: str
     ends_process_at: float = math.inf
-    """Known from the first interruption on: a statement that listens must have had the time to end."""
+    """Infinite until the first interruption: a statement that reacts to it must have had the time to end."""
 
 
 class RunningStatements:
@@ -104,19 +104,19 @@ class RunningStatements:
         self.restart()
 
     def restart(self) -> None:
-        """Starts anew in a forked process, which has neither thread nor statements of its parent."""
+        """Starts over in a forked process, which has neither the threads nor the statements of its parent."""
         self._lock = threading.Lock()
         self._data_bytes: dict[Statement, int] = {}
-        """The size that the data segment may have for each."""
+        """The size that the data segment may have for each statement."""
         self._sizes = os.open(_SIZES, os.O_RDONLY | os.O_CLOEXEC) if os.path.exists(_SIZES) else None
-        """None (not Linux): memory is bounded by DuckDB alone."""
+        """None (not Linux): only DuckDB limits memory."""
         self._before = (0, 0)
-        """The process's own limits, while statements run."""
+        """The process's own limits, to be restored."""
         self._watcher: threading.Thread | None = None
         self._over = threading.Event()
 
     def enter(self, statement: Statement, growth: int) -> None:
-        """Bounds a statement; the process may grow by so many bytes meanwhile."""
+        """Limits a statement, during which the process may grow by this many bytes."""
         with self._lock:
             if not self._data_bytes:
                 self._before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -127,25 +127,25 @@ class RunningStatements:
                     target=self._watch, name="slackwater-statements", daemon=True
                 )
                 self._watcher.start()
-                # A thread that goes on while the interpreter is taken down keeps objects of DuckDB alive,
-                # and its binding reports each of them.
+                # A thread that is alive while the interpreter shuts down keeps objects of DuckDB alive, and
+                # its binding reports each of them.
                 atexit.register(self.end)
 
     def end(self) -> None:
-        """Watches no more; returns when the thread has ended. Idempotent."""
+        """Stops watching; returns when the thread has ended. Idempotent."""
         self._over.set()
         if self._watcher is not None:
             self._watcher.join()
         atexit.unregister(self.end)
 
     def leave(self, statement: Statement) -> None:
-        """Says that it has ended."""
+        """Removes a statement that has ended."""
         with self._lock:
             del self._data_bytes[statement]
             self._limit_memory()
 
     def _limit_memory(self) -> None:
-        """Each thread's statement may grow as far as the most generous one."""
+        """Lets the process grow as far as the most generous statement allows."""
         if self._sizes is None:
             return
         soft, hard = self._before
@@ -156,7 +156,7 @@ class RunningStatements:
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
 
     def _size(self) -> int:
-        """Returns heap, private memory and stack of this process, added up."""
+        """Returns the total of heap, private memory and stack of this process."""
         return 0 if self._sizes is None else int(os.pread(self._sizes, 100, 0).split()[5]) * _PAGE_BYTES
 
     def _watch(self) -> None:
@@ -165,7 +165,7 @@ class RunningStatements:
                 self.interrupt_overdue(time.process_time())
 
     def interrupt_overdue(self, now: float) -> None:
-        """Interrupts what computes for too long; ends the process if one was interrupted in vain."""
+        """Interrupts statements that run for too long; ends the process if an interruption had no effect."""
         for statement in self._data_bytes:
             if now > statement.ends_process_at:
                 _log.critical(

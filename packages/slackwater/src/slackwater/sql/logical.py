@@ -1,9 +1,8 @@
-"""A view as a tree of relations, before it is cut into stages.
+"""A view as a tree of relations, before it is divided into stages.
 
-Every column of the tree has an id of its own (``c1``, ``c2``, …), so that no two are ever confused;
-expressions are DuckDB SQL over these ids. Relations are bags; `identity` tells their rows apart: its values
-are unique, NULL being equal to NULL. From the tree follows which columns never are NULL, and which depend on
-others.
+Every column of the tree has its own id (``c1``, ``c2``, …), so that no two are ever confused; expressions are
+DuckDB SQL over these ids. Relations are bags; `identity` distinguishes their rows: its values are unique, and
+NULL equals NULL. From the tree follows which columns are never NULL, and which depend on others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,16 +18,16 @@ from slackwater.sql.duckdb_sql import identifier
 from slackwater.sql.errors import SourceText
 
 Dependency = tuple[frozenset[str], frozenset[str]]
-"""Rows that agree on the first columns, NULL being equal to NULL, agree on the second ones."""
+"""Rows that agree on the first columns, where NULL equals NULL, agree on the second ones."""
 
 _NO_READS: Mapping[str, Iterable[str]] = {}
 
 MAX_STEPS: Final = 500_000
-"""Steps of planning a view: nodes of its tree and of its expressions, each as often as it is visited."""
+"""Steps of planning a view: nodes of its tree and of its expressions, counted at each visit."""
 
 
 class TooManyStepsError(Exception):
-    """Planning a view takes more than `MAX_STEPS`."""
+    """Planning a view takes more than `MAX_STEPS` steps."""
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ def limited_steps() -> Iterator[None]:
 
 
 def spend(steps: int = 1) -> None:
-    """Counts steps of planning, which are the same on every machine."""
+    """Counts steps of planning; the number is the same on every machine."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps
@@ -87,17 +86,17 @@ class Expression:
 
     @property
     def column(self) -> str | None:
-        """The id, if the expression is nothing but a column."""
+        """The id, if the expression is just a column."""
         return self.columns[0] if len(self.columns) == 1 and self.sql == f'"{self.columns[0]}"' else None
 
 
 def column_expression(column: str, like: Expression) -> Expression:
-    """Returns an expression that is nothing but a column, at the place of another one."""
+    """Returns an expression that is just a column, at the place of another one."""
     return Expression(identifier(column), (column,), like.span, like.text)
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression | None:
-    """Returns an expression that holds where all of them do; None for none."""
+    """Returns an expression that holds where all of them hold; None if there are none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     sql = " AND ".join(f"({each.sql})" for each in parts)
@@ -111,9 +110,9 @@ class Scan:
 
     Attributes:
         table: The table.
-        ids: Id of each of the table's columns that may be used (all supported ones), by column name.
-        alias: What the view calls it.
-        span: Where it stands in FROM.
+        ids: Id of each usable column of the table (all of supported types), by column name.
+        alias: Its name in the view.
+        span: Where FROM names it.
     """
 
     table: Table
@@ -146,7 +145,7 @@ class Extend:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The child's own."""
+        """The child's identity."""
         return self.child.identity
 
 
@@ -159,17 +158,17 @@ class Filter:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The child's own."""
+        """The child's columns."""
         return self.child.columns
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The child's own."""
+        """The child's identity."""
         return self.child.identity
 
 
 class JoinKind(StrEnum):
-    """Joins as SQL has them; RIGHT JOIN is a LEFT JOIN with its sides exchanged."""
+    """Joins of SQL; RIGHT JOIN is a LEFT JOIN with its sides exchanged."""
 
     INNER = "INNER"
     LEFT = "LEFT"
@@ -179,7 +178,7 @@ class JoinKind(StrEnum):
 
     @property
     def keeps_left_only(self) -> bool:
-        """The result has the left side's columns only."""
+        """Whether the result has only the left side's columns."""
         return self in {JoinKind.SEMI, JoinKind.ANTI}
 
 
@@ -188,12 +187,12 @@ class Join:
     """Pairs of rows.
 
     Attributes:
-        kind: Which.
+        kind: The kind of join.
         left: Left side.
         right: Right side.
-        equal: Comparisons `left = right` that all must hold; may be empty (every pair).
-        residual: What else must hold, over columns of both sides.
-        span: Where it stands.
+        equal: Comparisons `left = right` that must all hold; empty for every pair.
+        residual: A further condition, over columns of both sides.
+        span: Where it was written.
     """
 
     kind: JoinKind
@@ -205,12 +204,12 @@ class Join:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns of both sides, or of the left one."""
+        """The columns of both sides, or only those of the left one."""
         return self.left.columns if self.kind.keeps_left_only else (*self.left.columns, *self.right.columns)
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
-        """The left side's where each of its rows finds at most one on the right, else both."""
+        """The left side's if each of its rows has at most one partner on the right, otherwise both."""
         joined = {right.column for _, right in self.equal}
         right_is_unique = set(self.right.identity) <= joined
         if self.kind.keeps_left_only or (right_is_unique and self.kind is not JoinKind.FULL):
@@ -229,10 +228,10 @@ class AggregateCall:
             its rows has an ORDER BY that ends with the child's identity.
         function: Lower-case name: ``sum``, ``count``, ``list``, …; ``count`` without arguments is count(*).
         arguments: Its arguments.
-        is_distinct: DISTINCT stands in it.
-        condition: What stands in FILTER.
-        columns: The ids it reads; those in ORDER BY, too.
-        span: Where it stands.
+        is_distinct: Whether it has DISTINCT.
+        condition: The condition of FILTER.
+        columns: The ids it reads, including those in ORDER BY.
+        span: Where it was written.
         text: What the user wrote.
     """
 
@@ -248,14 +247,14 @@ class AggregateCall:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One row per group; without groups one row, always. DISTINCT is an aggregate without calls.
+    """One row per group; without GROUP BY always one row. DISTINCT is an aggregate without calls.
 
     Attributes:
-        child: What is grouped.
-        groups: The columns of GROUP BY with the ids they have above.
-        calls: The aggregates with the ids they have above.
-        identity: Those of the groups that tell the groups apart; others depend on them.
-        span: Where it stands.
+        child: The rows that are grouped.
+        groups: The columns of GROUP BY with their ids in the result.
+        calls: The aggregates with their ids in the result.
+        identity: The groups that identify a row; the others depend on them.
+        span: Where it was written.
     """
 
     child: "Relation"
@@ -276,10 +275,10 @@ class Union:
 
     Attributes:
         children: The branches.
-        sources: For each column above: its id there and the id in each branch.
-        identity: Ids of the columns that tell the rows apart: the branch's number, then the branch's identity
-            as text, padded with NULL to the longest one.
-        span: Where it stands.
+        sources: For each column of the result: its id, and the id in each branch.
+        identity: Ids of the columns that identify a row: the branch's number, then the branch's identity as
+            text, padded with NULL to the longest one.
+        span: Where it was written.
     """
 
     children: tuple["Relation", ...]
@@ -299,10 +298,10 @@ class Window:
 
     Attributes:
         child: The rows.
-        partition: What all the windows partition by, at least.
-        calls: Id above, and the whole call as SQL, OVER included. A call that depends on the order of rows
-            that compare equal has an ORDER BY that ends with the child's identity.
-        span: Where it stands.
+        partition: The columns by which at least all windows partition.
+        calls: Id in the result, and the whole call as SQL, including OVER. A call that depends on the order
+            of rows that compare equal has an ORDER BY that ends with the child's identity.
+        span: Where it was written.
     """
 
     child: "Relation"
@@ -317,13 +316,13 @@ class Window:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The child's own."""
+        """The child's identity."""
         return self.child.identity
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """Rows that a stage is handed; stands for a scan or for what an earlier stage computes.
+    """Rows that a stage receives: a scan, or the result of an earlier stage.
 
     Attributes:
         number: The leaf's number in the pipeline.
@@ -347,8 +346,8 @@ class LogicalView:
         text: What the user wrote; its name is the view's.
         relation: The tree.
         outputs: Name and id of each column, in select order.
-        types: DuckDB type of each output, as DuckDB's own binder gives it for the user's text.
-        labels: For ids of base columns and groups, what the user calls them (``o.id``).
+        types: DuckDB type of each output, as DuckDB derives it from the user's text.
+        labels: The user's names (``o.id``) for ids of base columns and groups.
     """
 
     text: SourceText
@@ -372,7 +371,7 @@ def children(relation: Relation) -> tuple[Relation, ...]:
 
 
 def never_null(relation: Relation) -> frozenset[str]:
-    """Columns without NULL."""
+    """Returns the columns without NULL."""
     spend()
     match relation:
         case Scan(table=table, ids=ids):
@@ -427,7 +426,7 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
 
 
 def closure(known: Iterable[str], rules: Iterable[Dependency]) -> frozenset[str]:
-    """Returns the columns and all that depend on them; what depends on nothing is left out."""
+    """Returns the columns and all that depend on them; columns that depend on nothing are omitted."""
     found = set(known)
     rules = [rule for rule in rules if rule[0]]
     while more := [rule for rule in rules if rule[0] <= found and not rule[1] <= found]:
@@ -441,13 +440,13 @@ def without_dependents(
 ) -> tuple[str, ...]:
     """Returns the first of the columns on which all of them depend.
 
-    Values that are equal need not be the same (0.0 and -0.0), so what is computed from a column depends only
-    on what determines that column.
+    Values that are equal need not be identical (0.0 and -0.0), so a computed column depends only on what
+    determines the columns that it is computed from.
 
     Args:
         columns: The columns.
-        rules: What is known of the rows.
-        reads: For columns that are computed, from what.
+        rules: The dependencies between columns of the rows.
+        reads: For computed columns, the columns that they are computed from.
     """
     rules = [rule for rule in rules if rule[0]]
     kept = list(columns)
@@ -464,5 +463,5 @@ def _of_side(side: Relation, *, may_be_missing: bool) -> Iterator[Dependency]:
     if not may_be_missing:
         yield from dependencies(side)
         return
-    safe = never_null(side)  # where these are NULL, the whole side is
+    safe = never_null(side)  # where these are NULL, the whole side is NULL
     yield from (rule for rule in dependencies(side) if rule[0] & safe)

@@ -1,8 +1,8 @@
-"""The SQL of a tree, at points.
+"""The SQL of a tree at points.
 
-Every relation gets one more column, the point (a stage key at a commit LSN) at which its rows are live. Rows
-of different points never meet: joins compare the point, too, groups and windows are split by it. What the
-user wrote stays as it is between these. Over the tables themselves, without stages, there is one point.
+Every relation gets an additional column, the point (a stage key at a commit LSN) at which its rows are live.
+Rows of different points never meet: joins also compare the point, and groups and windows are split by it.
+Everything else stays as the user wrote it. Over the tables themselves, without stages, there is one point.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +41,7 @@ class LeafInput:
     Attributes:
         number: Its number in the stage.
         plan: The input.
-        names: Its column by the leaf's id.
+        names: The input's column for each id of the leaf.
     """
 
     number: int
@@ -152,7 +152,7 @@ class _Renderer:
 
 
 def lifted_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
-    """Leaves at points: the versions of rows that are live at a point's LSN.
+    """Returns leaves at points: the versions of rows that are live at a point's LSN.
 
     Args:
         inputs: The input of each leaf, by the leaf's number.
@@ -170,7 +170,7 @@ def lifted_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
 
 
 def live_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
-    """Leaves of rows that all are live; the point is the number of the stage key."""
+    """Returns leaves of rows that are all live; the point is the number of the stage key."""
 
     def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
         of_leaf = inputs[leaf.number]
@@ -181,7 +181,7 @@ def live_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
 
 
 def _scan(scan: Scan, wanted: tuple[str, ...]) -> str:
-    """Returns all rows of a table, live at the one point that there is."""
+    """Returns all rows of a table, live at the only point."""
     names = {of_column: name for name, of_column in scan.ids.items()}
     shown = "".join(f", {identifier(names[each])} AS {identifier(each)}" for each in wanted)
     table = f"{identifier(scan.table.schema)}.{identifier(scan.table.name)}"
@@ -203,7 +203,7 @@ def _typed_columns(of_input: LeafInput, wanted: tuple[str, ...]) -> str:
 
 
 def _of_no_rows(below: str, shown: str) -> str:
-    """A global aggregate has a row also where it has nothing to aggregate."""
+    """Returns SQL for the row that a global aggregate has even if there is nothing to aggregate."""
     columns = source = ""
     if shown:
         columns = ", e.*"
@@ -228,7 +228,7 @@ def _named(wanted: tuple[str, ...], computed: dict[str, Expression]) -> str:
 
 
 def _needed(relation: Relation, names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names that are columns of the relation, each once."""
+    """Returns the names that are columns of the relation, without duplicates."""
     columns = set(relation.columns)
     return tuple(name for name in dict.fromkeys(names) if name in columns)
 

@@ -1,6 +1,6 @@
 """Rows: from Debezium's JSON to typed tuples, to the compact bytes that stages keep, and to text.
 
-Text can also hold the values that no other type of Spark can hold.
+Text can also represent values that no other type of Spark can.
 """
 
 import re
@@ -20,7 +20,7 @@ WireRow = tuple[Any, ...]
 """Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-"""The placeholder that Debezium writes for an unchanged value that the database left out of its log."""
+"""The placeholder that Debezium writes for an unchanged value that the database omitted from its log."""
 
 _UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 _UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
@@ -45,7 +45,7 @@ _DAY_US: Final = 86_400_000_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
-"""The Gregorian calendar repeats after so many years."""
+"""The number of years after which the Gregorian calendar repeats."""
 
 
 def placeholders_of(column_type: ColumnType) -> tuple[Any, ...]:
@@ -69,8 +69,8 @@ def placeholders_of(column_type: ColumnType) -> tuple[Any, ...]:
 class RowCodec:
     """Decodes and encodes the needed columns of one table's rows.
 
-    Strict: an integer is not accepted as a number with a point, nor NULL as a value. Threads may share a
-    codec: all that changes is which schemas it has met. Methods raise only what they document.
+    An integer is not accepted as a number with a point, nor NULL as a value. Threads may share a codec, whose
+    only state is the schemas it has seen. Methods raise only what they document.
     """
 
     def __init__(self, table: Table, columns: Sequence[str]) -> None:
@@ -101,12 +101,12 @@ class RowCodec:
         )
 
     def of_schema(self, schema: bytes | None) -> "RowCodec":
-        """Returns the codec of rows of records that state their Connect schema; this one for None.
+        """Returns the codec for records with this Connect schema; this codec for None.
 
-        A schema is judged once.
+        Each schema is checked once.
 
         Raises:
-            RowContradictsSchemaError: By the schema, a column's values have a form that is not read.
+            RowContradictsSchemaError: The schema gives a column's values an unsupported form.
         """
         if schema is None:
             return self
@@ -165,7 +165,7 @@ class RowCodec:
         return tuple(merged)
 
     def _checked(self, row: WireRow, is_snapshot: bool) -> WireRow:
-        """Repairs or refuses what the connector writes as another value."""
+        """Repairs or refuses values that the connector writes as other values."""
         checked = list(row)
         for position, check in self._checks:
             if row[position] is not None:
@@ -182,7 +182,7 @@ class RowCodec:
             ) from error
 
     def _with_real_floats(self, row: WireRow) -> WireRow:
-        """Reads not-a-number and infinities, which come as strings since JSON has no such numbers."""
+        """Converts not-a-number and infinities, which are strings because JSON has no such numbers."""
         if not any(isinstance(row[position], (str, list)) for position in self._float_positions):
             return row
         return tuple(
@@ -212,10 +212,10 @@ class RowCodec:
 
 
 def columns_in_forms(table: Table, columns: Iterable[Column], schema: bytes) -> Iterator[Column]:
-    """Yields columns of a table; those in the right form by a record's Connect schema need no other proof.
+    """Yields columns of a table. Those whose form a record's Connect schema confirms need no other proof.
 
     Raises:
-        RowContradictsSchemaError: By the schema, a column's values have a form that is not read.
+        RowContradictsSchemaError: The schema gives a column's values an unsupported form.
     """
     forms = forms_of(schema)
     for column in columns:

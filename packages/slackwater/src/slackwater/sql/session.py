@@ -1,4 +1,4 @@
-"""DuckDB connections for views: one thread, in memory, without access to files and network, in UTC."""
+"""DuckDB connections for views: in memory, with one thread, without access to files and network, in UTC."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 
 
 class _Kept(threading.local):
-    """One connection per thread: opening one costs more than reading a view."""
+    """One connection per thread, because opening one costs more than reading a view."""
 
     connection: duckdb.DuckDBPyConnection | None = None
     process = 0
@@ -26,7 +26,7 @@ def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPy
     """Opens a database in memory that reads no files, loads no extensions and is deterministic.
 
     Args:
-        limits: The memory is DuckDB's limit for intermediate results; nothing is spilled to disk.
+        limits: Their memory is DuckDB's limit for intermediate results; nothing is spilled to disk.
     """
     connection = duckdb.connect(
         ":memory:",
@@ -48,7 +48,7 @@ def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPy
 
 @contextmanager
 def scratch_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yields a connection for trying out SQL; whatever is created in it is removed afterwards."""
+    """Yields a connection for trying out SQL; everything that is created in it is removed afterwards."""
     connection = _connection()
     connection.begin()
     try:

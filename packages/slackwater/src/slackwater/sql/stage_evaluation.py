@@ -1,4 +1,4 @@
-"""Evaluates the rows of stages over many keys in one DuckDB call each."""
+"""Evaluates the rows of stages for many keys with one call of DuckDB."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,21 +51,21 @@ def accumulators_schema(key: Sequence[KeyColumn], accumulators: Sequence[Accumul
 
 
 class PointColumns(Protocol):
-    """The points at which results are wanted, column by column."""
+    """The points at which results are computed, column by column."""
 
     @property
     def groups(self) -> Sequence[int]:
-        """For each point the number of its key."""
+        """The number of its key, for each point."""
         ...
 
     @property
     def lsns(self) -> Sequence[int]:
-        """For each point its commit LSN."""
+        """The commit LSN, for each point."""
         ...
 
 
 class StepColumns(Protocol):
-    """The rows of ``STEPS_TABLE``, column by column: what points add and take away."""
+    """The rows of ``STEPS_TABLE``, column by column: what points add and remove."""
 
     @property
     def points(self) -> Sequence[int]:
@@ -88,10 +88,10 @@ class RowVersions:
     """Rows of one input, column by column.
 
     Attributes:
-        groups: For each row the number of its key.
+        groups: The number of its key, for each row.
         columns: The wire values of `InputPlan.columns`, one sequence per column.
-        from_lsn: For each row the commit LSN from which it is live; None if all rows are live at all points.
-        to_lsn: For each row the commit LSN from which it is no longer live (`OPEN_LSN`: still live).
+        from_lsn: The commit LSN from which it is live, for each row; None if all rows are live at all points.
+        to_lsn: The commit LSN from which it is no longer live, for each row (`OPEN_LSN`: still live).
     """
 
     groups: Sequence[int]
@@ -119,7 +119,7 @@ class RowsEvaluator:
         Args:
             part: The part.
             key: The stage's key.
-            name: The name of what is computed, for errors.
+            name: What is computed, for errors.
             limits: The limits of each call.
         """
         self._key_names = [column.name for column in key]
@@ -214,7 +214,7 @@ def key_text(names: Sequence[str], key: bytes) -> str:
 
 
 def rows_schema(plan: InputPlan, *, is_lifted: bool) -> pa.Schema:
-    """Columns of an input's table: the key's number, the wire values, and the LSNs at which a row is live."""
+    """Returns the columns of an input's table: key number, wire values, and the LSNs of a live row."""
     fields = [(GROUP, pa.int32()), *((column.name, column.type.arrow) for column in plan.columns)]
     return pa.schema([*fields, (FROM_LSN, pa.int64()), (TO_LSN, pa.int64())] if is_lifted else fields)
 

@@ -1,4 +1,4 @@
-"""One statement, planned once and run often over other rows each time; and what it fails for."""
+"""A statement that is planned once and run often over different rows, and the search for what it fails on."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ ResultRows = Sequence[tuple[Any, ...]]
 """The rows of a statement; for their columns see :mod:`slackwater.sql.plan`."""
 
 KeyName = Callable[[int], str]
-"""The key of this number as a person reads it; asked for errors only."""
+"""Returns the key of this number in readable form; called for errors only."""
 
 Tables = Mapping[str, pa.Table]
 
@@ -27,11 +27,11 @@ _SHOWN_CHARACTERS: Final = 300
 
 
 class StatementEvaluator:
-    """Runs one statement over tables that are handed to it. Keeps a DuckDB connection; for one thread.
+    """Runs one statement over tables that are passed to it. Keeps a DuckDB connection; for one thread.
 
-    Planning a view takes DuckDB 2 ms, which is more than it takes to evaluate hundreds of rows. A table that
-    is registered anew makes DuckDB plan again; so each table is registered once, as a slot that says on every
-    scan which rows it has now.
+    DuckDB takes 2 ms to plan a view, which is more than it takes to evaluate hundreds of rows. Registering a
+    table again makes DuckDB plan again. So each table is registered once, as a slot that returns its current
+    rows on every scan.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class StatementEvaluator:
         inputs: Mapping[str, str],
         limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
-        """Makes an evaluator; DuckDB plans the statement when it is first used.
+        """Creates an evaluator; DuckDB plans the statement when it is first used.
 
         Args:
             statement: DuckDB SQL over `tables`.
             tables: The tables' columns, by name.
-            name: The name of what is computed, for errors.
-            inputs: What errors call the tables that hold rows.
-            limits: What one call, or planning, may take.
+            name: What is computed, for errors.
+            inputs: The names of the tables with rows, in errors.
+            limits: What one call, or planning, may use.
         """
         self._statement = statement
         self._slots = {table: _Slot(schema.empty_table()) for table, schema in tables.items()}
@@ -60,7 +60,7 @@ class StatementEvaluator:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def close(self) -> None:
-        """Gives the connection's memory back; may be called twice."""
+        """Releases the connection's memory. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -70,11 +70,11 @@ class StatementEvaluator:
 
         Args:
             tables: All tables; keys are numbered by their column `GROUP`, or else by `POINT`.
-            key_name: Gives the key with a number.
-            lsns: For each key the commit LSN of its newest change, if the tables do not say.
+            key_name: Returns the key with a number.
+            lsns: For each key the commit LSN of its newest change, if the tables do not contain it.
 
         Raises:
-            EvaluationError: The SQL failed on some row, or met a limit; names the key, row and commit.
+            EvaluationError: The SQL failed on some row, or exceeded a limit; names the key, row and commit.
         """
         try:
             return self._run(tables)
@@ -126,9 +126,9 @@ class StatementEvaluator:
         )
 
     def _smallest_failure(self, tables: Tables, inputs: Mapping[str, str], error: Exception) -> "_Failure":
-        """Evaluates ever smaller parts: halves the keys, and then the rows of the failing one.
+        """Evaluates ever smaller parts: halves the keys, and then the rows of the failing key.
 
-        The search ends with what it has after as much CPU time as the statement itself may take.
+        The search ends with what it has found after as much CPU time as the statement itself may use.
         """
         until = time.process_time() + self._limits.cpu_seconds
         column = GROUP if any(GROUP in table.column_names for table in tables.values()) else POINT
@@ -171,7 +171,7 @@ class StatementEvaluator:
 
 
 class _Slot:
-    """A table whose rows can be exchanged; DuckDB asks for a stream at each scan."""
+    """A table whose rows can be replaced; DuckDB requests a stream at each scan."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -185,10 +185,10 @@ class _Failure:
     """The smallest part of the tables that was found to fail.
 
     Attributes:
-        error: What it fails with.
+        error: The error with which it fails.
         key: The number of its key; None if the failure does not belong to one.
-        commit_lsn: Commit LSN of the newest of its rows; 0 if the tables do not say.
-        rows: Its rows as a person reads them, of each input at most one.
+        commit_lsn: Commit LSN of the newest of its rows; 0 if the tables do not contain it.
+        rows: Its rows in readable form, at most one for each input.
     """
 
     error: Exception
@@ -198,7 +198,7 @@ class _Failure:
 
 
 def _commit_lsn(rows: list[pa.Table], points: pa.Table | None) -> int:
-    """From which on the newest of the rows is live; of accumulated values, at which they are."""
+    """Returns the LSN from which the newest row is live; for accumulated values, of the newest point."""
     if points is None:
         return 0
     if all(FROM_LSN in table.column_names for table in rows):
@@ -216,7 +216,7 @@ def _row_text(name: str, table: pa.Table) -> str:
 
 
 def _with_numbers(tables: Tables, column: str, low: int, high: int) -> Tables:
-    """Returns the rows whose number in the column is in `[low, high)`; tables without the column whole."""
+    """Returns the rows whose number in the column is in `[low, high)`; other tables are complete."""
     return {
         name: table.filter(pc.and_(pc.greater_equal(table[column], low), pc.less(table[column], high)))
         if column in table.column_names

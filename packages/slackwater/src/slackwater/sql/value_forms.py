@@ -1,8 +1,8 @@
-"""Values that records do not contain as they are in the database, although they have the declared form.
+"""Values that records contain in another form than the database, although they match the declaration.
 
 A connector writes some values as another value of the same type: a date before Christ as one after Christ, an
-array of several dimensions as NULLs. Such a value is repaired if it can be told apart, otherwise refused by
-name. A value that an honest one has in common with a lost one is refused, too.
+array of several dimensions as NULLs. Such a value is repaired if it can be recognised, otherwise refused by
+name. A value that could also be a correct one is refused, too.
 """
 
 import re
@@ -17,7 +17,7 @@ from msgspec import Meta
 from slackwater.sql.column_type import ColumnType, TypeKind
 
 Check = Callable[[Any, bool], Any]
-"""Returns the value that is meant by a wire value, given whether it is in a row of a snapshot.
+"""Returns the value that a wire value means, given whether it is in a row of a snapshot.
 
 Raises:
     LostValueError: It cannot be known.
@@ -26,10 +26,10 @@ Raises:
 _DAY_MS: Final = 86_400_000
 _GREGORIAN_DAY: Final = -141_417
 _GREGORIAN_TEXT: Final = "1582-10-25"
-"""Java's calendar has other dates before 1582-10-15, and shows the ten that it lacks as later ones."""
+"""Java's calendar differs before 1582-10-15, and shows the ten days that it lacks as later ones."""
 
 _FIRST_MS: Final = -211_000_000_000_000
-"""PostgreSQL has no earlier timestamps: what seems earlier is late, and overflowed in the connector."""
+"""PostgreSQL has no earlier timestamps: what seems earlier is later, and overflowed in the connector."""
 _LAST_MS: Final = 9_223_372_036_854_775
 """The newest millisecond that microseconds in 64 bits can represent."""
 
@@ -52,7 +52,7 @@ _OTHER_DATES: Final = (
     "years after Christ"
 )
 _BETWEEN_FORMS: Final = 10**14
-"""In milliseconds the year 5138, in microseconds 1973: no timestamp of our time has as many in both forms."""
+"""In milliseconds the year 5138, in microseconds 1973: no current timestamp is this large in both forms."""
 _BASE64_CHARACTERS: Final = 4
 _HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})+\Z")
 _URL_HINT: Final = (
@@ -74,7 +74,7 @@ _OVERFLOW_HINT: Final = "Correct the row, or leave the column out of the views"
 
 
 class LostValueError(ValueError):
-    """A connector does not write the value.
+    """A connector does not write the value correctly.
 
     Attributes:
         expected: Which values it writes.
@@ -88,7 +88,7 @@ class LostValueError(ValueError):
 
 
 def in_unknown_form(column_type: ColumnType) -> ColumnType:
-    """Returns the type whose values have to prove their form, because nobody knows the configuration."""
+    """Returns the type whose values have to prove their form, because the configuration is unknown."""
     element = column_type.element
     return replace(
         column_type, is_form_known=False, element=None if element is None else in_unknown_form(element)
@@ -109,10 +109,10 @@ _decode_schema: Final = msgspec.json.Decoder(_Schema).decode
 
 
 def forms_of(schema: bytes) -> Mapping[str, str]:
-    """Returns the forms of a row's values by column: names of Connect's types, with [] those of arrays.
+    """Returns the forms of a row's values by column: names of Connect's types, with [] for arrays.
 
     Args:
-        schema: The Connect schema of a change event, as JSON. Of another schema, no forms are known.
+        schema: The Connect schema of a change event, as JSON. For any other schema, no forms are known.
     """
     try:
         event = _decode_schema(schema)
@@ -134,7 +134,7 @@ def _form_of(schema: _Schema) -> str:
 
 
 def in_form(column_type: ColumnType, form: str | None) -> ColumnType:
-    """Returns the type whose form is known if a record's schema says that values have the form that is read.
+    """Returns the type with a known form if a record's schema confirms the form that is supported.
 
     Raises:
         LostValueError: They have another form.
@@ -149,7 +149,7 @@ def in_form(column_type: ColumnType, form: str | None) -> ColumnType:
 
 
 def _form_read(column_type: ColumnType) -> str | None:
-    """Returns the form that is read; None if all forms of the type are the same or have another JSON type."""
+    """Returns the supported form; None if all forms are the same or have another JSON type."""
     if column_type.element is not None:
         wanted = _form_read(column_type.element)
         return None if wanted is None else f"{wanted}[]"
@@ -159,7 +159,7 @@ def _form_read(column_type: ColumnType) -> str | None:
 
 
 def check_of(column_type: ColumnType) -> Check | None:
-    """Returns the check of a column's values that are not NULL; None if none is needed."""
+    """Returns the check of a column's values, except NULL; None if none is needed."""
     if column_type.element is not None:
         return _array_check(column_type.element)
     check = _check_of_known(column_type)
@@ -167,7 +167,7 @@ def check_of(column_type: ColumnType) -> Check | None:
 
 
 def _check_of_unknown(column_type: ColumnType, check: Check | None) -> Check | None:
-    """Returns the check of values whose form nobody knows: one that another form may contain is refused."""
+    """Returns the check of values of unknown form: a value that another form may contain is refused."""
     has_other_form = _OTHER_FORMS.get(column_type.kind)
     if has_other_form is None:
         return check
@@ -241,14 +241,14 @@ def _zoned(text: str) -> str:
 
 
 def _timestamp_has_other_form(column_type: ColumnType, value: int) -> bool:
-    """Milliseconds of today are microseconds of 1970, and the other way round of the year 50,000."""
+    """Milliseconds of today are microseconds of 1970; the reverse is the year 50,000."""
     if value in (column_type.infinities or ()):
         return False
     return abs(value) >= _BETWEEN_FORMS if column_type.is_millisecond else 0 < abs(value) < _BETWEEN_FORMS
 
 
 def _time_has_other_form(column_type: ColumnType, value: int) -> bool:
-    """Milliseconds of any time of day are microseconds of the day's first 86 seconds."""
+    """Milliseconds of any time of day are microseconds of the first 86 seconds of the day."""
     return not column_type.is_millisecond and 0 < value <= _DAY_MS
 
 
@@ -303,7 +303,7 @@ _FORMS_READ: Final[Mapping[tuple[TypeKind, bool], str]] = {
     (TypeKind.TIMESTAMP, True): "io.debezium.time.Timestamp",
     (TypeKind.TIMESTAMPTZ, False): "io.debezium.time.ZonedTimestamp",
 }
-"""By type, and whether its values are milliseconds, the form that is read."""
+"""The supported form, by type and whether its values are in milliseconds."""
 
 
 @lru_cache(maxsize=1024)
@@ -321,7 +321,7 @@ def regular_wire(column_type: ColumnType) -> Any:
 
 
 def _proven(column_type: ColumnType) -> Any:
-    """Most values that are in no form but the expected one; the others are checked one by one."""
+    """Returns a type that most values in the expected form match; the others are checked one by one."""
     if column_type.kind is TypeKind.NUMERIC:
         (_, meta) = get_args(column_type.wire)
         return Annotated[str, Meta(pattern=rf"(?!([0-9]{{{_BASE64_CHARACTERS}}})+\Z){meta.pattern}")]
@@ -336,7 +336,7 @@ def _proven(column_type: ColumnType) -> Any:
 
 
 def _regular_array(element: ColumnType) -> Any:
-    """Arrays without NULLs, early dates and anything that may be Java's name of an object."""
+    """Returns a type of arrays without NULLs, early dates and possible names of Java objects."""
     if element.kind in _OTHER_FORMS and not element.is_form_known:
         return list[_proven(element)]  # type: ignore[misc]
     if element.kind in _SHOWN_AS_OBJECTS - {TypeKind.UUID}:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - SQL on one line
-"""On which levels the stages of a pipeline stand."""
+"""On which levels the stages of a pipeline are."""
 
 import pytest
 from hypothesis import given

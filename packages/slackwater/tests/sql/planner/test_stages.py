@@ -180,7 +180,7 @@ PLANS = {
             "1: lines by order_id with nulls [group] -> view 0",
         ],
     ),
-    "the largest list of intervals is looked for among its rows": (
+    "the largest list of intervals needs all rows": (
         "SELECT TRANSACTIONALLY order_id, max([to_days(qty)]) AS m FROM lines GROUP BY order_id",
         [
             "1: lines by order_id with nulls [group] -> view 0",

@@ -1,9 +1,9 @@
 """Calls of aggregate and window functions, with an order where their results depend on one.
 
-A result never depends on how rows happen to be ordered. An aggregate that would is given the identity of its
-rows as the last part of its order, and `any_value` is the smallest value. A window function is made to order
+Results never depend on the order in which rows happen to arrive. An aggregate whose result would depend on it
+is ordered by the identity of its rows last, and `any_value` is the smallest value. A window function orders
 rows that compare equal by their identity: in the window's own ORDER BY where only that order counts
-(`row_number`, `lag`, ROWS frames), in an ORDER BY among the arguments where peers are to stay peers
+(`row_number`, `lag`, ROWS frames), in an ORDER BY among the arguments where peers must remain peers
 (`last_value`, `list`, … over RANGE and GROUPS frames).
 """
 
@@ -54,7 +54,7 @@ def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
     """Returns the call over the rows that a binder knows.
 
     Raises:
-        SqlTextError: Its result depends on the order of rows and it cannot be given one.
+        SqlTextError: Its result depends on the order of rows, and no order can be added.
     """
     text = binder.environment.text
     with binder.reading("an aggregate function"):
@@ -92,7 +92,7 @@ class Windows:
 
     @property
     def is_used(self) -> bool:
-        """There are any."""
+        """Whether there are any."""
         return bool(self._calls)
 
     def value(self, node: Node) -> str:
@@ -107,7 +107,7 @@ class Windows:
         return identifier(self._calls[call.sql][0])
 
     def applied(self, relation: Relation) -> Relation:
-        """Returns the rows with all the values."""
+        """Returns the rows with all window values added."""
         by_partition: dict[frozenset[str], list[tuple[str, tuple[Expression, ...], Expression]]] = {}
         for each in self._calls.values():
             by_partition.setdefault(frozenset(part.sql for part in each[1]), []).append(each)
@@ -119,7 +119,7 @@ class Windows:
 
 
 class _Call:
-    """One window function with its OVER."""
+    """A window function with its OVER clause."""
 
     def __init__(self, binder: ExpressionBinder, node: Node) -> None:
         self._level = binder
@@ -127,7 +127,7 @@ class _Call:
         self._unit = self._frame_unit()
 
     def read(self) -> tuple[tuple[Expression, ...], Expression]:
-        """Gives the expressions that it partitions by, and the whole call."""
+        """Returns the expressions that it partitions by, and the whole call."""
         binder, node = self._level, self._node
         with binder.reading("a window function"):
             partition = tuple(binder.expression(each) for each in node.parts.get("partitions", ()))
@@ -169,7 +169,7 @@ class _Call:
 
     @property
     def _is_peerless(self) -> bool:
-        """Rows are in an order without ties, which the identity makes."""
+        """Whether rows are in an order without ties, which the identity ensures."""
         return self._node.function in _NUMBERING or self._unit == "ROWS"
 
     def _over(self, partition: tuple[Expression, ...], orders: list[str]) -> str:
@@ -232,10 +232,10 @@ def _order_splices(
     """Yields an ORDER BY for a call whose result depends on the order of rows.
 
     Args:
-        binder: Where it stands.
+        binder: The rows that the call is computed from.
         node: The call.
-        identity: What orders rows that are equal otherwise.
-        before: SQL to order by before that, if the call has no ORDER BY of its own.
+        identity: Columns that order rows which are equal otherwise.
+        before: SQL to order by first, if the call has no ORDER BY of its own.
     """
     if node.function in _MACROS:
         problem = f"the result of {node.function} depends on the order of the rows"
@@ -260,10 +260,10 @@ def _order_splices(
 
 
 def _parentheses(binder: ExpressionBinder, node: Node) -> tuple[int, int]:
-    """Offsets of the parentheses around a call's arguments.
+    """Returns the offsets of the parentheses around a call's arguments.
 
     Raises:
-        SqlTextError: The function stands behind its argument.
+        SqlTextError: The function is called as a method of its argument.
     """
     text = binder.environment.text
     call = _CALL.match(text.code, node.start, node.end)
@@ -274,7 +274,7 @@ def _parentheses(binder: ExpressionBinder, node: Node) -> tuple[int, int]:
 
 
 def _keeps_any_value(node: Node) -> bool:
-    """The user has said which of the values."""
+    """Whether the user has said which of the values to take."""
     return node.function == "any_value" and bool(_orders(node))
 
 
@@ -283,7 +283,7 @@ def _orders(node: Node) -> tuple[Node, ...]:
 
 
 def _any_value_splices(binder: ExpressionBinder, node: Node) -> Iterator[Splice]:
-    """Any value is the smallest one: the same for the same rows."""
+    """Makes any value the smallest one, so that equal rows give equal results."""
     if node.function == "any_value" and not _keeps_any_value(node):
         opening, _ = _parentheses(binder, node)
         yield Splice(node.start, opening, "min")

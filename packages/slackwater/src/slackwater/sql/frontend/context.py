@@ -33,7 +33,7 @@ class BoundQuery:
     """A query's rows.
 
     Attributes:
-        relation: The tree; it may have more columns.
+        relation: The tree, which may have more columns than the query.
         columns: The query's columns, in select order.
         spans: Where each was written.
     """
@@ -51,11 +51,11 @@ class BindContext:
         connection: Has the tables in use, without rows.
         catalog: The declared tables.
         views: The pipeline's other views by lower-case name.
-        bind_query: Builds the tree of a query that stands by itself.
-        bind_other_view: Builds the tree of another view, which a place in FROM names.
-        labels: What the user calls the ids.
-        queries: How many were read so far, each as often as it is.
-        first_id: Number of the first id that is free.
+        bind_query: Builds the tree of a query that is not a subquery of an expression.
+        bind_other_view: Builds the tree of another view that FROM names.
+        labels: The user's names for the ids.
+        queries: How many queries have been read so far; a query that is read twice counts twice.
+        first_id: The smallest number that is free for an id.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -71,14 +71,14 @@ class BindContext:
     first_id: int = 1
 
     def reserve(self, text: ViewText) -> None:
-        """Never gives out an id that could be written in this text or in those of the other views."""
+        """Never assigns an id that could occur in this text or in those of the other views."""
         texts = [text.text, *(each.text for each in self.views.values())]
         written = [int(digits) for each in texts for digits in _ID_LIKE.findall(each)]
         self._used = max(written, default=0)
         self.first_id = self._used + 1
 
     def columns_of(self, sql: str) -> tuple[str, ...]:
-        """Returns the ids in the SQL, each once."""
+        """Returns the ids in the SQL without duplicates."""
         written = dict.fromkeys(_ID.findall(sql))
         return tuple(each for each in written if self.first_id <= int(each[1:]) <= self._used)
 
@@ -90,15 +90,15 @@ class BindContext:
         return f"c{self._used}"
 
     def union_identity(self, length: int) -> tuple[str, ...]:
-        """Ids for the number of a branch and as many parts of its rows' identity."""
+        """Returns ids for the number of a branch, and for each part of the identity of its rows."""
         rows = ["row", *(f"row_{number + 1}" for number in range(1, length))]
         return tuple(self.new_id(label) for label in ("branch", *rows[:length]))
 
     def create_table(self, table: Table) -> str:
-        """Lets the connection have the table, without rows.
+        """Creates the table in the connection, without rows.
 
         Returns:
-            The full name of another table, if DuckDB does not distinguish it from this one; else nothing.
+            The full name of another table, if DuckDB cannot distinguish the two; None otherwise.
         """
         known = self._tables.setdefault(table.full_name.lower(), "")
         if known:
@@ -128,10 +128,10 @@ class BoundSelect:
         relation: The rows.
         names: Names of the columns; empty for those without one.
         items: The columns over the rows.
-        equal: For a subquery: expressions over the query around, and what they must equal here.
+        equal: For a subquery: expressions over the outer query, and what they must equal here.
         residual: For a subquery: other conditions over both.
-        calls: The aggregates, if there is no GROUP BY: without rows there is one row all the same.
-        is_bare: Nothing but the aggregation happens to the groups.
+        calls: The aggregates, if there is no GROUP BY: then there is one row even if there are no rows.
+        is_bare: Whether nothing but the aggregation is applied to the groups.
     """
 
     relation: Relation
@@ -144,7 +144,7 @@ class BoundSelect:
 
     @property
     def is_correlated(self) -> bool:
-        """It uses columns of the query around."""
+        """Whether it uses columns of the outer query."""
         return bool(self.equal or self.residual)
 
     def computed(self, context: BindContext) -> BoundQuery:
@@ -165,7 +165,7 @@ class BoundSelect:
 
 @dataclass(frozen=True, slots=True)
 class CommonQuery:
-    """A query of WITH and what it can see."""
+    """A query in WITH and the names that it can see."""
 
     definition: CommonTable
     environment: "Environment"
@@ -173,17 +173,17 @@ class CommonQuery:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The place of a query, and the names it can see beside tables.
+    """Where a query is, and the names that it can see besides tables.
 
     Attributes:
-        context: What is common to all.
-        text: The text it stands in.
-        name: Lower-case name of the view it belongs to.
+        context: What all queries of the view share.
+        text: The text that contains it.
+        name: Lower-case name of the view that it belongs to.
         span: The place in the view's own text, if this is another view's text.
         commons: Queries of WITH by lower-case name.
-        splices: Replacements that let DuckDB bind the text; collected.
-        reading: Lower-case names of the views that read this one, and its own.
-        lateral: For a subquery in FROM: names of the tables beside it and around, for messages.
+        splices: Replacements that let DuckDB bind the text, collected on the way.
+        reading: Lower-case names of this view and of the views that read it.
+        lateral: For a subquery in FROM: names of the tables beside it and around it, for messages.
     """
 
     context: BindContext
@@ -200,14 +200,14 @@ class Environment:
         return self.span or Span(max(start, 0), max(end, 0))
 
     def error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
-        """Returns an error at the characters `[start, end)`; without a place at the text's start."""
+        """Returns an error at the characters `[start, end)`, by default at the text's start."""
         return self.text.error(start, end, problem, hint)
 
     def refuse_clauses(self, query: Select | SetOperation) -> None:
         """Refuses clauses that no query of a view may have.
 
         Raises:
-            SqlTextError: It has one.
+            SqlTextError: The query has one.
         """
         for clause, start in query.refused:
             hint = _CLAUSE_HINTS.get(
@@ -216,7 +216,7 @@ class Environment:
             raise self.error(start, start, f"{clause} is not supported", hint)
 
     def with_commons(self, definitions: tuple[CommonTable, ...]) -> "Environment":
-        """Returns the same with the queries of a WITH; each sees those before it."""
+        """Returns a copy that sees the queries of a WITH; each of them sees those before it."""
         environment = self
         for each in definitions:
             commons = {**environment.commons, each.name.lower(): CommonQuery(each, environment)}

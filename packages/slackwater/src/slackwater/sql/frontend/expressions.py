@@ -1,8 +1,8 @@
-"""Expressions over the rows that FROM and WHERE make.
+"""Expressions over the rows of FROM and WHERE.
 
-The SQL of an expression is the user's own text, with columns, subqueries, aggregates and windows replaced by
-ids in place: DuckDB evaluates what was written. That the text in between is exactly the expression is
-checked by letting DuckDB parse it once more.
+The SQL of an expression is the user's own text in which columns, subqueries, aggregates and windows are
+replaced by ids. DuckDB therefore evaluates what was written. To check that the text in between is exactly the
+expression, DuckDB parses it again.
 """
 
 import json
@@ -47,16 +47,16 @@ Replacement = Callable[[Node], str]
 
 
 class ExpressionBinder:
-    """Binds expressions over rows of one kind: their names become ids, and they use only what they may.
+    """Binds expressions over rows of one kind: replaces names by ids, and refuses what is not allowed.
 
     Attributes:
-        environment: Where the query stands.
+        environment: Where the query is.
         scope: The names of FROM.
-        identity: What tells the rows apart.
+        identity: Columns that identify the rows.
         clause: The clause that is being read, for messages.
-        relation: Gives the rows of FROM.
-        subquery: Gives the SQL for a subquery's value, having attached what computes it.
-        window: Gives the SQL for a window function's value; None where there may be none.
+        relation: Returns the rows of FROM.
+        subquery: Returns SQL for a subquery's value, after attaching what computes it.
+        window: Returns SQL for a window function's value; None where windows are not allowed.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ExpressionBinder:
 
     @property
     def context(self) -> BindContext:
-        """The context that all queries of the view share."""
+        """What all queries of the view share."""
         return self.environment.context
 
     @property
@@ -90,11 +90,11 @@ class ExpressionBinder:
 
     @property
     def safe(self) -> frozenset[str]:
-        """Columns that never are NULL."""
+        """Columns that are never NULL."""
         return never_null(self.relation()) if self.relation is not None else frozenset()
 
     def attach(self, step: Step) -> None:
-        """Lets the rows go through one more step."""
+        """Adds a step that the rows pass through."""
         self._steps.append(step)
 
     def applied(self, relation: Relation) -> Relation:
@@ -105,7 +105,7 @@ class ExpressionBinder:
 
     @contextmanager
     def reading(self, clause: str, window: Replacement | None = None) -> Iterator[None]:
-        """Names the clause that is read in the block, and says whether windows may stand in it."""
+        """Names the clause that is read in the block, and says whether it may contain windows."""
         before = self.clause, self.window
         self.clause, self.window = clause, window
         try:
@@ -117,19 +117,19 @@ class ExpressionBinder:
         """Returns the expression over ids.
 
         Raises:
-            SqlTextError: It holds what may not stand here.
+            SqlTextError: It contains something that is not allowed here.
         """
         return self.placed(node, self.sql(node))
 
     def placed(self, node: Node, sql: str) -> Expression:
-        """Returns an expression of this SQL that stands for what the user wrote at a place."""
+        """Returns an expression with this SQL for what the user wrote at a place."""
         text = self.environment.text.text[max(node.start, 0) : max(node.end, 0)]
         return Expression(
             sql, self.context.columns_of(sql), self.environment.place(node.start, node.end), text
         )
 
     def sql(self, node: Node) -> str:
-        """Returns SQL of the expression over ids."""
+        """Returns SQL for the expression over ids."""
         replaced = self.replacement(node, _NO_PARAMETERS)
         if replaced is not None:
             return replaced
@@ -137,7 +137,7 @@ class ExpressionBinder:
         return spliced(self.environment.text.code, node.start, node.end, self.splices(node))
 
     def splices(self, node: Node, parameters: frozenset[str] = _NO_PARAMETERS) -> Iterator[Splice]:
-        """Yields the replacements in the text of the expression, which itself stays as it is."""
+        """Yields the replacements of parts of the expression, which is not replaced itself."""
         if node.kind == "LAMBDA":
             parameters |= {name.lower() for name in node.names}
         for child in node.children:
@@ -149,13 +149,13 @@ class ExpressionBinder:
                 yield Splice(child.start, child.end, replaced)
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
-        """Returns SQL that stands for the whole expression; None: its text with its parts replaced."""
+        """Returns SQL for the whole expression; None if its text is kept and only its parts are replaced."""
         spend()
         self._refuse(node)
         if node.kind == "COLUMN_REF":
             return None if node.names[0].lower() in parameters else self.column(node)
         if node.operator == "OPERATOR_NOT" and node.children[0].kind == "SUBQUERY":
-            return f"(NOT {self.replacement(node.children[0], parameters)})"  # NOT may stand amid: x NOT IN
+            return f"(NOT {self.replacement(node.children[0], parameters)})"  # NOT may be inside: x NOT IN
         if node.kind == "SUBQUERY":
             if self.subquery is None:
                 problem = f"a subquery in {self.clause} is not supported"
@@ -193,14 +193,14 @@ class ExpressionBinder:
         raise self.error(node, f"{self._clause} cannot contain aggregates", hint)
 
     def knows(self, node: Node) -> bool:
-        """The name means a column of FROM here, or of a query around."""
+        """Whether the name means a column of FROM here, or of an outer query."""
         try:
             return self.scope.resolve(node) is not None
         except SqlTextError:
             return self.scope.source(node.names[:-1]) is not None
 
     def _refuse(self, node: Node) -> None:
-        """Refuses expressions that no view may use, wherever they stand."""
+        """Refuses expressions that no view may use."""
         if node.kind in _REFUSED:
             raise self.error(node, *_REFUSED[node.kind])
         if node.operator == "GROUPING_FUNCTION":
@@ -239,7 +239,7 @@ class ExpressionBinder:
             around, distance = around.outer, distance + 1
 
     def signature(self, node: Node) -> str:
-        """Returns a text that is equal for expressions that mean the same by their form."""
+        """Returns a text that is equal for expressions that have the same form."""
         return json.dumps(self._form(node.raw, is_top=True), sort_keys=True)
 
     def _form(self, raw: object, *, is_top: bool = False) -> object:
@@ -270,11 +270,11 @@ class ExpressionBinder:
 
     def _check_extent(self, node: Node) -> None:
         extent = (node.start, node.end)
-        if extent in self._checked:  # what an alias stands for is read as often as the alias
+        if extent in self._checked:  # an alias is expanded wherever it is used
             return
         self._checked.add(extent)
         if any(each.kind == "WINDOW" for each in node.walk()):
-            return  # what it names in WINDOW is not part of the text
+            return  # the named window is not part of this text
         text = self.environment.text.code[max(node.start, 0) : max(node.end, 0)]
         if not is_expression(self.context.connection, text, node):
             problem = "it is not clear where this expression begins and ends"
@@ -282,18 +282,18 @@ class ExpressionBinder:
 
 
 def is_aggregate(node: Node) -> bool:
-    """Returns a call of an aggregate function."""
+    """Whether the node is a call of an aggregate function."""
     return node.kind == "FUNCTION" and node.function in function_facts().aggregates
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """Facts that DuckDB knows of its functions, macros looked through.
+    """Facts about DuckDB's functions, with macros expanded.
 
     Attributes:
-        aggregates: Names of functions that compute one value of many rows.
-        impure: Names whose result depends on time, chance, session or settings.
-        row_makers: Names that make several rows of one.
+        aggregates: Names of functions that compute one value from many rows.
+        impure: Names of functions whose result depends on time, chance, session or settings.
+        row_makers: Names of functions that return several rows for one.
     """
 
     aggregates: frozenset[str]
@@ -301,13 +301,13 @@ class FunctionFacts:
     row_makers: frozenset[str]
 
     def is_impure(self, name: str, parameters: int) -> bool:
-        """A call with so many arguments is not a pure function of them."""
+        """Whether a call with this number of arguments is not a pure function of them."""
         return name in self.impure or (name, parameters) in _IMPURE_BY_PARAMETERS
 
 
 @lru_cache(maxsize=1)
 def function_facts() -> FunctionFacts:
-    """Returns the facts of the installed DuckDB; read once per process."""
+    """Returns the facts about the installed DuckDB, read once per process."""
     with open_connection() as connection:
         functions = connection.execute(
             "SELECT function_name, function_type, macro_definition, stability, parameter_types, return_type "
@@ -324,10 +324,10 @@ def function_facts() -> FunctionFacts:
 
 
 def _is_pure(stability: str, parameters: list[str], result: str) -> bool:
-    """Returns whether a function depends on its arguments alone in sessions whose time zone is UTC.
+    """Returns whether a function depends on its arguments alone if the session's time zone is UTC.
 
-    DuckDB marks functions of times with a zone like those that tell the present time, since they depend on
-    the session's zone, which is the same in all of ours (:func:`open_connection`).
+    DuckDB marks functions of times with a zone like those that return the current time, because they depend
+    on the session's time zone, which is the same in all our sessions (:func:`open_connection`).
     """
     is_zoned = any("WITH TIME ZONE" in each or "TIMESTAMPTZ" in each for each in [*parameters, result])
     within_query = stability == "CONSISTENT_WITHIN_QUERY" and is_zoned and bool(parameters)
@@ -335,7 +335,7 @@ def _is_pure(stability: str, parameters: list[str], result: str) -> bool:
 
 
 def _closed_over_macros(names: set[str], macros: list[tuple[str, str]]) -> frozenset[str]:
-    """Returns the names with all macros whose definition uses one of them, directly or through others."""
+    """Returns the names, and all macros whose definition uses one of them, directly or indirectly."""
     names = set(names)
     while True:
         found = {

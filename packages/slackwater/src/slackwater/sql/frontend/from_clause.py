@@ -1,8 +1,8 @@
 """FROM: tables, subqueries, other views, and joins of them, with equalities where they belong.
 
-Inner joins that stand together are one *region*: their order is free, and conditions that compare two of
-its parts may come from ON or from WHERE. A region is joined part by part in the order of FROM; a part that
-no equality connects with those before it waits until one does.
+Adjacent inner joins form a *region*: their order is free, and conditions that compare two of its parts may
+come from ON or from WHERE. A region is joined part by part in the order of FROM. A part that no equality
+connects with the parts before it waits until one does.
 """
 
 from collections.abc import Iterator
@@ -47,11 +47,11 @@ Pair = tuple[Expression, Expression]
 
 @dataclass
 class Condition:
-    """Something that must hold.
+    """A condition that must hold.
 
     Attributes:
         whole: The condition.
-        sides: Left and right of ``=``, if it is a comparison by it.
+        sides: Left and right side of ``=``, if it is an equality.
     """
 
     whole: Expression
@@ -60,7 +60,7 @@ class Condition:
 
 @dataclass
 class _OuterJoin:
-    """A join that is not an inner one; its left side may still get conditions."""
+    """An outer join. Conditions can still be added to its left side."""
 
     kind: JoinKind
     left: "Region"
@@ -82,12 +82,12 @@ class _OuterJoin:
 
 @dataclass
 class Region:
-    """Parts that are inner joined.
+    """Relations that are inner joined.
 
     Attributes:
         parts: In the order of FROM.
-        conditions: What must hold of several parts.
-        span: Where it stands.
+        conditions: Conditions over several parts.
+        span: Where it was written.
     """
 
     parts: list[Relation | _OuterJoin]
@@ -100,14 +100,14 @@ class Region:
         return frozenset(column for part in self.parts for column in part.columns)
 
     def require(self, condition: Condition, *, is_where: bool) -> bool:
-        """Takes the condition in.
+        """Adds a condition, if it belongs here.
 
         Args:
-            condition: What must hold.
-            is_where: It stands in WHERE: then only comparisons of two parts are taken.
+            condition: The condition.
+            is_where: Whether it is from WHERE; then only comparisons of two parts are accepted.
 
         Returns:
-            Whether it was taken.
+            Whether it was accepted.
         """
         needed = set(condition.whole.columns)
         holders = [number for number, part in enumerate(self.parts) if needed & set(part.columns)]
@@ -159,10 +159,10 @@ From = tuple[Region, NameScope]
 
 
 def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | None) -> From:
-    """Returns the rows of FROM and the names for them.
+    """Returns the rows of FROM, and the names for them.
 
     Raises:
-        SqlTextError: Something that no view may read, or an unknown name.
+        SqlTextError: A relation that no view may read, or an unknown name.
     """
     if item.is_decorated:
         raise _error(environment, item, "only a name and an alias are supported here", _SOURCES)
@@ -286,7 +286,7 @@ class _Joiner:
         return region, replace(joined, visible=(*visible, *rest))
 
     def _safe(self, left: Region, scope: NameScope, right: Region) -> From:
-        """Returns the left side so that a result row that is NULL in its whole identity lacks that side."""
+        """Returns the left side such that a result row with an all-NULL identity has no left side."""
         relation, other = left.joined(), right.joined()
         if any(set(side.identity) & never_null(side) for side in (relation, other)):
             return Region([relation], span=self._span), scope
@@ -343,8 +343,8 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
         raise _error(environment, item, f"table {table.full_name} has no primary key", hint)
     if table.identity_index:
         problem = (
-            f"deletes and updates of {table.full_name} do not tell the primary key of the old row, but only "
-            f"the columns of {table.identity_index} (REPLICA IDENTITY USING INDEX)"
+            f"deletes and updates of {table.full_name} do not contain the primary key of the old row, "
+            f"only the columns of {table.identity_index} (REPLICA IDENTITY USING INDEX)"
         )
         hint = (
             f"ALTER TABLE {table.full_name} REPLICA IDENTITY DEFAULT, or FULL; then take a new snapshot, and "
@@ -382,7 +382,7 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
 
 
 def _point_to(environment: Environment, item: Item, name: str) -> None:
-    """Lets DuckDB find the table under its full name."""
+    """Makes DuckDB find the table under its full name."""
     if not item.schema and item.start >= 0:
         end = item.start + len(item.name)
         written = environment.text.code[item.start : end]
@@ -429,7 +429,7 @@ def _source(
 
 
 def _disambiguated(names: list[str]) -> Iterator[str]:
-    """Names columns of a subquery that have one name as DuckDB does: ``id``, ``id_1`` and so on."""
+    """Renames columns of a subquery that have the same name as DuckDB does: ``id``, ``id_1`` and so on."""
     seen: dict[str, int] = {}
     for name in names:
         lower = name.lower()
@@ -447,7 +447,7 @@ def _error(environment: Environment, item: Item, problem: str, hint: str) -> Sql
 def _distributed(
     kind: JoinKind, left: frozenset[str], right: Relation, conditions: list[Condition]
 ) -> tuple[Relation, tuple[Pair, ...], Expression | None]:
-    """Conditions of a join as filter of the right side, equal pairs and the rest."""
+    """Returns the conditions of a join as filters of the right side, equal pairs and the rest."""
     equal: list[Pair] = []
     residual: list[Expression] = []
     for condition in conditions:
@@ -472,7 +472,7 @@ def _pair(left: Relation, right: Relation, sides: Pair | None) -> Pair | None:
 
 
 def _oriented(left: frozenset[str], right: frozenset[str], sides: Pair | None) -> Pair | None:
-    """Returns the pair as left and right side's; None if it does not compare the two sides."""
+    """Returns the pair as left and right side; None if it does not compare the two sides."""
     if sides is None or not all(side.columns for side in sides):
         return None
     one, other = sides
@@ -484,7 +484,7 @@ def _oriented(left: frozenset[str], right: frozenset[str], sides: Pair | None) -
 
 
 def _filtered(relation: Relation, waiting: list[Condition], span: Span) -> Relation:
-    """Conditions without columns, and those of the first part."""
+    """Returns the conditions without columns, and those of the first part."""
     for condition in [each for each in waiting if set(each.whole.columns) <= set(relation.columns)]:
         waiting.remove(condition)
         relation = Filter(relation, condition.whole)

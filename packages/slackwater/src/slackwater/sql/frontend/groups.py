@@ -27,8 +27,8 @@ _GROUP_BY = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 class GroupBinder(ExpressionBinder):
     """Binds expressions over groups of rows.
 
-    Columns outside of aggregates are those of GROUP BY and, as in PostgreSQL, those that depend on them: the
-    columns of a table whose primary key is grouped.
+    Outside of aggregates, expressions may use the columns of GROUP BY and, as in PostgreSQL, columns that
+    depend on them: those of a table whose primary key is in GROUP BY.
     """
 
     def __init__(self, rows: ExpressionBinder, relation: Relation, aliases: Mapping[str, Node]) -> None:
@@ -42,17 +42,17 @@ class GroupBinder(ExpressionBinder):
 
     @property
     def calls(self) -> tuple[tuple[str, AggregateCall], ...]:
-        """The aggregates met so far."""
+        """The aggregates found so far."""
         return tuple(self._calls.values())
 
     @property
     def is_global(self) -> bool:
-        """There is no GROUP BY."""
+        """Whether there is no GROUP BY."""
         return not self._groups
 
     @property
     def safe(self) -> frozenset[str]:
-        """Groups and counts that never are NULL."""
+        """Groups and counts that are never NULL."""
         below = self._rows.safe
         counts = {name for name, call in self.calls if call.function == "count"}
         return frozenset(counts | {name for name, each in self._groups if each.column in below})
@@ -62,7 +62,7 @@ class GroupBinder(ExpressionBinder):
 
         Args:
             node: The expression.
-            start: Where GROUP BY names it, perhaps by an alias or a position.
+            start: The offset at which GROUP BY names it, perhaps by an alias or a position.
         """
         with self._rows.reading("GROUP BY"):
             expression = self._rows.expression(node)
@@ -72,7 +72,7 @@ class GroupBinder(ExpressionBinder):
         self._by_signature[self.signature(node)] = self.group_by_expression(expression)
 
     def group_by_expression(self, expression: Expression) -> str:
-        """Adds an expression to group by; returns the id it has."""
+        """Adds an expression to group by; returns its id."""
         for name, each in self._groups:
             if each.sql == expression.sql:
                 return name
@@ -82,7 +82,7 @@ class GroupBinder(ExpressionBinder):
         return name
 
     def settle(self) -> None:
-        """Ends GROUP BY: works out which of the groups tell the rows apart."""
+        """Ends GROUP BY: determines which of its columns identify a group."""
         ids = {each.column or name: name for name, each in self._groups}
         reads = {name: each.columns or (name,) for name, each in self._groups if each.column is None}
         self.identity = tuple(ids[each] for each in without_dependents(tuple(ids), self._rules, reads))
@@ -96,7 +96,7 @@ class GroupBinder(ExpressionBinder):
         return Aggregate(relation, tuple(self._groups), calls, self.identity, span)
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
-        """Returns a group's id for an expression of GROUP BY, else as for rows."""
+        """Returns the group's id for an expression of GROUP BY; otherwise as for rows."""
         if node.kind not in {"COLUMN_REF", "CONSTANT"} and self._by_signature:
             group = self._by_signature.get(self.signature(node))
             if group is not None:

@@ -29,7 +29,7 @@ class NamedRelation:
 
     Attributes:
         alias: The name.
-        qualifiers: What may stand before a column's name to mean it, in lower case.
+        qualifiers: What may precede a column's name, in lower case.
         columns: Its columns.
         table: The declared table, if it is one.
     """
@@ -52,8 +52,8 @@ class ResolvedColumn:
     Attributes:
         id: The column.
         name: The name of the column as written there.
-        fields: Fields of the struct that the column is.
-        source: Where the column is from; None if it was merged by USING.
+        fields: The fields of the struct that follow the column's name.
+        source: The relation of the column; None if it was merged by USING.
     """
 
     id: str
@@ -72,12 +72,12 @@ class ResolvedColumn:
 
 @dataclass(frozen=True, slots=True)
 class NameScope:
-    """The names that FROM makes.
+    """The names that FROM provides.
 
     Attributes:
         text: The view's text.
-        sources: What was named.
-        visible: All columns that may be named without a qualifier, in the order of ``*``.
+        sources: The named relations.
+        visible: All columns that can be named without a qualifier, in the order of ``*``.
     """
 
     text: ViewText
@@ -88,7 +88,7 @@ class NameScope:
         """Returns the column that the name means; None if it means nothing here.
 
         Raises:
-            SqlTextError: It means several columns, or one that the table lacks or that no view may use.
+            SqlTextError: It is ambiguous, or the table has no such column, or no view may use it.
         """
         for length in (2, 1):
             if len(node.names) > length:
@@ -98,7 +98,7 @@ class NameScope:
         return self._unqualified(node)
 
     def resolve_parts(self, names: tuple[str, ...]) -> ResolvedColumn | None:
-        """Returns the column that the parts of a name mean; None if they mean none or several."""
+        """Returns the column that the parts of a name mean; None if there is none, or are several."""
         for length in (2, 1):
             source = self.source(names[:length]) if len(names) > length else None
             columns = _named(source.columns, names[length]) if source is not None else []
@@ -137,10 +137,10 @@ class NameScope:
         return replace(self, sources=self.sources + other.sources, visible=self.visible + other.visible)
 
     def refuse_unsupported(self, table: Table | None, name: str, start: int, end: int) -> None:
-        """Refuses columns of types that no view may use.
+        """Refuses columns of unsupported types.
 
         Raises:
-            SqlTextError: The column is such a one.
+            SqlTextError: The column has an unsupported type.
         """
         column = next((each for each in table.columns if each.name.lower() == name), None) if table else None
         if table is not None and column is not None and not column.type.is_supported:

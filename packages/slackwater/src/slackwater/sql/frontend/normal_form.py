@@ -1,6 +1,6 @@
-"""Trees in normal form: without what nothing uses, and with ids in the order of the tree.
+"""Trees in normal form: without unused parts, and with ids in the order of the tree.
 
-Equal views have equal trees then.
+Equal views then have equal trees.
 """
 
 import re
@@ -31,7 +31,7 @@ def normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tup
 
     Args:
         relation: The tree.
-        needed: Ids of the columns that are wanted of it.
+        needed: Ids of the columns that are used.
         first_id: Number of the first new id.
     """
     numbering = _Numbering(first_id)
@@ -39,7 +39,7 @@ def normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tup
 
 
 def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
-    """Returns the same rows with these columns, what tells rows apart, and nothing that is in vain."""
+    """Returns the same rows with these columns, what identifies rows, and nothing that is unused."""
     match relation:
         case Scan():
             kept = needed | {relation.ids[name] for name in relation.table.primary_key}
@@ -74,8 +74,8 @@ def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
 
 def _join(join: Join, needed: frozenset[str]) -> Relation:
     if join.kind is JoinKind.LEFT and not needed & set(join.right.columns):
-        is_in_vain = join.identity == join.left.identity  # at most one row on the right
-        if is_in_vain:
+        is_unused = join.identity == join.left.identity  # at most one row on the right
+        if is_unused:
             return _pruned(join.left, needed)
     used = needed | _columns(side for pair in join.equal for side in pair)
     used |= set(join.residual.columns) if join.residual is not None else set()
@@ -97,7 +97,7 @@ def _columns(parts: Iterable[object]) -> frozenset[str]:
 
 
 class _Numbering:
-    """New ids for a tree, in the order in which its columns come into being.
+    """Assigns new ids to a tree, in the order in which its columns are created.
 
     Attributes:
         ids: New ids by old ones.

@@ -26,17 +26,17 @@ from slackwater.sql.logical import (
 )
 
 MAX_QUERIES: Final = 300
-"""SELECTs in a view, those of other views and of WITH as often as they are read."""
+"""SELECTs in a view, including those of other views and of WITH, counted each time they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column of the select list, stars expanded.
+    """A column of the select list after stars are expanded.
 
     Attributes:
         name: Its name; may be empty.
         node: What was written.
-        column: The column, if a star stands for it.
+        column: The column, if it comes from a star.
     """
 
     name: str
@@ -48,12 +48,12 @@ def bind_select(environment: Environment, select: Select, outer: ExpressionBinde
     """Returns the tree of a SELECT.
 
     Args:
-        environment: Where it stands.
+        environment: Where it is.
         select: What was written.
-        outer: The query around, if this is a subquery of an expression.
+        outer: The outer query, if this is a subquery of an expression.
 
     Raises:
-        SqlTextError: It is outside of what is supported.
+        SqlTextError: It uses something that is not supported.
     """
     environment.refuse_clauses(select)
     environment.context.queries += 1
@@ -205,7 +205,7 @@ class _Reader:
             groups.group_by_expression(_column_sql(self._rows, output))
 
     def _correlated_groups(self, groups: GroupBinder) -> tuple[tuple[Expression, Expression], ...]:
-        """Groups by what the query around compares, too."""
+        """Groups by what the outer query compares, too."""
         if self._correlation.residual:
             raise self._refused_correlation()
         return tuple(
@@ -299,7 +299,7 @@ def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, 
     """Yields the columns of a select list.
 
     Raises:
-        SqlTextError: A star stands for what no view may use.
+        SqlTextError: A star includes a column that no view may use.
     """
     for item in items:
         if item.kind != "STAR":
@@ -315,7 +315,7 @@ def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, 
 
 
 def _declared(scope: NameScope, item: Node, name: str) -> str:
-    """Names a column as DuckDB does: unnamed, a column of FROM keeps the spelling of its declaration."""
+    """Names a column as DuckDB does: without an alias, as declared."""
     if item.alias or item.kind != "COLUMN_REF":
         return name
     found = scope.resolve_parts(item.names)

@@ -1,4 +1,4 @@
-"""Subqueries in expressions: joins with what they compute, tied to the query around by their conditions."""
+"""Subqueries in expressions, as joins with what they compute."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,7 @@ class Correlation:
     """The conditions that tie rows of a subquery to rows of the query around it.
 
     Attributes:
-        equal: Comparisons of an expression over the query around with one over the subquery's rows.
+        equal: Comparisons of an expression over the outer query with one over the subquery's rows.
         residual: Other conditions over both.
     """
 
@@ -45,7 +45,7 @@ class Correlation:
         """Adds a condition.
 
         Raises:
-            SqlTextError: It holds what is not supported in such a condition.
+            SqlTextError: It contains something that is not supported in such a condition.
         """
         outer = rows.outer
         assert outer is not None  # noqa: S101 - else it would not be correlated
@@ -62,7 +62,7 @@ class Subqueries:
     """The subqueries of a SELECT.
 
     Attributes:
-        read: Reads a subquery of a binder.
+        read: Binds a subquery.
     """
 
     def __init__(self, read: ReadSelect) -> None:
@@ -71,7 +71,7 @@ class Subqueries:
         self._values: dict[tuple[int, int, int], str] = {}
 
     def accept(self, node: Node) -> None:
-        """Reads a condition that NULL fails like false: so do subqueries that AND and OR connect in it."""
+        """Notes that NULL counts as false in this condition, also in those that AND and OR connect."""
         if node.kind == "SUBQUERY":
             self._accepted.add((node.start, node.end))
         if node.kind == "CONJUNCTION":
@@ -79,7 +79,7 @@ class Subqueries:
                 self.accept(child)
 
     def condition(self, binder: ExpressionBinder, node: Node) -> bool:
-        """Takes a condition that is nothing but [NOT] EXISTS or [NOT] IN; False if it is something else.
+        """Accepts a condition that is [NOT] EXISTS or [NOT] IN and nothing else; returns whether it is one.
 
         Raises:
             SqlTextError: The subquery is not supported.
@@ -101,7 +101,7 @@ class Subqueries:
         return True
 
     def value(self, binder: ExpressionBinder, node: Node) -> str:
-        """Returns SQL for the value of a subquery in an expression, having attached what computes it.
+        """Returns SQL for the value of a subquery in an expression, after attaching what computes it.
 
         Raises:
             SqlTextError: The subquery is not supported.
@@ -139,7 +139,7 @@ class Subqueries:
     def _membership(
         self, binder: ExpressionBinder, node: Node, selected: BoundSelect, refusal: str
     ) -> list[Pair]:
-        """Returns the comparisons that IN makes; with a refusal, it is refused if a side may be NULL."""
+        """Returns the comparisons that IN makes. With a refusal, raises it if a side may be NULL."""
         if node.raw["comparison_type"] != "COMPARE_EQUAL":
             raise binder.error(node, "only = ANY, IN and NOT IN are supported", _EXISTS_HINT)
         (left,) = node.children
@@ -156,7 +156,7 @@ class Subqueries:
         return pairs
 
     def _mark(self, binder: ExpressionBinder, node: Node, query: Query) -> str:
-        """Returns SQL that is true where there is a row."""
+        """Returns SQL that is true where the subquery has a row."""
         selected = self._rows_of(binder, node, query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
@@ -185,7 +185,7 @@ class Subqueries:
         return f"coalesce({identifier(found)}, false)"
 
     def _aggregate(self, binder: ExpressionBinder, node: Node, selected: BoundSelect) -> str:
-        """Returns one aggregated value for each row of the query around, also where no rows belong to it."""
+        """Returns one aggregated value for each row of the outer query, also where no rows belong to it."""
         calls = selected.calls or ()
         if selected.residual or not selected.is_bare:
             problem = "only equality conditions on the outer query are supported in this subquery"
@@ -207,7 +207,7 @@ class Subqueries:
 def _empty_values(
     binder: ExpressionBinder, node: Node, calls: tuple[tuple[str, AggregateCall], ...], relation: Relation
 ) -> dict[str, str]:
-    """Returns the aggregates that are not NULL where there are no rows, with their values."""
+    """Returns the aggregates that are not NULL over no rows, with their values."""
     assert isinstance(relation, Aggregate)  # noqa: S101 - it is bare
     of_none = Aggregate(relation.child, (), calls, (), relation.span)
     row = _one_row(binder.context, of_none) if calls else ()
@@ -228,12 +228,12 @@ def _one_row(context: BindContext, relation: Relation) -> tuple[object, ...]:
 
 
 def is_correlated(rows: ExpressionBinder, node: Node) -> bool:
-    """The expression uses columns of the query around."""
+    """Whether the expression uses columns of the outer query."""
     return any(_is_outer(rows, name) for name in _column_names(node))
 
 
 class _CorrelatedBinder(ExpressionBinder):
-    """A subquery's rows beside those of the query around."""
+    """Binds conditions over a subquery's rows and those of the outer query."""
 
     def __init__(self, rows: ExpressionBinder, outer: ExpressionBinder) -> None:
         super().__init__(rows.environment, rows.scope, {}, None)
@@ -242,7 +242,7 @@ class _CorrelatedBinder(ExpressionBinder):
         self.clause = "a condition on the outer query"
 
     def column(self, node: Node) -> str:
-        """Returns SQL for a name of either."""
+        """Returns SQL for a name of either query."""
         return self._around.column(node) if _is_outer(self._rows, node) else self._rows.column(node)
 
 

@@ -1,6 +1,6 @@
-"""A query as DuckDB itself reads it: the syntax tree of `json_serialize_sql`, typed, with places.
+"""A query as DuckDB reads it: the syntax tree of `json_serialize_sql`, typed, with places.
 
-DuckDB parses what it later evaluates, so that no second reading of the SQL can differ from the first.
+DuckDB parses what it later evaluates, so the SQL cannot be understood in two ways.
 """
 
 import json
@@ -18,11 +18,11 @@ Raw = Mapping[str, Any]
 
 _UNKNOWN_LOCATION = 2**64 - 1
 MAX_CHARACTERS: Final = 100_000
-"""The longest text that a view may have."""
+"""The longest text of a view."""
 MAX_DEPTH: Final = 300
-"""The deepest tree that DuckDB may make of it: two or three levels are one level of an expression."""
+"""The deepest tree that DuckDB may build: two or three levels are one level of an expression."""
 MAX_PARTS: Final = 20_000
-"""The largest number of expressions in a view, those inside of others counted."""
+"""The largest number of expressions in a view, including nested ones."""
 _DEPTH = re.compile(
     r'"query_location":(?P<place>\d{1,9}),|"(?:[^"\\]|\\.)*"|(?P<open>[\[{])|(?P<close>[\]}])'
 )
@@ -43,15 +43,15 @@ class Node:
     Attributes:
         kind: DuckDB's expression class, for instance COLUMN_REF, FUNCTION, LAMBDA, WINDOW.
         operator: DuckDB's expression type, for instance COMPARE_EQUAL.
-        start: Offset of the first character, parentheses around it left out; -1: written nowhere.
-        end: Offset behind the last character.
+        start: Offset of the first character, without parentheses around it; -1 if it was not written.
+        end: Offset after the last character.
         alias: Name given with AS.
         names: Parts of a column's name, or the parameters of a lambda.
         function: Lower-case name of a function.
-        parts: The expressions below it by role (``arguments``, ``filter``, ``partitions``, …); of a subquery
-            what stands left of IN.
+        parts: The expressions below it by role (``arguments``, ``filter``, ``partitions``, …); for a subquery
+            the left side of IN.
         query: The query of a subquery.
-        raw: What DuckDB says.
+        raw: DuckDB's own node.
     """
 
     kind: str
@@ -84,12 +84,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """Something in FROM.
+    """An item in FROM.
 
     Attributes:
         kind: BASE_TABLE, JOIN, SUBQUERY, TABLE_FUNCTION, EMPTY, …
         start: Offset of the first character; -1 if DuckDB does not say.
-        end: Offset behind the last character, an alias included.
+        end: Offset after the last character, including an alias.
         schema: Schema of a table, as written.
         name: Name of a table, as written.
         alias: Alias as written; may be empty.
@@ -97,10 +97,10 @@ class Item:
         join_type: INNER, LEFT, …
         join_kind: REGULAR, CROSS, NATURAL, ASOF, …
         using: Columns of USING.
-        condition: What stands behind ON.
+        condition: The condition of ON.
         sides: Left and right side of a join.
         query: A subquery.
-        is_decorated: With a sample, a point in time or a catalog.
+        is_decorated: Whether it has a sample, a point in time or a catalog.
     """
 
     kind: str
@@ -136,14 +136,14 @@ class Select:
         start: Offset of its first expression; -1 if unknown.
         with_: Its common tables.
         items: The select list.
-        source: What stands behind FROM.
+        source: The item in FROM.
         where: Condition of WHERE.
         groups: Expressions of GROUP BY.
-        groups_all: GROUP BY ALL.
+        groups_all: Whether it has GROUP BY ALL.
         having: Condition of HAVING.
         qualify: Condition of QUALIFY.
-        is_distinct: SELECT DISTINCT.
-        refused: Names of clauses that no view may have, with an offset or -1.
+        is_distinct: Whether it is SELECT DISTINCT.
+        refused: Names of clauses that no view may have, each with an offset or -1.
     """
 
     start: int
@@ -167,9 +167,9 @@ class SetOperation:
         start: Offset of its first expression; -1 if unknown.
         with_: Its common tables.
         operation: UNION, EXCEPT, INTERSECT or UNION_BY_NAME.
-        keeps_duplicates: ALL stands behind it.
+        keeps_duplicates: Whether ALL follows it.
         branches: The queries.
-        refused: Names of clauses that no view may have, with an offset or -1.
+        refused: Names of clauses that no view may have, each with an offset or -1.
     """
 
     start: int
@@ -203,7 +203,7 @@ def conjuncts(node: Node | None) -> Iterator[Node]:
 
 
 def meaning(raw: object, *, is_top: bool = True) -> object:
-    """Returns DuckDB's tree without places and without the alias at the top."""
+    """Returns DuckDB's tree without places, and without the alias at the top."""
     if isinstance(raw, dict):
         dropped = {"query_location", "query_location_length", *(("alias",) if is_top else ())}
         return {key: meaning(value, is_top=False) for key, value in raw.items() if key not in dropped}
@@ -216,7 +216,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
     """Returns the one query of a view.
 
     Raises:
-        SqlTextError: It is not SQL, or something else than one query.
+        SqlTextError: It is not SQL, or not a single query.
     """
     if len(text.text) > MAX_CHARACTERS:
         problem = f"the view is longer than {MAX_CHARACTERS:,} characters"
@@ -233,7 +233,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
 
 
 def is_expression(connection: duckdb.DuckDBPyConnection, sql: str, node: Node) -> bool:
-    """DuckDB reads this text as this very expression."""
+    """Whether DuckDB reads this text as this very expression."""
     tree = json.loads(_serialized(connection, f"SELECT\n{sql}\n"))
     if tree.get("error"):
         return False
@@ -253,10 +253,10 @@ class _Reader:
         self._parts = 0
 
     def refuse_depth(self, serialized: str) -> None:
-        """Looks at a tree before anything walks through it, level by level.
+        """Checks the depth of a tree level by level, before anything walks through it.
 
         Raises:
-            SqlTextError: It is deeper than what the rest can read.
+            SqlTextError: It is deeper than the rest of the planner can handle.
         """
         depth = place = 0
         for found in _DEPTH.finditer(serialized):
@@ -422,7 +422,7 @@ def _columns(raw: object) -> Iterator[Raw]:
 
 
 def _character_offsets(text: str) -> list[int]:
-    """Returns for each offset in UTF-8 bytes the offset in characters: DuckDB counts bytes."""
+    """Returns the offset in characters for each offset in UTF-8 bytes, because DuckDB counts bytes."""
     offsets = []
     for index, character in enumerate(text):
         offsets.extend([index] * len(character.encode()))

@@ -1,4 +1,4 @@
-"""The text of a view: what counts in it, and places."""
+"""The text of a view, without what does not count in it, and places in it."""
 
 import re
 from collections.abc import Iterable
@@ -24,26 +24,26 @@ _CLOSING = {opening: closing for closing, opening in _OPENING.items()}
 
 @dataclass(frozen=True)
 class ViewText(SourceText):
-    """A view as the user wrote it; its name is the view's."""
+    """A view as the user wrote it."""
 
     @cached_property
     def code(self) -> str:
-        """The text with comments blank."""
+        """The text with comments blanked."""
         return _OPAQUE.sub(
             lambda found: _blank(found.group()) if found.group("comment") else found.group(), self.text
         )
 
     @cached_property
     def structure(self) -> str:
-        """The text with comments, strings and quoted names blank: what is left are words and signs."""
+        """The text with comments, strings and quoted names blanked, so that only words and signs are left."""
         return _OPAQUE.sub(lambda found: _blank(found.group()), self.text)
 
     @cached_property
     def query(self) -> str:
-        """The text as DuckDB understands it: comments, TRANSACTIONALLY and semicolons at the end are blank.
+        """The text as DuckDB understands it: comments, TRANSACTIONALLY and semicolons at the end are blanked.
 
         Raises:
-            SqlTextError: TRANSACTIONALLY is not where it belongs.
+            SqlTextError: TRANSACTIONALLY is misplaced.
         """
         start, end = self._keyword()
         code = self.code[:start] + " " * (end - start) + self.code[end:]
@@ -51,7 +51,7 @@ class ViewText(SourceText):
         return code[:last] + _blank(code[last:])
 
     def deepest(self) -> int:
-        """Returns the offset of what opens the innermost parentheses, or CASE."""
+        """Returns the offset at which the innermost parentheses, or the innermost CASE, open."""
         depth = most = place = 0
         for found in _NESTING.finditer(self.structure):
             depth += 1 if found["open"] else -1
@@ -60,7 +60,7 @@ class ViewText(SourceText):
         return place
 
     def balanced(self, start: int, end: int) -> tuple[int, int]:
-        """Returns the characters with as many parentheses around as those in between need."""
+        """Returns the span with as many parentheses added around it as those inside it need."""
         missing_left, missing_right = _unmatched(self.structure[start:end])
         for closing in missing_left:
             found = self.structure.rfind(_OPENING[closing], 0, start)
@@ -84,7 +84,7 @@ class ViewText(SourceText):
         return len(self.structure)
 
     def top_level(self, pattern: str, start: int, end: int) -> re.Match[str] | None:
-        """Returns the last match in `[start, end)` that stands in no parentheses of that part."""
+        """Returns the last match in `[start, end)` outside of parentheses."""
         depth, found, position = 0, None, start
         compiled = re.compile(pattern, re.IGNORECASE)
         while position < end:
@@ -115,7 +115,7 @@ class ViewText(SourceText):
         return found.span(1)
 
     def _main_select(self, start: int) -> int:
-        """Returns the offset behind the first SELECT that stands in no more parentheses than `start`."""
+        """Returns the offset after the first SELECT that is not nested deeper than `start`."""
         depth = 0
         for found in re.finditer(r"[()]|\bSELECT\b", self.structure[start:], re.IGNORECASE):
             sign = found.group()
@@ -135,7 +135,7 @@ class Splice:
 
 
 def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
-    """Returns the characters `[start, end)` with the replacements; the first one of a place counts."""
+    """Returns the characters `[start, end)` with the replacements; for one place, the first counts."""
     parts: list[str] = []
     position = start
     for splice in _in_order(splices):
@@ -147,7 +147,7 @@ def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
 
 
 def original_offset(splices: Iterable[Splice], offset: int) -> int:
-    """Returns the offset, in the text as written, of a character of the spliced text."""
+    """Returns the offset in the original text of a character of the spliced text."""
     moved = 0
     for splice in _in_order(splices):
         if splice.start + moved > offset:
@@ -163,7 +163,7 @@ def _in_order(splices: Iterable[Splice]) -> list[Splice]:
 
 
 def _unmatched(structure: str) -> tuple[list[str], list[str]]:
-    """Closing signs without an opening one, and opening ones without a closing one, innermost first."""
+    """Returns unmatched closing signs, then unmatched opening ones, innermost first."""
     closing: list[str] = []
     opening: list[str] = []
     for sign in structure:

@@ -1,13 +1,13 @@
 """The text of a view as a tree of relations.
 
 The SQL is DuckDB's, from its functions to its rules for names. A view starts with `SELECT TRANSACTIONALLY`,
-or with `WITH … SELECT TRANSACTIONALLY`; behind that stand SELECT with all joins, WHERE, GROUP BY, HAVING,
+or with `WITH … SELECT TRANSACTIONALLY`. Supported are SELECT with all joins, WHERE, GROUP BY, HAVING,
 QUALIFY, DISTINCT, windows with PARTITION BY, subqueries in FROM, in conditions and as values, WITH, UNION
 [ALL], EXCEPT and INTERSECT.
 
-Beyond DuckDB's rules, columns outside of aggregates may depend on GROUP BY as in PostgreSQL. Results never
-depend on how rows happen to be ordered: where a function would, it is given the rows' identity as order, and
-`any_value` is the smallest value.
+In addition to DuckDB's rules, columns outside of aggregates may depend on GROUP BY as in PostgreSQL. Results
+never depend on the order in which rows happen to arrive: where a function's result would, its rows are
+ordered by their identity, and `any_value` is the smallest value.
 """
 
 import json
@@ -63,10 +63,10 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
     Args:
         text: The view.
         catalog: The declared tables.
-        views: The pipeline's views by name, which FROM may name, too.
+        views: The pipeline's views by name, which FROM can name, too.
 
     Raises:
-        SqlTextError: The SQL is outside of what is supported; with the place and what is supported.
+        SqlTextError: The SQL is not supported. The error names the place, and what is supported.
     """
     name = text.name.lower()
     with scratch_database() as connection, planning(connection, text):
@@ -89,10 +89,10 @@ def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = 
 
 @contextmanager
 def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[None]:
-    """Bounds the planning of a view: DuckDB computes what is constant in it.
+    """Limits the planning of a view, in which DuckDB computes constant expressions.
 
     Raises:
-        SqlTextError: Planning takes too much, or the view is nested too deeply.
+        SqlTextError: Planning takes too many resources, or the view is nested too deeply.
     """
     try:
         with bounded(connection, DEFAULT_LIMITS, text.name), limited_steps():
@@ -112,7 +112,7 @@ def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[
 
 
 def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
-    """Returns the tree of another view, at the place that names it."""
+    """Returns the tree of another view for the place that names it."""
     context = reader.context
     text = context.views[name]
     environment = Environment(context, text, name, span, {}, [], (*reader.reading, name))
@@ -145,10 +145,10 @@ def _check_types(environment: Environment, result: BoundQuery, types: tuple[Duck
 def _check_meaning(
     environment: Environment, result: BoundQuery, names: tuple[str, ...], types: tuple[DuckDBPyType, ...]
 ) -> None:
-    """The tree has the columns that DuckDB gives to the text itself.
+    """Checks that the tree has the columns that DuckDB derives from the text itself.
 
     Raises:
-        SqlTextError: It has not, so the text was understood in another way.
+        SqlTextError: It does not, so the text was misunderstood.
     """
     own_names = tuple(column.name for column in result.columns)
     problem = ""
@@ -166,10 +166,10 @@ def _check_meaning(
 
 
 def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBPyType, ...]]:
-    """Returns names and types of the columns of the view whose text an environment has, once it was read.
+    """Returns names and types of the columns of the view whose text has been read.
 
     Raises:
-        SqlTextError: DuckDB cannot evaluate it: an unknown function, types that do not fit, …
+        SqlTextError: DuckDB cannot evaluate it: an unknown function, incompatible types, …
     """
     statement = _evaluate_on_no_rows(environment)
     rows = environment.context.connection.sql(statement)
@@ -177,7 +177,7 @@ def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBP
 
 
 def _create_view(environment: Environment, name: str) -> None:
-    """Lets other views read this one under a quoted name.
+    """Makes this view readable by others under a quoted name.
 
     Raises:
         SqlTextError: DuckDB cannot evaluate it.
@@ -187,10 +187,10 @@ def _create_view(environment: Environment, name: str) -> None:
 
 
 def _evaluate_on_no_rows(environment: Environment) -> str:
-    """Evaluates the text on no rows; gives the statement.
+    """Evaluates the text on no rows; returns the statement.
 
     Raises:
-        SqlTextError: DuckDB cannot.
+        SqlTextError: DuckDB cannot evaluate it.
     """
     connection, query = environment.context.connection, environment.text.query
     statement = spliced(query, 0, len(query), environment.splices)
@@ -226,10 +226,10 @@ def _text_error(environment: Environment, statement: str, error: duckdb.Error) -
 
 
 def _bind_query(query: Query, environment: Environment) -> BoundQuery:
-    """Returns the tree of a query that stands by itself.
+    """Returns the tree of a query that is not a subquery of an expression.
 
     Raises:
-        SqlTextError: It is outside of what is supported.
+        SqlTextError: It is not supported.
     """
     if isinstance(query, Refused):
         problem = f"{query.what} is not supported"
@@ -268,7 +268,7 @@ def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
 
 
 def _of_one_type(context: BindContext, branches: list[BoundQuery]) -> list[BoundQuery]:
-    """Columns of one position with one type: DuckDB's choice for UNION."""
+    """Casts columns at the same position to one type, which DuckDB chooses as for UNION."""
     ids = [tuple(column.id for column in branch.columns) for branch in branches]
     types = [context.types(branch.relation, each) for branch, each in zip(branches, ids, strict=True)]
     if all(each == types[0] for each in types):
@@ -320,7 +320,7 @@ def _distinct(context: BindContext, result: BoundQuery, span: Span) -> BoundQuer
 
 
 def _matched(kind: JoinKind, left: BoundQuery, right: BoundQuery, span: Span) -> BoundQuery:
-    """Rows with, or without, an equal row on the right; NULL is equal to NULL."""
+    """Returns the rows with, or without, an equal row on the right; NULL equals NULL."""
     safe = (never_null(left.relation), never_null(right.relation))
 
     def side(relation: Relation, column: str, *, is_safe: bool) -> Expression:

@@ -1,10 +1,10 @@
-"""Aggregates that are kept up to date by what changes: what is kept, what a change adds, what it comes to.
+"""Aggregates that are maintained from changes: what is kept, what a change adds, and the result.
 
 | aggregate | kept |
 |---|---|
 | count(*), count(x) | a number |
 | sum(x), avg(x) of integers and decimals | number of values, exact sum |
-| min, max, bool_and, bool_or, count(DISTINCT x) | the different values, ordered, each with its count |
+| min, max, bool_and, bool_or, count(DISTINCT x) | the distinct values, ordered, each with its count |
 
 All others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
 """
@@ -39,10 +39,10 @@ _INTEGERS = frozenset(
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 _NESTED_JSON = re.compile(r"\bJSON[\[\],)]")
-"""Lists and structs of JSON have no text that reads back."""
+"""Texts of lists and structs of JSON cannot be read back."""
 
 _UNORDERED = re.compile(r"\b(INTERVAL|TIME WITH TIME ZONE|UNION|VARIANT)\b")
-"""DuckDB's sort key tells values apart that are equal in SQL, or its text does not read back."""
+"""DuckDB's sort key differs for values that are equal in SQL, or its text cannot be read back."""
 
 _MULTISET_OF = {
     "min": AccumulatorKind.MIN,
@@ -53,14 +53,14 @@ _MULTISET_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
-    """An accumulator with what feeds it.
+class AccumulatorInput:
+    """An accumulator and the values that are added to it.
 
     Attributes:
-        accumulator: As the stage's plan has it.
+        accumulator: As in the stage's plan.
         value: SQL of the value that a row adds; empty for count(*).
         condition: SQL that must hold for a row to count.
-        columns: Ids that both read.
+        columns: Ids that value and condition read.
     """
 
     accumulator: Accumulator
@@ -78,17 +78,17 @@ class Accumulation:
         results: SQL of each call's result over the accumulators' columns, by id.
     """
 
-    kept: tuple[Feed, ...]
+    kept: tuple[AccumulatorInput, ...]
     results: tuple[tuple[str, str], ...]
 
     @property
     def accumulators(self) -> tuple[Accumulator, ...]:
-        """As the stage's plan has them."""
+        """As in the stage's plan."""
         return tuple(each.accumulator for each in self.kept)
 
 
 def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
-    """Keeps the aggregate without its rows; None if some call needs them."""
+    """Returns how to maintain the aggregate without its rows; None if some call needs them."""
     builder = _Builder(type_of)
     results = []
     for name, call in aggregate.calls:
@@ -100,15 +100,15 @@ def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
 
 
 def partials_statement(
-    relation_sql: str, groups: Sequence[str], kept: Sequence[Feed], wire: Sequence[str]
+    relation_sql: str, groups: Sequence[str], kept: Sequence[AccumulatorInput], wire: Sequence[str]
 ) -> str:
-    """Returns SQL of what changed rows add to groups, see :mod:`slackwater.sql.plan`.
+    """Returns SQL for what changed rows add to groups, see :mod:`slackwater.sql.plan`.
 
     Args:
-        relation_sql: SELECT of the point, the groups and the columns the accumulators read.
+        relation_sql: SELECT of the point, the groups and the columns that the accumulators read.
         groups: Ids of the groups.
         kept: The accumulators.
-        wire: SQL of the wire value of each group.
+        wire: SQL for the wire value of each group.
     """
     grouped = "".join(f", {identifier(name)}" for name in groups)
     key = ", ".join(wire)
@@ -138,9 +138,9 @@ def accumulated_relation(
 
     Args:
         groups: Id of each group and the SQL of its value from its transport column ``k<i>``.
-        accumulation: How it is kept.
+        accumulation: How it is maintained.
         wanted: Ids.
-        is_global: The one group is there also when it has no rows.
+        is_global: Whether the single group exists even without rows.
     """
     values = dict(groups) | dict(accumulation.results)
     shown = "".join(f", {values[name]} AS {identifier(name)}" for name in wanted)
@@ -151,7 +151,7 @@ def accumulated_relation(
 class _Builder:
     def __init__(self, type_of: TypeOf) -> None:
         self._type_of = type_of
-        self.kept: list[Feed] = []
+        self.kept: list[AccumulatorInput] = []
 
     def result(self, call: AggregateCall) -> str | None:
         if call.function == "count":
@@ -193,7 +193,7 @@ class _Builder:
 
     def _comparable(self, call: AggregateCall) -> str:
         argument = call.arguments[0]
-        # -0.0 equals 0.0, but is another text.
+        # -0.0 equals 0.0, but has another text.
         return f"({argument.sql}) + 0.0" if self._type_of(argument) in _FLOATS else argument.sql
 
     def _keep(self, kind: AccumulatorKind, call: AggregateCall, value: str = "", scale: int = 0) -> int:
@@ -210,12 +210,12 @@ class _Builder:
         if kind in MULTISETS and multiset < 0:
             multiset = len(self.kept)
         accumulator = Accumulator(kind, call.text, scale, multiset)
-        self.kept.append(Feed(accumulator, value, condition, call.columns))
+        self.kept.append(AccumulatorInput(accumulator, value, condition, call.columns))
         return len(self.kept) - 1
 
 
-def _totals(kept: Sequence[Feed]) -> Iterator[tuple[str, str]]:
-    """Columns of the sums that a change adds, in the order of the wire row."""
+def _totals(kept: Sequence[AccumulatorInput]) -> Iterator[tuple[str, str]]:
+    """Yields columns of the sums that a change adds, in the order of the wire row."""
     for number, each in enumerate(kept):
         counted = _counted(each)
         if each.accumulator.kind is AccumulatorKind.COUNT:
@@ -227,14 +227,14 @@ def _totals(kept: Sequence[Feed]) -> Iterator[tuple[str, str]]:
             yield f"t{number}", f"CAST(nullif({added} - {taken}, 0) AS VARCHAR)"
 
 
-def _counted(each: Feed, further: str = "") -> str:
+def _counted(each: AccumulatorInput, further: str = "") -> str:
     conditions = [f"({each.value}) IS NOT NULL"] if each.value else []
     conditions += [f"({each.condition})"] if each.condition else []
     conditions += [further] if further else []
     return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
 
 
-def _multiset_part(number: int, each: Feed, grouped: str, key: str) -> str:
+def _multiset_part(number: int, each: AccumulatorInput, grouped: str, key: str) -> str:
     condition = f" AND ({each.condition})" if each.condition else ""
     row = ", ".join(
         part for part in (key, "hex(create_sort_key(x, 'ASC NULLS LAST'))", "CAST(x AS VARCHAR)", "m") if part

@@ -1,4 +1,4 @@
-"""From a view's tree to stages: what can be computed over the rows of one key stays together."""
+"""Divides a view's tree into stages: what can be computed over the rows of one key stays together."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -61,18 +61,18 @@ from slackwater.sql.planner.stage_list import StageList
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both sides have the same type"
 
 Named = tuple[str, Expression]
-"""An id and the expression that it stands for."""
+"""An id and its expression."""
 
 
 class Cutter:
-    """Cuts the views of a pipeline. Stages are numbered in the order in which they are finished."""
+    """Divides the views of a pipeline. Stages are numbered in the order in which they are finished."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, accumulates: bool = True) -> None:
-        """Makes a cutter without stages.
+        """Creates a cutter without stages.
 
         Args:
-            connection: Tells types; nothing is left in it.
-            accumulates: Aggregates may be kept without the rows of their groups.
+            connection: Used to determine types; nothing is left in it.
+            accumulates: Whether aggregates may be kept without the rows of their groups.
         """
         self._accumulates = accumulates
         self._connection = connection
@@ -83,7 +83,7 @@ class Cutter:
         self._published: list[tuple[tuple[str, ...], tuple[OutputColumn, ...]]] = []
 
     def plan(self) -> EnginePlan:
-        """Returns the stages of all views that were cut, with what the sink has to know of the views."""
+        """Returns the stages of all views, with what the sink has to know about the views."""
         stages = self._stages.stages
         views = []
         for number, (view, (key, outputs)) in enumerate(zip(self._views, self._published, strict=True)):
@@ -101,7 +101,7 @@ class Cutter:
         return EnginePlan(stages, tuple(views))
 
     def cut(self, view: LogicalView) -> None:
-        """Makes the stages of a view; views are numbered as they come.
+        """Creates the stages of a view; views are numbered in the order of the calls.
 
         Raises:
             SqlTextError: Its documents cannot be written, or keys of different types are compared.
@@ -113,7 +113,7 @@ class Cutter:
         self._published.append(self._publish(fragment, view))
 
     def _fragment(self, relation: Relation, needed: frozenset[str]) -> Fragment:
-        """Returns what computes the needed ids of a relation; finishes stages below where it must."""
+        """Returns what computes the needed ids of a relation; finishes stages below it where necessary."""
         match relation:
             case Scan():
                 return Fragment(self._leaves.add(relation, relation.columns, relation.identity))
@@ -197,7 +197,7 @@ class Cutter:
     def _accumulated(self, aggregate: Aggregate, below: Fragment) -> Fragment | None:
         """Returns the aggregate kept by accumulators; None if it needs the rows of its groups.
 
-        Columns that depend on the groups are kept as the largest of their values, which all are equal.
+        Columns that depend on the groups are kept as the largest of their values, which are all equal.
         """
         groups = tuple((name, each) for name, each in aggregate.groups if name in aggregate.identity)
         dependent = [(name, each) for name, each in aggregate.groups if name not in aggregate.identity]
@@ -209,7 +209,8 @@ class Cutter:
         if found is None:
             return None
         if _has_global_aggregate(below.relation):
-            # Groups are told differences only, and nobody would tell them of the row that is there at first.
+            # Groups receive only differences, so they would never learn of the row that exists from the
+            # beginning.
             below = self._closed(below, _all_read(whole))
         types = self._type_names(assembly, [each.sql for _, each in groups])
         sources = tuple((str(each.column), of) for (_, each), of in zip(groups, types, strict=True))
@@ -224,7 +225,7 @@ class Cutter:
         return Fragment(Extend(leaf, unpacked) if unpacked else leaf, accumulated=accumulated)
 
     def _packed(self, below: Fragment, columns: list[Named]) -> tuple[list[Named], tuple[Named, ...]]:
-        """Packs columns into a struct, and says how to take them out: one value is cheaper to keep."""
+        """Packs columns into a struct, which is cheaper to keep, and returns how to extract them."""
         if len(columns) < 2:
             return columns, ()
         assembly = self._assembled(below, _read(each for _, each in columns))
@@ -244,10 +245,10 @@ class Cutter:
     def _split_for_groups(
         self, below: Fragment, groups: tuple[tuple[str, Expression], ...]
     ) -> tuple[Key, Partitioning | None]:
-        """Splits a join's inputs so that its rows need not travel to their groups, if that is possible.
+        """Splits a join's inputs so that its rows need not be sent to their groups, if that is possible.
 
-        Rows of one table stay with their primary key: their group may have half of all rows. Gives the
-        columns of the groups that the inputs are split by, too.
+        Rows of a single table stay with their primary key: their group may contain half of all rows. Also
+        returns the columns of the groups by which the inputs are split.
         """
         if below.accumulated is not None:
             return (), None
@@ -260,7 +261,7 @@ class Cutter:
     def _feed(
         self, below: Fragment, groups: tuple[tuple[str, str], ...], found: Accumulation, *, is_inline: bool
     ) -> tuple[int, RowsPart | None]:
-        """Makes what adds to the groups; gives the number of the stage that keeps them and its rows part."""
+        """Creates what adds to the groups; returns the stage that keeps them, and its rows part."""
         read = [*(name for name, _ in groups), *(column for each in found.kept for column in each.columns)]
         assembly = self._assembled(below, read)
         statement = assembly.partials_statement(groups, found.kept)
@@ -280,7 +281,7 @@ class Cutter:
             wanted = frozenset(read | set(child.identity))
             branch = self._on_rows(self._fragment(child, wanted), wanted)
             is_global = any(not part.key for part in branch.final_split)
-            # A group of no columns would be there once more for each key of the other branches.
+            # A group without columns would exist once more for each key of the other branches.
             branches.append(self._closed(branch, wanted) if is_global else branch)
         whole = replace(union, children=tuple(branch.relation for branch in branches))
         return Fragment(whole, tuple(part for branch in branches for part in branch.final_split))
@@ -304,7 +305,7 @@ class Cutter:
     def _publish(
         self, fragment: Fragment, view: LogicalView
     ) -> tuple[tuple[str, ...], tuple[OutputColumn, ...]]:
-        """Finishes the stage of a view's documents; gives the columns of record key and document."""
+        """Finishes the stage of a view's documents; returns the columns of record key and document."""
         relation = fragment.relation
         one_row_per_key = False
         if fragment.accumulated is None and relation.identity:
@@ -324,7 +325,7 @@ class Cutter:
     def _documents(
         self, view: LogicalView, assembly: Assembly
     ) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
-        """Fields of the record key and of the document."""
+        """Returns the fields of the record key and of the document."""
         selected = {name: label for label, name in reversed(view.outputs)}
         taken: set[str] = set()
         key = []
@@ -363,7 +364,7 @@ class Cutter:
                 raise self._error(0, 0, problem, "Use CAST(… AS VARCHAR) instead of the JSON value")
 
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
-        """Returns the fragment as rows of a stage of its own."""
+        """Returns the fragment as rows of its own stage."""
         relation = fragment.relation
         if isinstance(relation, Leaf) and isinstance(self._leaves.origins.get(relation.number), StageRows):
             return fragment
@@ -378,13 +379,13 @@ class Cutter:
         return Fragment(self._leaves.add(StageRows(stage, wire, types), wire, relation.identity))
 
     def _on_rows(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
-        """Returns the fragment without an accumulate part below: that has groups, but no rows to join."""
+        """Returns the fragment without an accumulate part below it, which has groups, but no rows to join."""
         return fragment if fragment.accumulated is None else self._closed(fragment, needed)
 
     def _with_columns(
         self, fragment: Fragment, expressions: list[Expression]
     ) -> tuple[Fragment, tuple[Expression, ...]]:
-        """Returns the fragment with a column for each expression that is none; equal values, equal texts."""
+        """Returns the fragment with a column per expression; equal values have equal texts."""
         assembly = self._assembled(fragment, _read(expressions))
         types = assembly.types(self._connection, [each.sql for each in expressions])
         named = {each.sql: self._comparable(each, of) for each, of in zip(expressions, types, strict=True)}
@@ -399,7 +400,7 @@ class Cutter:
         return fragment.over(extended), columns
 
     def _comparable(self, each: Expression, of_type: DuckDBPyType) -> Expression:
-        """Returns the expression with one text for each value."""
+        """Returns the expression such that each value has one text."""
         if not may_have_one_text(of_type):
             problem = f"joining or grouping by a value of type {of_type} is not supported"
             hint = "Use a part of the value, or cast it to VARCHAR"
@@ -432,19 +433,19 @@ class Cutter:
 
 
 def _closable(fragment: Fragment, *, closes: bool) -> Relation:
-    """Returns the fragment's tree, or the leaf that it would be as a stage."""
+    """Returns the fragment's tree, or the leaf that it would be if it were a stage."""
     relation = fragment.relation
     return Leaf(-1, relation.columns, relation.identity) if closes else relation
 
 
 def _split_by_identity(fragment: Fragment) -> Partitioning | None:
-    """Rows of one input, each by itself."""
+    """Splits the rows of one input by their identity."""
     split = fragment.final_split
     return split if fragment.split is None and split[0].key == fragment.relation.identity else None
 
 
 def _has_global_aggregate(relation: Relation) -> bool:
-    """Says if there may be a row where no leaf has one."""
+    """Returns whether there may be a row even if no leaf has one."""
     is_global = isinstance(relation, Aggregate) and not relation.groups
     return is_global or any(map(_has_global_aggregate, children(relation)))
 
@@ -454,7 +455,7 @@ def _read(expressions: Iterable[Expression]) -> frozenset[str]:
 
 
 def _all_read(aggregate: Aggregate) -> frozenset[str]:
-    """Returns the columns that an aggregate reads of its child."""
+    """Returns the columns of its child that an aggregate reads."""
     of_calls = (column for _, call in aggregate.calls for column in call.columns)
     return _read(each for _, each in aggregate.groups) | frozenset(of_calls)
 

@@ -1,4 +1,4 @@
-"""A part of a view's tree that one stage computes: while it grows, and as SQL over inputs when whole."""
+"""A part of a view's tree that one stage computes: while it grows, and finally as SQL over inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,12 @@ from slackwater.sql.plan import (
     RowsPart,
     rows_table,
 )
-from slackwater.sql.planner.accumulating import Accumulation, Feed, accumulated_relation, partials_statement
+from slackwater.sql.planner.accumulating import (
+    Accumulation,
+    AccumulatorInput,
+    accumulated_relation,
+    partials_statement,
+)
 from slackwater.sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows, reads
 from slackwater.sql.rendering import AT, LeafInput, RenderLeaf, lifted_leaf, live_leaf, render
 from slackwater.sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, accumulators_schema, rows_schema
@@ -33,10 +38,10 @@ class KeptGroups:
     Attributes:
         stage: Its number.
         groups: Ids of the groups' key, with its types.
-        accumulation: What is kept.
-        is_global: There is one group, always.
+        accumulation: How they are kept.
+        is_global: Whether there is always exactly one group.
         rows: The rows part of the same stage, if it has one.
-        has_stage_key: The rows of that part are brought together by the groups' key.
+        has_stage_key: Whether the rows of that part are distributed by the groups' key.
     """
 
     stage: int
@@ -48,7 +53,7 @@ class KeptGroups:
 
     @property
     def key(self) -> tuple[KeyColumn, ...]:
-        """The key as the stage's plan has it."""
+        """The key as in the stage's plan."""
         return tuple(KeyColumn(name, carried(of_type)) for name, of_type in self.groups)
 
 
@@ -58,8 +63,8 @@ class Fragment:
 
     Attributes:
         relation: The tree over leaves.
-        split: How its leaves are split; None while it has one leaf, which any key may split.
-        accumulated: If its one leaf is an accumulate part's groups.
+        split: How its leaves are split; None while it has a single leaf, which any key may split.
+        accumulated: Whether its only leaf is the groups of an accumulate part.
     """
 
     relation: Relation
@@ -68,14 +73,14 @@ class Fragment:
 
     @property
     def final_split(self) -> Partitioning:
-        """The split that holds if nobody asks for more: by what tells the leaf's rows apart."""
+        """The split that applies if nothing else is required: by the leaf's identity."""
         if self.split is not None:
             return self.split
         leaf = only_leaf(self.relation)
         return (LeafKey(leaf, leaf.identity, keeps_nulls=True),)
 
     def over(self, relation: Relation) -> "Fragment":
-        """Returns the fragment with another tree on top of the same leaves."""
+        """Returns the fragment with another tree over the same leaves."""
         return Fragment(relation, self.split, self.accumulated)
 
 
@@ -87,7 +92,7 @@ def only_leaf(relation: Relation) -> Leaf:
 
 
 def used_by_leaf(relation: Relation, wanted: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Returns the ids that are read of each leaf to compute the wanted ones."""
+    """Returns the ids of each leaf that are read to compute the wanted ones."""
     used: dict[int, tuple[str, ...]] = {}
 
     def note(leaf: Leaf, names: tuple[str, ...]) -> str:
@@ -100,14 +105,14 @@ def used_by_leaf(relation: Relation, wanted: Sequence[str]) -> dict[int, tuple[s
 
 @dataclass(frozen=True)
 class Assembly:
-    """A fragment with its inputs, ready to be written in SQL.
+    """A fragment with its inputs, from which SQL can be written.
 
     Attributes:
         fragment: The fragment.
-        inputs: The inputs of its rows part; none if it stands on accumulators.
+        inputs: The inputs of its rows part; none if it reads accumulators.
         leaf: Its leaves at points.
-        live: Its leaves when all rows are live; None on accumulators.
-        tables: Empty tables that its SQL reads, by name.
+        live: Its leaves when all rows are live; None if it reads accumulators.
+        tables: The empty tables that its SQL reads, by name.
     """
 
     fragment: Fragment
@@ -138,21 +143,21 @@ class Assembly:
                 connection.unregister(name)
 
     def rows_statement(self, wire: Sequence[str], types: Sequence[str]) -> str:
-        """Returns SQL of rows for later stages, see :class:`slackwater.sql.plan.RowsOutput`."""
+        """Returns SQL for rows for later stages, see :class:`slackwater.sql.plan.RowsOutput`."""
         values = ", ".join(_wire_values(zip(wire, types, strict=True)))
         rows = render(self.relation, wire, self.leaf)
         return f"SELECT {AT} AS point, CAST(json_array({values}) AS VARCHAR) AS row FROM ({rows})"  # noqa: S608
 
     def documents_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str:
-        """Returns SQL of documents and record keys, see :class:`slackwater.sql.plan.DocumentsOutput`."""
+        """Returns SQL for documents and record keys, see :class:`slackwater.sql.plan.DocumentsOutput`."""
         return self._documents(key, fields, self.leaf, "point")
 
     def latest_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str | None:
-        """Returns SQL of documents of rows that all are live; None if the fragment stands on accumulators."""
+        """Returns SQL for documents of rows that are all live; None if the fragment reads accumulators."""
         return None if self.live is None else self._documents(key, fields, self.live, "group")
 
-    def partials_statement(self, groups: Sequence[tuple[str, str]], kept: Sequence[Feed]) -> str:
-        """Returns SQL of what changes add to groups, see :class:`slackwater.sql.plan.PartialsOutput`."""
+    def partials_statement(self, groups: Sequence[tuple[str, str]], kept: Sequence[AccumulatorInput]) -> str:
+        """Returns SQL for what changes add to groups, see :class:`slackwater.sql.plan.PartialsOutput`."""
         read = [*(name for name, _ in groups), *(column for each in kept for column in each.columns)]
         rows = render(self.relation, read, self.leaf)
         return partials_statement(rows, [name for name, _ in groups], kept, _wire_values(groups))
@@ -174,7 +179,7 @@ def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Ori
     Args:
         fragment: The fragment.
         wanted: Ids of the fragment's columns.
-        leaves: What leaves stand for.
+        leaves: What the leaves stand for.
     """
     if fragment.accumulated is not None:
         return _on_accumulators(fragment, fragment.accumulated)
@@ -209,7 +214,7 @@ def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Ori
 def table_input(
     scan: Scan, alias: str, used: Sequence[str], part: LeafKey, mode: Reads
 ) -> tuple[InputPlan, dict[str, str]]:
-    """Returns a table as an input, and the column of each id."""
+    """Returns a table as an input, and the name of the column for each id."""
     names = {number: name for name, number in scan.ids.items()}
     key = tuple(names[number] for number in part.key)
     wanted = {names[number] for number in used} | set(key) | set(scan.table.primary_key)
@@ -224,7 +229,7 @@ def table_input(
 def stage_input(
     rows: StageRows, used: Sequence[str], part: LeafKey, mode: Reads
 ) -> tuple[InputPlan, dict[str, str]]:
-    """Rows of an earlier stage as an input: that stage's result in the form of a table."""
+    """Returns the rows of an earlier stage as an input, in the form of a table."""
     wanted = dict.fromkeys((*part.leaf.identity, *part.key, *used))
     types = dict(zip(rows.wire, rows.types, strict=True))
     columns = tuple(Column(name, carried(types[name]), nullable=True) for name in wanted)
@@ -234,7 +239,7 @@ def stage_input(
 
 
 def _wire_values(columns: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns SQL of the wire value of each column, given with its DuckDB type."""
+    """Returns SQL for the wire value of each column, given with its DuckDB type."""
     return [carried(of_type).wire_expression(identifier(name)) for name, of_type in columns]
 
 
@@ -253,7 +258,7 @@ def _on_accumulators(fragment: Fragment, accumulated: KeptGroups) -> Assembly:
 
 
 def unused_name(name: str, taken: set[str]) -> str:
-    """Returns the name, with a number behind it if it is taken."""
+    """Returns the name, with a number appended if it is taken."""
     candidate, number = name, 2
     while candidate in taken:
         candidate, number = f"{name} {number}", number + 1

@@ -1,4 +1,4 @@
-"""Leaves of trees, and the ways to split their rows so that rows which meet are together.
+"""Leaves of trees, and the ways to split their rows so that rows that must meet are together.
 
 From a split follows which rows of a key must be read when only one of its inputs has changed.
 """
@@ -31,7 +31,7 @@ _DECIMAL_PRECISION = re.compile(r"DECIMAL\(\d+")
 
 @dataclass(frozen=True)
 class StageRows:
-    """The rows that a stage hands on.
+    """The rows that a stage passes on.
 
     Attributes:
         stage: Its number.
@@ -45,7 +45,7 @@ class StageRows:
 
 
 Origin = Scan | StageRows
-"""A leaf stands for a table, or for rows of an earlier stage."""
+"""What a leaf stands for: a table, or rows of an earlier stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LeafKey:
     Attributes:
         leaf: The leaf.
         key: Its key columns.
-        keeps_nulls: Rows with a NULL in the key can be part of the result.
+        keeps_nulls: Whether rows with a NULL in the key can be part of the result.
     """
 
     leaf: Leaf
@@ -68,7 +68,7 @@ Partitioning = tuple[LeafKey, ...]
 
 
 def keys_of_join(join: Join) -> Iterator[tuple[Key, Key]]:
-    """Keys by which the sides of a join may be split, best first; the last one does not split at all."""
+    """Returns the keys by which the sides of a join may be split, best first; the last one does not split."""
     pairs = [(left.column, right.column) for left, right in join.equal]
     plain = [(left, right) for left, right in pairs if left is not None and right is not None]
     if plain:
@@ -80,7 +80,7 @@ def keys_of_join(join: Join) -> Iterator[tuple[Key, Key]]:
 
 
 def keys_of_group(groups: tuple[Expression, ...]) -> Iterator[Key]:
-    """Keys by which rows that are grouped by these expressions may be split, best first."""
+    """Returns the keys by which rows grouped by these expressions may be split, best first."""
     plain = list(dict.fromkeys(each.column for each in groups if each.column is not None))
     if len(plain) == len({each.sql for each in groups}):
         yield tuple(plain)
@@ -96,7 +96,7 @@ class Leaves:
         self._next = 0
 
     def add(self, origin: Origin | None, columns: tuple[str, ...], identity: tuple[str, ...]) -> Leaf:
-        """Returns a leaf that stands for `origin`; None: for the groups of an accumulate part."""
+        """Returns a leaf that stands for `origin`; None stands for the groups of an accumulate part."""
         number = self._next
         self._next += 1
         if origin is not None:
@@ -104,24 +104,23 @@ class Leaves:
         return Leaf(number, columns, identity)
 
     def split(self, relation: Relation, key: Key) -> Partitioning | None:
-        """Splits the leaves so that all rows of the relation with one key come of one part.
+        """Splits the leaves so that each key of the relation is computed from one part.
 
-        None if there is no such way: some row of the result depends on rows that the key does not bring
-        together, or equal keys would differ on the wire. The key of no columns always works: all rows are
-        one part.
+        Returns None if that is impossible: some row of the result depends on rows with different keys, or
+        equal keys would differ on the wire. The empty key always works, because all rows are then one part.
         """
         found = self._split(relation, key, keeps_nulls=True)
         return found if found is not None and self.has_equal_types(found) else None
 
     def split_join(self, join: Join, keys: tuple[Key, Key]) -> Partitioning | None:
-        """Splits the leaves of a join so that rows which are compared are together, types aside."""
+        """Splits the leaves of a join so that rows that are compared are together, ignoring types."""
         drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
         left = self._split(join.left, keys[0], keeps_nulls=not drops_left)
         right = self._split(join.right, keys[1], keeps_nulls=join.kind is JoinKind.FULL)
         return None if left is None or right is None else left + right
 
     def may_be_key(self, leaf: Leaf, key: Key) -> bool:
-        """Rows of a table are split where they are read: by columns that are told apart by their JSON."""
+        """Whether a table can be split by these columns as it is read, by their JSON."""
         origin = self.origins.get(leaf.number)
         if not isinstance(origin, Scan):
             return set(key) <= set(leaf.columns)
@@ -134,15 +133,15 @@ class Leaves:
         return all(each is not None and each.type.is_key_safe for each in found)
 
     def has_equal_types(self, split: Partitioning) -> bool:
-        """Says if equal keys of all leaves are equal on the wire."""
+        """Returns whether equal keys of all leaves are equal on the wire."""
         return len(set(self.key_types(split))) <= 1
 
     def key_types(self, split: Partitioning) -> list[tuple[str, ...]]:
-        """Returns for each leaf the types of its key, as far as they matter for being equal."""
+        """Returns for each leaf the types of its key, as far as they matter for equality."""
         return [tuple(self._family(part.leaf, name) for name in part.key) for part in split]
 
     def _family(self, leaf: Leaf, name: str) -> str:
-        """Columns of one family have equal wire values exactly when they are equal."""
+        """Returns the column's family, in which wire values are equal exactly if the values are."""
         origin = self.origins.get(leaf.number)
         if isinstance(origin, Scan):
             of_column = {number: column for column, number in origin.ids.items()}
@@ -196,7 +195,7 @@ class Leaves:
 def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
     """Returns a key of joined rows in the columns of either side; None if it does not decide which rows meet.
 
-    A column of a side whose rows may be missing is NULL in some rows, wherever their other side is.
+    A column of a side whose rows may be missing is NULL in some rows, regardless of the other side.
     """
     to_right = {left.column: right.column for left, right in join.equal}
     to_left = {right.column: left.column for left, right in join.equal}
@@ -216,7 +215,7 @@ def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
 
 
 def _below(relation: Filter | Extend | Aggregate | Window, key: Key) -> Key | None:
-    """Returns the key in the child's columns; None if it does not keep together what is computed together."""
+    """Returns the key in the child's columns; None if it separates rows that are computed together."""
     match relation:
         case Filter():
             return key
@@ -241,7 +240,7 @@ def _through(computed: dict[str, Expression], key: Key) -> Key | None:
 
 
 def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
-    """Returns the way in which each leaf is read, by the leaf's number.
+    """Returns how each leaf is read, by the leaf's number.
 
     Args:
         relation: The tree.
@@ -252,7 +251,7 @@ def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
 
 
 def _alone(relation: Relation) -> Iterator[int]:
-    """Numbers of the leaves whose rows meet no others: those of branches that nothing joins."""
+    """Returns the numbers of the leaves whose rows meet no others: those of branches that nothing joins."""
     match relation:
         case Leaf(number=number):
             yield number
@@ -300,7 +299,7 @@ class _ReadModes:
         return dict.fromkeys(modes, mode)
 
     def _is_pure(self, join: Join) -> bool:
-        """All rows of a key meet: the comparisons are those of the key, and nothing else is asked."""
+        """Whether all rows of a key meet: only the key is compared, and there is no other condition."""
         compared = {(left.column, right.column) for left, right in join.equal}
         return join.residual is None and compared <= self._key_pairs(join)
 
@@ -309,7 +308,7 @@ class _ReadModes:
         return set(zip(left, right, strict=True)) if left is not None and right is not None else set()
 
     def _key_of(self, relation: Relation) -> tuple[str, ...] | None:
-        """Returns the stage key in the columns of a leaf, computed columns looked through."""
+        """Returns the stage key in the columns of a leaf, with computed columns resolved."""
         match relation:
             case Leaf(number=number):
                 return self._keys[number]
@@ -325,7 +324,7 @@ class _ReadModes:
                 return None
 
     def _has_any_row_as_witness(self, relation: Relation) -> bool:
-        """Says if any row of a leaf shows that the relation has a row."""
+        """Returns whether any row of a leaf proves that the relation has a row."""
         return isinstance(relation, Leaf) or (
             isinstance(relation, Extend) and self._has_any_row_as_witness(relation.child)
         )

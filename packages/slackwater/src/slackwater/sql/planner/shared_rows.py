@@ -1,10 +1,11 @@
-"""Stages that read the same tables by the same keys keep their rows once.
+"""Stages that read the same tables by the same keys keep their rows only once.
 
-Such stages compute different things, so they stay stages of their own. But what they keep of the tables is
-the same, up to columns. So the first of them keeps the rows for all, with every column that one of them
-needs; the others are evaluated over these rows, in the same buckets, by the same events.
+Such stages compute different results, so they stay separate stages. But they keep the same rows of the
+tables, up to columns. So the first of them keeps the rows for all, with every column that one of them needs,
+and the others are evaluated over these rows, in the same buckets, for the same events.
 
-Only stages all of whose inputs are tables share: they stand on the first level, and nothing sends to them.
+Only stages all of whose inputs are tables share rows: they are on the first level and receive nothing from
+others.
 """
 
 import re
@@ -21,14 +22,14 @@ _NUMBERED = re.compile(
     rf"""(?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")|\b{rows_table(0)[:-1]}(?P<number>\d+)\b"""
 )
 _OPAQUE = re.compile(r"[$\\]")
-"""Signs of strings that are written in other ways."""
+"""Signs of strings that are not written as '…'."""
 
 
 def with_shared_rows(plan: EnginePlan, catalog: Catalog) -> EnginePlan:
     """Returns a plan of the same stages in which rows that several of them keep are kept by one.
 
     Args:
-        plan: A plan whose stages all keep their rows themselves.
+        plan: A plan in which each stage keeps its own rows.
         catalog: The declared tables.
     """
     groups: dict[Hashable, list[StagePlan]] = {}
@@ -47,7 +48,7 @@ def with_shared_rows(plan: EnginePlan, catalog: Catalog) -> EnginePlan:
 
 
 def _kept(stage: StagePlan, rows: RowsPart) -> Hashable:
-    """Returns which rows a stage keeps, whatever their columns, and by which key."""
+    """Returns which rows a stage keeps, regardless of their columns, and by which key."""
     return tuple(column.type for column in stage.key), tuple(sorted(map(_kept_of_input, rows.inputs)))
 
 
@@ -56,24 +57,24 @@ def _kept_of_input(plan: InputPlan) -> tuple[str, tuple[str, ...], bool, bool]:
 
 
 def _order(rows: RowsPart) -> list[int]:
-    """Returns the numbers of the inputs by what they keep."""
+    """Returns the numbers of the inputs, ordered by what they keep."""
     return sorted(range(len(rows.inputs)), key=lambda number: _kept_of_input(rows.inputs[number]))
 
 
 def _places(rows: RowsPart, host: RowsPart) -> dict[int, int]:
-    """Returns for the number of each input that of the host's which keeps its rows."""
+    """Returns for the number of each input that of the host's input that keeps its rows."""
     return dict(zip(_order(rows), _order(host), strict=True))
 
 
 def _fits(rows: RowsPart, host: RowsPart | None) -> bool:
-    """Tells whether the part's statements can be written with the host's numbers of inputs."""
+    """Returns whether the part's statements can be written with the host's numbers of inputs."""
     if host is None or all(one == other for one, other in _places(rows, host).items()):
         return True
     return not any(_OPAQUE.search(each or "") for each in (rows.statement, rows.latest_statement))
 
 
 def _together(stages: Sequence[StagePlan], catalog: Catalog) -> Iterator[StagePlan]:
-    """Yields the stages with the rows of all kept by the first of them."""
+    """Yields the stages such that the first of them keeps the rows of all."""
     parts = [stage.rows for stage in stages if stage.rows is not None]
     places = [_places(rows, parts[0]) for rows in parts]
     wanted: list[set[str]] = [set() for _ in parts[0].inputs]
@@ -99,7 +100,7 @@ def _with_columns(
 
 
 def _renumbered(rows: RowsPart, inputs: tuple[InputPlan, ...], places: Mapping[int, int]) -> RowsPart:
-    """Returns the part over these inputs, which take the places of its own."""
+    """Returns the part over these inputs instead of its own."""
     if all(number == place for number, place in places.items()):
         return replace(rows, inputs=inputs)
 

@@ -1,8 +1,8 @@
-"""Equal stages of a pipeline become one, whose rows go to the receivers of all of them.
+"""Merges equal stages of a pipeline into one, whose rows are sent to the receivers of all of them.
 
-Stages are equal if they compute the same rows, in the same order of columns, from the same tables and stages:
-nothing but made-up names, spacing and words for people may differ. What feeds an accumulate part is shared
-together with it. Only what comes to rows is shared: documents have one receiver.
+Stages are equal if they compute the same rows, with the same order of columns, from the same tables and
+stages. Only generated names, spacing and descriptions may differ. The stages that feed an accumulate part are
+shared together with it. Stages that publish documents are not shared, because documents have one receiver.
 """
 
 import hashlib
@@ -31,30 +31,30 @@ _IDENTITY_DIGITS = 16
 _ID_LIKE = re.compile(r"\b[ck]\d+\b", re.IGNORECASE)
 _ID = re.compile(r"""(?P<qualifier>\br ?\. ?)?(?P<quote>["'])(?P<name>[ck]\d+)(?P=quote)""")
 _OPAQUE = re.compile(r"[$\\]")
-"""Signs of strings in which spacing and comments cannot be told from what they say."""
+"""Signs of strings in which spacing and comments cannot be distinguished from content."""
 
 
 def shared(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
-    """Returns a plan of the same views in which no two stages of rows are equal.
+    """Returns a plan of the same views in which no two stages with rows are equal.
 
-    The views' fingerprints stay: they do not say what other views there are.
+    The views' fingerprints stay the same, since they do not depend on other views.
 
     Args:
         plan: A plan, perhaps with equal stages.
         texts: The texts of all views that the planned ones may read: names that users wrote there are not
-            taken for names that the planner made up.
+            mistaken for generated names.
     """
     return _merged(plan, _stand_ins(plan, _id_like_names(texts)))
 
 
 def with_identities(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
-    """Returns the plan with what is equal for stages that compute the same, also of other pipelines.
+    """Returns the plan with an identity for each stage, which equal stages of other pipelines share.
 
-    Stages of equal identity keep equal state, if they read the same source. Equal stages may have different
-    ones, if names of their views look as if they were made up.
+    Stages of equal identity keep equal state if they read the same source. Equal stages may have different
+    identities if names in their views look generated.
 
     Args:
-        plan: A plan in which no two stages of rows are equal, and each has only the columns that it needs.
+        plan: A plan in which no two stages with rows are equal, and each has only the columns that it needs.
         texts: As for :func:`shared`.
     """
     written = _id_like_names(texts)
@@ -71,7 +71,7 @@ def with_identities(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
 
 
 def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> tuple[EnginePlan, dict[int, int]]:
-    """Returns what :func:`shared` does, and for each of its stages how many of the plan it stands for."""
+    """Returns what :func:`shared` does, and for each of its stages how many of the plan it replaces."""
     texts = tuple(texts)
     stands_for = _stand_ins(plan, _id_like_names(texts))
     kept = sorted(set(stands_for.values()))
@@ -81,7 +81,7 @@ def stage_uses(plan: EnginePlan, texts: Iterable[str]) -> tuple[EnginePlan, dict
 
 
 def _id_like_names(texts: Iterable[str]) -> frozenset[str]:
-    """Returns the names in texts that look as if they were made up."""
+    """Returns the names in texts that look generated."""
     return frozenset(found.lower() for text in texts for found in _ID_LIKE.findall(text))
 
 
@@ -108,9 +108,9 @@ def _stand_ins(plan: EnginePlan, written: frozenset[str]) -> dict[int, int]:
 
 
 def _units(plan: EnginePlan) -> Iterator[tuple[StagePlan, ...]]:
-    """Yields what can be shared only as a whole: a stage with all that add to its groups.
+    """Yields units that can be shared only as a whole: a stage with all stages that add to its groups.
 
-    A unit comes after those that it takes rows of.
+    A unit follows those from which it receives rows.
     """
     feeding: dict[int, list[StagePlan]] = {}
     for stage in plan.stages:
@@ -122,12 +122,12 @@ def _units(plan: EnginePlan) -> Iterator[tuple[StagePlan, ...]]:
 
 
 class _Meaning:
-    """What a unit computes, in a form that is equal for equal ones.
+    """What a unit computes, in a form that is equal for equal units.
 
     Args:
         unit: The stages.
-        columns_taken: For number of stage and input the positions of its columns in the rows that it takes.
-        stands_for: For each earlier stage what is equal for equal ones.
+        columns_taken: For number of stage and input, the positions of its columns in the rows received.
+        stands_for: For each earlier stage, a value that is equal for equal stages.
         written: Names that users wrote.
     """
 
@@ -191,12 +191,12 @@ class _Meaning:
 
 
 def _canonical(statement: str, columns: Mapping[str, list[str]], fixed: frozenset[str]) -> str:
-    """Returns a statement without spacing, comments and made-up names.
+    """Returns a statement without spacing, comments and generated names.
 
     Args:
         statement: The statement.
-        columns: For each name of inputs' columns the places of these columns.
-        fixed: Names that look as if they were made up, but are not.
+        columns: For each name of inputs' columns, the positions of these columns.
+        fixed: Names that look generated, but are not.
     """
     ids: dict[str, str] = {}
 
@@ -212,7 +212,7 @@ def _canonical(statement: str, columns: Mapping[str, list[str]], fixed: frozense
 
 
 def _merged(plan: EnginePlan, stands_for: Mapping[int, int]) -> EnginePlan:
-    """Returns the plan with only the stages that stand for themselves or for others, numbered anew."""
+    """Returns the plan with only the stages that stand for themselves or for others, renumbered."""
     kept = [stage for stage in plan.stages if stands_for[stage.number] == stage.number]
     numbers = {stage.number: number for number, stage in enumerate(kept, 1)}
     new = {old: numbers[other] for old, other in stands_for.items()}
@@ -244,7 +244,7 @@ def _output(output: Output, new: Mapping[int, int]) -> Output:
 
 
 def _inputs(inputs: Iterable[InputPlan], new: Mapping[int, int]) -> tuple[InputPlan, ...]:
-    """Returns inputs that take rows of the renumbered stages; two may take those of one."""
+    """Returns inputs that receive rows of the renumbered stages; two may receive those of one."""
     result: list[InputPlan] = []
     for plan in inputs:
         if plan.origin:

@@ -20,10 +20,10 @@ from slackwater.sql.planner.partitioning import Origin, StageRows
 
 
 class StageList:
-    """Numbers stages, and makes their plans.
+    """Numbers stages, and creates their plans.
 
     Args:
-        origins: What leaves stand for.
+        origins: What the leaves stand for.
     """
 
     def __init__(self, origins: Mapping[int, Origin]) -> None:
@@ -32,7 +32,7 @@ class StageList:
         self._edges: dict[int, list[Edge]] = {}
         self._newest = 0
         self.labels: dict[str, str] = {}
-        """The user's names for columns of the view that is being cut, by id."""
+        """The user's names for columns of the view that is being divided, by id."""
 
     @property
     def stages(self) -> tuple[StagePlan, ...]:
@@ -42,7 +42,7 @@ class StageList:
         )
 
     def needed_by(self, view: int) -> tuple[int, ...]:
-        """Numbers of the stages whose results reach the documents of a view, ascending."""
+        """Returns the numbers of the stages whose results reach the documents of a view, ascending."""
         needed: set[int] = set()
         for stage in reversed(self.stages):
             if stage.output == DocumentsOutput(view) or not needed.isdisjoint(stage.receivers):
@@ -50,7 +50,7 @@ class StageList:
         return tuple(sorted(needed))
 
     def new(self) -> int:
-        """Returns the number of a stage that will be finished later."""
+        """Returns the number for a stage that will be finished later."""
         self._newest += 1
         return self._newest
 
@@ -61,14 +61,14 @@ class StageList:
     def finish(
         self, stage: int, assembly: Assembly, statement: str, output: Output, latest: str | None = None
     ) -> None:
-        """Makes the plan of the stage that computes a fragment.
+        """Creates the plan of the stage that computes a fragment.
 
         Args:
             stage: Its number.
             assembly: The fragment with its inputs.
-            statement: SQL of its results at points.
+            statement: SQL for its results at points.
             output: Where the results go.
-            latest: SQL of its documents if all rows are live.
+            latest: SQL for its documents if all rows are live.
         """
         accumulated = assembly.fragment.accumulated
         if accumulated is None:
@@ -128,7 +128,7 @@ class StageList:
 
 
 def with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
-    """Returns a stage whose rows go to these inputs."""
+    """Returns a stage whose rows are sent to these inputs."""
     output = stage.output
     if not isinstance(output, RowsOutput):
         return stage
@@ -139,7 +139,7 @@ def with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
 
 
 def _why(relation: Relation, rows: RowsPart | None, accumulate: AccumulatePart | None) -> str:
-    """Describes for people what a stage does."""
+    """Describes what a stage does, for people."""
     if accumulate is not None:
         return "adds up what changes" if rows is None else "joins, and adds up what changes"
     parts = sorted({_WORDS[type(each)] for each in _below(relation) if type(each) in _WORDS})

@@ -12,7 +12,7 @@ from slackwater.sql.postgres.types import GENERATED
 from slackwater.sql.session import scratch_database
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
-# What PostgreSQL reserves and DuckDB, whose keywords are PostgreSQL's otherwise, does not.
+# Reserved in PostgreSQL but not in DuckDB, whose keywords are otherwise PostgreSQL's.
 _RESERVED_BY_POSTGRES = frozenset(
     (
         "current_catalog",
@@ -49,9 +49,9 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
 """
 
-# A domain counts as the type it is made of, since that is what Debezium writes. The DEFAULT of a column
-# follows its type, because a connector may write it instead of NULL or of a value that it does not know.
-# Of a function, it writes what stands for no value.
+# A domain counts as its base type, because that is what Debezium writes. The DEFAULT of a column follows its
+# type, because a connector may write it instead of NULL or of a value that it does not know. For a default
+# that is a function, it writes the value that means "none".
 _COLUMNS = """
 WITH RECURSIVE base AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated <> '' AS is_generated,
@@ -94,7 +94,7 @@ WHERE i.indisprimary AND n.nspname || '.' || c.relname = ANY(%s)
 ORDER BY k.position
 """
 
-# A partitioned table is named in a publication's tables only if its changes go under its own name.
+# A partitioned table is among a publication's tables only if its changes are published under its own name.
 _PUBLISHED_APART = """
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -115,7 +115,7 @@ ORDER BY 1, e.enumsortorder
 """
 
 
-# Partitions are tables of the database, but their rows are those of their table.
+# Partitions are tables of the database, but their rows belong to the partitioned table.
 _FIND = """
 SELECT n.nspname || '.' || c.relname
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -155,23 +155,23 @@ class _PulledTable:
     name: str
     is_full: bool
     columns: list[tuple[str, str, bool, str | None]]
-    """Name, type, whether NOT NULL, and what computes it if it is generated."""
+    """Name, type, whether NOT NULL, and the expression if it is generated."""
     primary_key: list[str]
     identity_index: str | None = None
-    """The index, without the primary key, whose columns identify old rows."""
+    """The index, if it does not contain the primary key, whose columns identify old rows."""
 
 
 def pull_schema(
     connection: CatalogueConnection, tables: Sequence[str], *, keeps_generated: bool = False
 ) -> str:
-    """Returns DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts, indexes aside.
+    """Returns DDL of these tables that `parse_catalog` reads back and PostgreSQL accepts, without indexes.
 
     Deterministic: tables and enums are in name order, columns in table order. Reads only; blocks.
 
     Args:
         connection: An open connection.
         tables: Names as `schema.table`.
-        keeps_generated: Declare columns that the database computes as such, instead of omitting them.
+        keeps_generated: Declare generated columns as such, instead of omitting them.
 
     Raises:
         MissingTablesError: Some table does not exist.

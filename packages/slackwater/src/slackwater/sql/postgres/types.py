@@ -1,7 +1,7 @@
 """PostgreSQL's types: their names as people, `pg_dump` and `format_type` write them, and their peculiarities.
 
-The peculiarities are in the values that the connector writes: texts that are equal although they differ,
-numbers that represent infinity, and large values that updates omit.
+The peculiarities are those of the values that the connector writes: texts that are equal although they
+differ, numbers that represent infinity, and large values that updates omit.
 """
 
 import re
@@ -89,7 +89,7 @@ _REASONS = {
     "time with time zone": "time with time zone is not supported",
 }
 _MARKED_ELEMENTS = frozenset({"integer", "bigint", "date", "text", "uuid", "json", "jsonb"})
-"""Of large arrays of these, an update that leaves them unchanged contains a placeholder; of others, NULL."""
+"""An update that leaves a large array of these unchanged contains a placeholder; for other arrays, NULL."""
 
 _LOST_ELEMENTS = {
     "time": "Debezium writes 24:00 as 00:00 in arrays, and no microseconds",
@@ -155,7 +155,7 @@ def array_of(element: ColumnType) -> ColumnType:
 
 
 def type_in_table(of: ColumnType, *, is_nullable: bool, replica_identity_full: bool) -> ColumnType:
-    """Returns the type of a column, which is unsupported if values are lost in tables like this one."""
+    """Returns the type of a column, which is unsupported if tables like this one lose its values."""
     if of.element is None:
         return of
     element = of.element.name
