@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from slackwater.cli import main
-from slackwater.cli.decisions import plan_skip, plan_timeline
+from slackwater.cli.decisions import plan_skip, plan_timeline, standing_refusal
 from slackwater.cli.doctor.examination import Sources
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, SourceFacts
 from slackwater.cuts import (
@@ -24,6 +24,7 @@ from slackwater.protocol import (
     LogRecord,
     OpenTransaction,
     PassDecision,
+    Refusal,
     SkipDecision,
     SourceTopics,
     SystemClock,
@@ -62,13 +63,13 @@ BEGUN = TimelineDecision(source="inv", timeline=2, transaction_offset=42, wall_m
 
 
 def test_a_skip_names_everything_up_to_the_lsn_and_what_has_no_end() -> None:
-    plan = plan_skip(FACTS, 0x700)
+    plan = plan_skip(FACTS, 0x700, None)
     assert (plan.timeline, plan.passed) == (1, (MISSING, WITHOUT_END))
 
 
 def test_a_skip_leaves_later_transactions_alone() -> None:
     later = replace(MISSING, xid=79, commit_lsn=0x780)
-    assert plan_skip(replace(FACTS, open=(MISSING, later)), 0x700).passed == (MISSING,)
+    assert plan_skip(replace(FACTS, open=(MISSING, later)), 0x700, None).passed == (MISSING,)
 
 
 REFUSED = replace(STALLED, state=FrontierState.MISCONFIGURED, detail="a.setting: wrong")
@@ -76,7 +77,7 @@ REFUSED = replace(STALLED, state=FrontierState.MISCONFIGURED, detail="a.setting:
 
 @pytest.mark.parametrize("to_lsn", [0x600, 0x700])
 def test_a_source_that_is_refused_may_be_skipped_without_an_open_transaction(to_lsn: int) -> None:
-    plan = plan_skip(replace(FACTS, status=REFUSED, open=()), to_lsn)
+    plan = plan_skip(replace(FACTS, status=REFUSED, open=()), to_lsn, None)
     assert (plan.to_lsn, plan.passed) == (to_lsn, ())
     assert list(plan.lines())[1:] == [
         "The source is refused: a.setting: wrong",
@@ -86,9 +87,60 @@ def test_a_source_that_is_refused_may_be_skipped_without_an_open_transaction(to_
 
 def test_a_source_that_is_refused_may_be_skipped_to_its_cut_when_no_end_is_there_any_more() -> None:
     known = replace(FACTS, status=REFUSED, open=(), newest_end=None)
-    assert plan_skip(known, 0x600).to_lsn == 0x600
+    assert plan_skip(known, 0x600, None).to_lsn == 0x600
     with pytest.raises(CommandInputError, match="0/601 is above it"):
-        plan_skip(known, 0x601)
+        plan_skip(known, 0x601, None)
+
+
+FAULTY = Refusal(source="inv", timeline=1, since_lsn=0x600, newest_lsn=0x780, reason="a.setting: wrong")
+
+
+@pytest.mark.parametrize("status", [REFUSED, STALLED, replace(STALLED, state=FrontierState.STOPPED), None])
+def test_what_was_read_with_a_fault_is_not_skipped_in_part(status: FrontierStatus | None) -> None:
+    known = replace(FACTS, status=status)
+    with pytest.raises(CommandInputError) as refused:
+        plan_skip(known, 0x77F, FAULTY)
+    assert "commits after 0/600, up to 0/780, of source inv" in str(refused.value)
+    assert "a.setting: wrong" in str(refused.value)
+    assert "--to 0/780" in refused.value.hint
+    assert "timeline 2" in refused.value.hint
+
+
+@pytest.mark.parametrize("status", [REFUSED, None])
+def test_what_was_read_with_a_fault_is_skipped_as_a_whole(status: FrontierStatus | None) -> None:
+    known = replace(FACTS, status=status, open=(), newest_end=None)  # its ENDs are kept no longer
+    plan = plan_skip(known, 0x780, FAULTY)
+    assert (plan.to_lsn, plan.refused_for) == (0x780, "a.setting: wrong")
+
+
+def test_a_refusal_of_an_earlier_timeline_matters_no_more() -> None:
+    known = replace(FACTS, cut=replace(CUT, timeline=2), status=replace(STALLED, timeline=2))
+    assert plan_skip(known, 0x700, FAULTY).refused_for == ""
+
+
+def _skip(to_lsn: int, timeline: int = 1) -> SkipDecision:
+    return SkipDecision(source="inv", timeline=timeline, to_lsn=to_lsn, wall_ms=1, decided_by="ann")
+
+
+HIGHER = replace(FAULTY, newest_lsn=0x790)
+
+
+@pytest.mark.parametrize(
+    ("records", "standing"),
+    [
+        ([], None),
+        ([FAULTY, CUT], FAULTY),
+        ([FAULTY, HIGHER, FAULTY], HIGHER),
+        ([FAULTY, _skip(0x77F), _skip(0x780, timeline=2)], FAULTY),
+        ([FAULTY, _skip(0x780)], None),
+        ([FAULTY, _skip(0x780), HIGHER], HIGHER),
+        ([FAULTY, BEGUN], None),
+        ([BEGUN, replace(FAULTY, timeline=2)], replace(FAULTY, timeline=2)),
+        ([replace(FAULTY, timeline=2), HIGHER, replace(BEGUN, timeline=2)], replace(FAULTY, timeline=2)),
+    ],
+)
+def test_a_refusal_stands_until_it_is_lifted(records: list[LogRecord], standing: Refusal | None) -> None:
+    assert standing_refusal(records) == standing
 
 
 @pytest.mark.parametrize(
@@ -105,7 +157,7 @@ def test_a_source_that_is_refused_may_be_skipped_to_its_cut_when_no_end_is_there
 )
 def test_a_skip_is_refused_when_it_makes_no_sense(known: SourceFacts, to_lsn: int, reason: str) -> None:
     with pytest.raises(CommandInputError, match=reason):
-        plan_skip(known, to_lsn)
+        plan_skip(known, to_lsn, None)
 
 
 def test_a_timeline_begins_where_lsns_went_back() -> None:
@@ -174,6 +226,16 @@ def test_a_skip_is_recorded_with_who_and_why(world: World, capsys: pytest.Captur
     assert "transaction 77" in shown
     assert "transaction 78" in shown
     assert "offset 0" in shown
+
+
+def test_a_skip_below_the_refusal_in_the_cut_log_is_refused_by_name(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.log.append_records([FAULTY])
+    assert main.run(["source", "skip", "--source", "inv", "--to", "0/700", "--yes"]) == 1
+    shown = capsys.readouterr().err
+    assert "up to 0/780, of source inv were read while the connector had a fault (a.setting: wrong)" in shown
+    assert world.recorded == [FAULTY]
 
 
 def test_without_a_yes_nothing_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,16 @@
 """Decisions about a source, checked against the facts before they are recorded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater.cli.doctor.facts import SourceFacts
 from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, RegressionNotice
 from slackwater.protocol import (
     SNAPSHOT_XID,
+    LogRecord,
     OpenTransaction,
     PassDecision,
+    Refusal,
     SkipDecision,
     TimelineDecision,
     format_position,
@@ -20,7 +22,7 @@ Decision = SkipDecision | TimelineDecision | PassDecision
 
 
 LOOKED_BACK = 20_000
-"""Records of the cut log in which decisions are looked for."""
+"""Records of the cut log in which decisions and refusals are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,26 @@ def decisions_in(log: CutLog) -> list[Decision]:
     return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
 
 
+def refusal_in(log: CutLog) -> Refusal | None:
+    """Returns the refusal of the source that stands in a cut log.
+
+    Raises:
+        slackwater.cuts.CutLogError: the log cannot be read.
+    """
+    return standing_refusal(r.record for r in log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False))
+
+
+def standing_refusal(records: Iterable[LogRecord]) -> Refusal | None:
+    """Returns the newest refusal among records, oldest first, that no decision has lifted."""
+    standing: Refusal | None = None
+    for record in records:
+        if isinstance(record, Refusal) and (standing is None or _reaches(record) >= _reaches(standing)):
+            standing = record
+        elif standing is not None and _lifts(record, standing):
+            standing = None
+    return standing
+
+
 def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
     """Reads a record of the cut log that is damaged, and says how.
 
@@ -120,24 +142,32 @@ def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
     )
 
 
-def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
+def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipPlan:
     """Works out what skipping to a commit LSN would let pass.
 
+    Args:
+        facts: Of the source.
+        to_lsn: The last commit that would pass.
+        refusal: The one that stands in its cut log.
+
     Raises:
-        CommandInputError: nothing would pass and the source is not refused, or more than has been seen.
+        CommandInputError: nothing would pass and the source is not refused, more than has been seen, or less
+            than was read with a fault.
     """
     _require_knowledge(facts)
     timeline = _timeline(facts)
-    status = facts.status
-    is_refused = status is not None and status.state is FrontierState.MISCONFIGURED
-    if not is_refused and facts.cut is not None and to_lsn <= facts.cut.lsn:
+    reason = _refused_for(facts, refusal)
+    if refusal is not None and refusal.timeline == timeline and to_lsn < refusal.newest_lsn:
+        raise _below(refusal, to_lsn)
+    if not reason and facts.cut is not None and to_lsn <= facts.cut.lsn:
         raise _refused(
             f"the frontier is at {format_position(facts.cut.lsn)}, not below {format_position(to_lsn)}",
             "nothing is waiting there; `slackwater doctor` shows what is waiting",
         )
     newest = _newest_end(facts)
-    if is_refused:
-        newest = max(newest or 0, facts.cut.lsn if facts.cut else 0)
+    if reason:
+        read_lsn = refusal.newest_lsn if refusal else 0
+        newest = max(newest or 0, facts.cut.lsn if facts.cut else 0, read_lsn)
     if newest is None or to_lsn > newest:
         seen = "no END was seen" if newest is None else f"the newest END seen is {format_position(newest)}"
         raise _refused(
@@ -147,18 +177,12 @@ def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
     passed = tuple(
         t for t in facts.open if t.xid != SNAPSHOT_XID and (t.commit_lsn is None or t.commit_lsn <= to_lsn)
     )
-    if not is_refused and not any(t.commit_lsn is not None or _is_named(t) for t in passed):
+    if not reason and not any(t.commit_lsn is not None or _is_named(t) for t in passed):
         raise _refused(
             f"no transaction up to {format_position(to_lsn)} has been open for long",
             "wait until the sidecar reports one (sidecar.open_after); `slackwater doctor` shows it",
         )
-    return SkipPlan(
-        source=facts.source,
-        timeline=timeline,
-        to_lsn=to_lsn,
-        passed=passed,
-        refused_for=status.detail if is_refused and status is not None else "",
-    )
+    return SkipPlan(source=facts.source, timeline=timeline, to_lsn=to_lsn, passed=passed, refused_for=reason)
 
 
 def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool) -> TimelinePlan:
@@ -198,6 +222,39 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
 
 def _refused(reason: str, hint: str) -> CommandInputError:
     return CommandInputError(f"nothing was decided: {reason}", hint)
+
+
+def _below(refusal: Refusal, to_lsn: int) -> CommandInputError:
+    """Returns the error for a skip that would let pass only a part of what was read with a fault."""
+    needed, since = format_position(refusal.newest_lsn), refusal.since_lsn
+    which = (
+        f"commits after {format_position(since)}, up to {needed}," if since else f"all commits up to {needed}"
+    )
+    return _refused(
+        f"{which} of source {refusal.source} were read while the connector had a fault ({refusal.reason}), "
+        f"and {format_position(to_lsn)} is below {needed}",
+        f"let the connector take a new snapshot, and start the sidecars with "
+        f"timeline {refusal.timeline + 1}; or, if you know that all of these values are right, use "
+        f"--to {needed}, or a newer commit that precedes the correction",
+    )
+
+
+def _refused_for(facts: SourceFacts, refusal: Refusal | None) -> str:
+    """Returns why the source is refused, as its sidecar says now or as the cut log says; empty: it is not."""
+    status = facts.status
+    if status is not None and status.state is FrontierState.MISCONFIGURED:
+        return status.detail
+    return refusal.reason if refusal is not None and refusal.timeline == _timeline(facts) else ""
+
+
+def _reaches(refusal: Refusal) -> tuple[int, int]:
+    return refusal.timeline, refusal.newest_lsn
+
+
+def _lifts(record: LogRecord, refusal: Refusal) -> bool:
+    if isinstance(record, SkipDecision):
+        return record.timeline == refusal.timeline and record.to_lsn >= refusal.newest_lsn
+    return isinstance(record, TimelineDecision) and record.timeline > refusal.timeline
 
 
 def _require_knowledge(facts: SourceFacts) -> None:

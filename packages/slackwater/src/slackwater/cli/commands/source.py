@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from slackwater.cli.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline
+from slackwater.cli.decisions import Decision, damage_at, decisions_in, plan_skip, plan_timeline, refusal_in
 from slackwater.cli.doctor.examination import Sources, examine, open_sources
 from slackwater.command.conversion import lsn_of
 from slackwater.command.invocation import Command, required, setting, start_command
@@ -86,8 +86,9 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     While the state is `misconfigured` it also says that all values up to that LSN are right, although the
     connector had a wrong setting: use it only if you know that.
 
-    The command is refused if the LSN is above every END record that was read, or if no transaction is open up
-    to that LSN and the state is not `misconfigured`.
+    The command is refused if the LSN is above every END record that was read, if it is below a commit that
+    was read while the connector had a wrong setting, or if no transaction is open up to that LSN and the
+    state is not `misconfigured`.
 
     \b
     Example:
@@ -96,7 +97,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     output, lsn = Output(), lsn_of(to_lsn, "--to")
     with _opened(ctx) as sources:
         facts = examine(sources)
-        plan = plan_skip(facts, lsn)
+        plan = plan_skip(facts, lsn, refusal_in(sources.log))
         for line in plan.lines():
             output.line(line)
         _confirm("Skip them?", yes=yes)

@@ -14,7 +14,14 @@ from slackwater.cli.control.requests import (
     SwitchAnswer,
     SwitchRequest,
 )
-from slackwater.cli.decisions import SkipPlan, TimelinePlan, decisions_in, plan_skip, plan_timeline
+from slackwater.cli.decisions import (
+    SkipPlan,
+    TimelinePlan,
+    decisions_in,
+    plan_skip,
+    plan_timeline,
+    refusal_in,
+)
 from slackwater.cli.doctor.diagnosis import diagnose
 from slackwater.cli.doctor.examination import Sources, examine
 from slackwater.cli.doctor.report import SourceReport, make_report
@@ -300,7 +307,7 @@ class _ExaminedSource:
             facts, log = examine(self._sources), self._sources.log
             plan: SkipPlan | TimelinePlan
             if request.kind is DecisionKind.SKIP:
-                plan = plan_skip(facts, _position(request.to_lsn))
+                plan = plan_skip(facts, _position(request.to_lsn), refusal_in(log))
             else:
                 plan = plan_timeline(facts, decisions_in(log), without_snapshot=request.without_snapshot)
             offset = None
