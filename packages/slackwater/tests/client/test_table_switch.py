@@ -221,7 +221,9 @@ def test_commits_of_two_sources_are_not_compared(world: World) -> None:
     world.publish(world.old, world.new)
     world.switch(world.old, timeout=NOW)
     world.ask(
-        "UPDATE slackwater.ledger SET source = 'x' WHERE pipeline = {}", sql.Literal(f"{world.name}.v2")
+        "UPDATE slackwater.ledger SET source = 'x', progress = replace(progress, '\"inv\"', '\"x\"') "
+        "WHERE pipeline = {}",
+        sql.Literal(f"{world.name}.v2"),
     )
     with pytest.raises(ClientConfigError, match="reads source 'inv' and"):
         world.switch(world.new, timeout=NOW)

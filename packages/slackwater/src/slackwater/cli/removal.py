@@ -380,16 +380,14 @@ def _drop_tables(settings: Settings, registration: PipelineRegistration, tables:
     import psycopg
     from psycopg import sql
 
+    from slackwater.outputs.postgres import ledger
+
     try:
         with psycopg.connect(tables_url(settings, registration.pipeline)) as database:
             for name in tables:
                 schema, _, table = name.rpartition(".")
                 database.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
-            for ledger in ("slackwater.ledger_tables", "slackwater.ledger"):
-                query = sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(
-                    sql.Identifier(*ledger.split("."))
-                )
-                database.execute(query, (registration.pipeline,))
+            ledger.forget(database, registration.pipeline)
     except psycopg.errors.DependentObjectsStillExist as error:
         raise CommandInputError(
             f"PostgreSQL keeps the tables: {error.diag.message_detail or error.diag.message_primary}",

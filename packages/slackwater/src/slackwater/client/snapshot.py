@@ -24,7 +24,16 @@ from slackwater.client.errors import (
     StateNotKeptError,
 )
 from slackwater.client.finishing import finished
-from slackwater.protocol import Clock, CommitPosition, Lease, SystemClock, epoch_ms, from_epoch_ms
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    Lease,
+    ProgressRecord,
+    SystemClock,
+    epoch_ms,
+    from_epoch_ms,
+    visible_progress,
+)
 
 _LOOK_SECONDS = 0.05
 """How long to wait before an output is read again."""
@@ -45,6 +54,14 @@ class VisibleCommit:
     source: str
     """The connector's ``topic.prefix``."""
     position: CommitPosition
+
+
+def visible_commit(progress: ProgressRecord | None) -> VisibleCommit | None:
+    """Returns the commit at which a pipeline's progress stands; None: nothing is visible yet."""
+    visible = visible_progress(progress)
+    if visible is None:
+        return None
+    return VisibleCommit(visible.source, CommitPosition(visible.timeline, visible.commit_lsn))
 
 
 class ReadLevel(StrEnum):

@@ -9,15 +9,17 @@ from collections.abc import Collection
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 from psycopg import sql
 
 from slackwater.client.errors import ClientConfigError, ClientUnavailableError, NotVisibleError
-from slackwater.client.snapshot import repeated
+from slackwater.client.snapshot import repeated, visible_commit
 from slackwater.client.switched import Switched, base_name, check_not_behind, check_views
 from slackwater.client.table_views import table_identifier, tables_of, translated
+from slackwater.outputs.postgres import ledger
+from slackwater.outputs.postgres.ledger import Database
 from slackwater.protocol import Clock, CommitPosition
 
 LEDGER_VIEW: Final = "slackwater_ledger"
@@ -27,12 +29,6 @@ _LOCK_WAIT: Final = "300ms"
 """How long one attempt waits for readers in a transaction, while new readers wait for it. It is shorter than
 PostgreSQL's ``deadlock_timeout``, so that the switch gives way to readers that lock views in another
 order."""
-_POSITION: Final = (
-    "SELECT source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
-)
-_LEDGER: Final = (
-    "SELECT pipeline, source, timeline, commit_lsn, written_at FROM slackwater.ledger WHERE pipeline = {}"
-)
 _SCHEMAS: Final = """
 SELECT schemaname FROM pg_views WHERE viewname = %s
 AND has_table_privilege(format('%%I.%%I', schemaname, viewname), 'SELECT') ORDER BY schemaname
@@ -41,8 +37,6 @@ _GRANTS: Final = """
 SELECT CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END, g.privilege_type, g.is_grantable
 FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = to_regclass(%s) AND g.grantee <> c.relowner
 """
-
-Database = psycopg.Connection[Any]
 
 
 def switch_tables(
@@ -136,11 +130,11 @@ def _switched(
     _check_views(database, schema, before, pipeline, tables)
     # From here on, no batch of either pipeline becomes visible until the switch is visible.
     names = [name for name in (before, pipeline) if name is not None]
-    database.execute("SELECT 1 FROM slackwater.ledger WHERE pipeline = ANY(%s) FOR SHARE", (names,))
+    ledger.keep_rows(database, names)
     if before is not None and not accept_earlier:
         _check_not_behind(database, before, pipeline, source)
     # Readers that read the ledger first lock the views in the same order.
-    _replace(database, schema, LEDGER_VIEW, sql.SQL(_LEDGER).format(sql.Literal(pipeline)))
+    _replace(database, schema, LEDGER_VIEW, sql.SQL(ledger.ROW_FOR_READERS).format(sql.Literal(pipeline)))
     for view, table in tables.items():
         _replace(database, schema, view, sql.SQL("SELECT * FROM {}").format(table_identifier(table)))
     left_at = None if before is None else _position(database, before)[1]
@@ -158,10 +152,11 @@ def _pipeline_read(database: Database, schema: str) -> str | None:
 
 
 def _position(database: Database, pipeline: str) -> tuple[str, CommitPosition]:
-    row = database.execute(_POSITION, (pipeline,)).fetchone()
-    if row is None:
+    row = ledger.read(database, pipeline)
+    found = None if row is None else visible_commit(row.progress)
+    if found is None:
         raise NotVisibleError(f"pipeline {pipeline!r}: nothing is visible yet", "check that it is running")
-    return row[0], CommitPosition(row[1], row[2])
+    return found.source, found.position
 
 
 def _check_not_behind(database: Database, before: str, pipeline: str, source: str | None) -> None:

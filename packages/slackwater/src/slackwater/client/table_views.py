@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -14,21 +14,18 @@ from slackwater.client.errors import (
     ClientUnavailableError,
     StateNotKeptError,
 )
-from slackwater.client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
-from slackwater.protocol import CommitPosition, MalformedRecordError, decode_progress_record
+from slackwater.client.snapshot import (
+    Key,
+    ReadableStates,
+    ViewSnapshot,
+    VisibleCommit,
+    not_visible,
+    visible_commit,
+)
+from slackwater.outputs.postgres import ledger
+from slackwater.protocol import CommitPosition, MalformedRecordError
 
 _CONNECT_SECONDS: Final = 10
-_NEWEST: Final = (
-    "SELECT batch_id, source, timeline, commit_lsn, written_at, progress FROM slackwater.ledger "
-    "WHERE pipeline = %s"
-)
-_TABLES: Final = """
-SELECT t.view, t.name, c.oid IS NOT NULL AND c.oid >= 16384
-FROM slackwater.ledger_tables t LEFT JOIN (pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace)
-    ON c.oid = t.oid AND n.nspname || '.' || c.relname = t.name
-WHERE t.pipeline = %s ORDER BY t.view
-"""
-"""Below 16384 are the ids of PostgreSQL's own tables."""
 _SESSION: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('IntervalStyle', 'postgres', false), "
     "set_config('extra_float_digits', '1', false), set_config('client_encoding', 'UTF8', false)"
@@ -53,11 +50,8 @@ _FORMS: Final = {
 _INTEGERS: Final = ("numeric(20,0)", "numeric(39,0)")
 _VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
 
-_RESTORE: Final = (
-    "restore slackwater.ledger, slackwater.ledger_tables and the pipeline's tables from one backup"
-)
+_RESTORE: Final = f"restore {ledger.LEDGER}, {ledger.TABLES} and the pipeline's tables from one backup"
 
-_Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
@@ -128,19 +122,21 @@ class TableOutput:
         return ViewSnapshot(seen.source, at or seen.position, documents)
 
     def _states(self, views: Sequence[str]) -> ReadableStates | None:
-        row = self._newest_row()
-        if row is None:
+        row = self._row()
+        seen = None if row is None else visible_commit(row.progress)
+        if row is None or seen is None:
             return None
-        seen, tables = _commit_of(row), self._tables()
+        tables = self._tables()
         begins = [self._history_begins(tables[view][1]) for view in views]
         first = None if None in begins else max(lsn for lsn in begins if lsn is not None)
         every_from = None if first is None else CommitPosition(seen.position.timeline, first)
-        return ReadableStates(seen, row[4].astimezone(UTC), every_from=every_from)
+        return ReadableStates(seen, row.written_at.astimezone(UTC), every_from=every_from)
 
     def _history_begins(self, history: str | None) -> int | None:
         if history is None:
             return None
-        row = self._row(sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(table_identifier(history)))
+        query = sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(table_identifier(history))
+        row = self._database.execute(query).fetchone()
         return None if row is None else row[0]
 
     def _versions(
@@ -192,20 +188,14 @@ class TableOutput:
         return tables_of(self._database, self._pipeline)
 
     def _visible(self) -> VisibleCommit | None:
-        row = self._newest_row()
-        return None if row is None else _commit_of(row)
+        row = self._row()
+        return None if row is None else visible_commit(row.progress)
 
-    def _newest_row(self) -> _Row | None:
-        """Returns the ledger's row of the newest batch; None: nothing is visible yet."""
-        row = self._row(sql.SQL(_NEWEST), (self._pipeline,))
+    def _row(self) -> ledger.LedgerRow | None:
+        row = ledger.read(self._database, self._pipeline)
         if row is None:
             self._tables()  # raises if there is no such pipeline
-            return None
-        _check_row(self._pipeline, row)
-        return None if row[0] < 0 else row
-
-    def _row(self, query: sql.SQL | sql.Composed, parameters: Sequence[Any] = ()) -> _Row | None:
-        return self._database.execute(query, parameters or None).fetchone()
+        return row
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Reads in one transaction, so that all results are of one moment."""
@@ -219,10 +209,14 @@ def translated(pipeline: str) -> Iterator[None]:
 
     Raises:
         ClientConfigError: A table of the pipeline or of the ledger does not exist.
+        ClientStateError: The row of the pipeline in the ledger was changed by others.
         ClientUnavailableError: The database does not answer, or rejects a statement.
     """
     try:
         yield
+    except MalformedRecordError as error:
+        problem = f"the row of pipeline {pipeline!r} in {ledger.LEDGER} cannot be read: {error.reason}"
+        raise ClientStateError(problem, _RESTORE) from error
     except psycopg.errors.UndefinedTable as error:
         raise ClientConfigError(
             f"pipeline {pipeline!r} cannot be read: {error.diag.message_primary}",
@@ -232,7 +226,7 @@ def translated(pipeline: str) -> Iterator[None]:
         raise database_unavailable(error) from error
 
 
-def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tuple[str, str | None]]:
+def tables_of(database: ledger.Database, pipeline: str) -> dict[str, tuple[str, str | None]]:
     """Returns each view's table, and the table of its versions if there is one.
 
     Raises:
@@ -240,7 +234,7 @@ def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tup
         ClientStateError: A table is not the one that the pipeline has written.
     """
     found: dict[str, list[str]] = {}
-    for view, name, is_same in database.execute(_TABLES, (pipeline,)):
+    for view, name, is_same in ledger.tables_of(database, pipeline):
         if not is_same:
             problem = f"table {name} of view {view!r} is not the one that pipeline {pipeline!r} has written"
             raise ClientStateError(problem, _RESTORE)
@@ -256,27 +250,9 @@ def tables_of(database: psycopg.Connection[Any], pipeline: str) -> dict[str, tup
 def _table_and_history(pipeline: str, view: str, names: list[str]) -> tuple[str, str | None]:
     table, *others = sorted(names, key=len)
     if others not in ([], [f"{table}_history"]):
-        problem = f"slackwater.ledger_tables has tables {', '.join(names)} for view {view!r} of {pipeline!r}"
+        problem = f"{ledger.TABLES} has tables {', '.join(names)} for view {view!r} of {pipeline!r}"
         raise ClientStateError(problem, _RESTORE)
     return table, others[0] if others else None
-
-
-def _check_row(pipeline: str, row: _Row) -> None:
-    """Refuses a row of the ledger whose columns do not say what its progress does."""
-    try:
-        found = decode_progress_record(row[5].encode())
-    except MalformedRecordError as error:
-        problem = f"the row of pipeline {pipeline!r} in slackwater.ledger cannot be read: {error}"
-        raise ClientStateError(problem, _RESTORE) from error
-    expected = (found.pipeline, found.batch_id, found.source, found.timeline, found.commit_lsn)
-    if (pipeline, *row[:4]) != expected:
-        problem = f"the row of pipeline {pipeline!r} in slackwater.ledger contradicts its progress {expected}"
-        raise ClientStateError(problem, _RESTORE)
-
-
-def _commit_of(row: _Row) -> VisibleCommit:
-    """Returns the commit at which a row of the ledger stands."""
-    return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
 
 
 def _form_of(column: str, kind: str) -> sql.Composed:

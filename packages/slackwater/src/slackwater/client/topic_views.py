@@ -12,7 +12,14 @@ from slackwater.client.broker import Broker
 from slackwater.client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.log import Log, commit_log
-from slackwater.client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
+from slackwater.client.snapshot import (
+    Key,
+    ReadableStates,
+    ViewSnapshot,
+    VisibleCommit,
+    not_visible,
+    visible_commit,
+)
 from slackwater.client.transaction import Place
 from slackwater.control import first_source, known_pipelines
 from slackwater.cuts.pipeline_log import decoded_entry
@@ -179,12 +186,12 @@ class TopicOutput:
 
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
-        return _visible(self._newest())
+        return visible_commit(self._newest())
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
         """See the protocol. They are the ends of batches that are certainly complete, or every commit."""
         progress = self._newest()
-        seen = _visible(progress)
+        seen = visible_commit(progress)
         if seen is None:
             return None
         kept_since = self._kept_since(progress, views)
@@ -201,7 +208,7 @@ class TopicOutput:
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol."""
         progress = self._newest()
-        seen = _visible(progress)
+        seen = visible_commit(progress)
         if seen is None or (at is not None and at > seen.position):
             raise not_visible(at, self._pipeline, seen)
         folded = {view: FoldedView(key) for view in views}
@@ -265,7 +272,7 @@ class TopicOutput:
 
     def _ends_at(self, at: CommitPosition, progress: ProgressRecord, views: Sequence[str]) -> Ends:
         newest = ends_of(progress.topics, views)
-        seen = _visible(progress)
+        seen = visible_commit(progress)
         if seen is None or seen.position <= at:
             return newest
         kept_since = self._kept_since(progress, views)
@@ -369,12 +376,6 @@ def _is_kept(batch: PlacedCommit, kept_since: datetime | None) -> bool:
     Such records are newer than the batch's commit record.
     """
     return kept_since is None or from_epoch_ms(batch.written_ms) > kept_since
-
-
-def _visible(progress: ProgressRecord) -> VisibleCommit | None:
-    if progress.batch_id < 0:
-        return None
-    return VisibleCommit(progress.source, CommitPosition(progress.timeline, progress.commit_lsn))
 
 
 def _commit_bounds(log: Log[PlacedCommit], progress: ProgressRecord) -> tuple[int, int]:

@@ -1,19 +1,25 @@
-"""Sinks make a pipeline's batches visible. Each kind has its own module, such as ``sink.kafka``.
+"""The outputs of pipelines. Each kind has its own module, such as ``outputs.kafka``.
 
-``sink.function`` is for the Python API; a pipeline folder cannot specify it.
+``outputs.function`` is for the Python API; a pipeline folder cannot specify it. Names are imported when they
+are first used, because clients read tables and ledgers through modules of this package, and have no engine.
 """
 
-from slackwater.outputs.batch import Emit
-from slackwater.outputs.contract import (
-    REQUEST_TIMEOUT,
-    Format,
-    KeyFormat,
-    Sink,
-    SinkKind,
-    SinkProbe,
-    SinkStep,
-    WriteReport,
-)
+from typing import TYPE_CHECKING
+
+from slackwater.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from slackwater.outputs.batch import Emit
+    from slackwater.outputs.contract import (
+        REQUEST_TIMEOUT,
+        Format,
+        KeyFormat,
+        Sink,
+        SinkKind,
+        SinkProbe,
+        SinkStep,
+        WriteReport,
+    )
 
 __all__ = [
     "REQUEST_TIMEOUT",
@@ -26,3 +32,20 @@ __all__ = [
     "SinkStep",
     "WriteReport",
 ]
+
+_NAMES = {
+    "slackwater.outputs.batch": ("Emit",),
+    "slackwater.outputs.contract": (
+        "Format",
+        "KeyFormat",
+        "REQUEST_TIMEOUT",
+        "Sink",
+        "SinkKind",
+        "SinkProbe",
+        "SinkStep",
+        "WriteReport",
+    ),
+}
+
+if not TYPE_CHECKING:  # type checkers then know the names above, and no others
+    __getattr__ = lazy_names(__name__, _NAMES)

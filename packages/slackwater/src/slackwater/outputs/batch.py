@@ -17,9 +17,6 @@ from slackwater.engine.settings import Scope
 from slackwater.pipeline.errors import PipelineStateError
 from slackwater.protocol import BatchHeader, ProgressRecord, format_position
 
-NOTHING_VISIBLE = -1
-"""The batch number of a progress record that only states which run may write."""
-
 
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
     """Refuses a run whose checkpoint has not written the pipeline's progress.
@@ -57,18 +54,6 @@ def starting_over(pipeline: str) -> str:
         f"pipeline.toml, start `slackwater run` again, and type `slackwater revise rollout {name} --to "
         f"{following}`"
     )
-
-
-def nothing_visible(pipeline: str) -> ProgressRecord:
-    """Returns the progress of a pipeline that has made no batch visible."""
-    return ProgressRecord(
-        pipeline=pipeline, query_id="", batch_id=NOTHING_VISIBLE, source="", timeline=0, commit_lsn=0
-    )
-
-
-def visible_progress(record: ProgressRecord | None) -> ProgressRecord | None:
-    """Returns the record if it describes a visible batch; None if it only states which run may write."""
-    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
 
 
 def progress_after(pipeline: str, query_id: str, batch: DocumentBatch, run: str = "") -> ProgressRecord:

@@ -70,6 +70,8 @@ from slackwater.protocol.records import (
     SkipDecision,
     TimelineDecision,
     TopicState,
+    nothing_visible,
+    visible_progress,
 )
 from slackwater.protocol.registrations import (
     PipelineEntry,
@@ -177,8 +179,10 @@ __all__ = [
     "from_epoch_ms",
     "hide",
     "lease_record_key",
+    "nothing_visible",
     "parse_position",
     "pipeline_record_key",
     "secret_options",
     "user_cache",
+    "visible_progress",
 ]

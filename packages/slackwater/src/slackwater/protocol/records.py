@@ -317,6 +317,16 @@ class ProgressRecord:
     """The name of the manifest of the state after the batch; empty in records of older versions."""
 
 
+def nothing_visible(pipeline: str) -> ProgressRecord:
+    """Returns the progress of a pipeline that has made no batch visible."""
+    return ProgressRecord(pipeline=pipeline, query_id="", batch_id=-1, source="", timeline=0, commit_lsn=0)
+
+
+def visible_progress(record: ProgressRecord | None) -> ProgressRecord | None:
+    """Returns the record if it describes a visible batch; None if it only states which run may write."""
+    return None if record is None or record.batch_id < 0 else record
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
     """The facts of a batch for its sink."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from slackwater.outputs.batch import visible_progress
 from slackwater.outputs.kafka.reading import first_visible, newest_commit
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
@@ -20,6 +19,7 @@ from slackwater.protocol import (
     TopicState,
     epoch_ms,
     format_position,
+    visible_progress,
 )
 
 _ADVICE = (

@@ -6,10 +6,15 @@ from confluent_kafka import KafkaException
 
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of
-from slackwater.outputs.batch import visible_progress
 from slackwater.outputs.kafka.answers import answered
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.protocol import CommitRecord, ProgressRecord, decode_commit_record, decode_progress_record
+from slackwater.protocol import (
+    CommitRecord,
+    ProgressRecord,
+    decode_commit_record,
+    decode_progress_record,
+    visible_progress,
+)
 
 
 def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:

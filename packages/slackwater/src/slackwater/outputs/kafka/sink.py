@@ -20,9 +20,7 @@ from slackwater.kafka.retry import KafkaRetry
 from slackwater.outputs.batch import (
     check_owner,
     is_covered,
-    nothing_visible,
     progress_after,
-    visible_progress,
 )
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
 from slackwater.outputs.kafka.answers import unavailable
@@ -49,6 +47,8 @@ from slackwater.protocol import (
     SystemClock,
     encode_progress_record,
     epoch_ms,
+    nothing_visible,
+    visible_progress,
 )
 
 _BATCH_BYTES = 1_000_000

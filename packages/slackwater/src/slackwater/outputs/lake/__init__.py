@@ -1,7 +1,30 @@
-"""The exactly-once sink of lakes: one code path, with an adapter for each table format."""
+"""Tables of a lake as outputs: an exactly-once sink, with an adapter for each table format.
 
-from slackwater.outputs.lake.columns import LakeColumn, lake_columns
-from slackwater.outputs.lake.settings import LakeSinkSettings, OutputTable
-from slackwater.outputs.lake.sink import LakeSink
+Names are imported when they are first used, because clients use the adapters and the ledger.
+"""
 
-__all__ = ["LakeColumn", "LakeSink", "LakeSinkSettings", "OutputTable", "lake_columns"]
+from typing import TYPE_CHECKING
+
+from slackwater.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from slackwater.outputs.lake.columns import LakeColumn, lake_columns
+    from slackwater.outputs.lake.settings import LakeSinkSettings, OutputTable
+    from slackwater.outputs.lake.sink import LakeSink
+
+__all__ = [
+    "LakeColumn",
+    "LakeSink",
+    "LakeSinkSettings",
+    "OutputTable",
+    "lake_columns",
+]
+
+_NAMES = {
+    "slackwater.outputs.lake.columns": ("LakeColumn", "lake_columns"),
+    "slackwater.outputs.lake.settings": ("LakeSinkSettings", "OutputTable"),
+    "slackwater.outputs.lake.sink": ("LakeSink",),
+}
+
+if not TYPE_CHECKING:  # type checkers then know the names above, and no others
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -1,7 +1,30 @@
-"""The exactly-once PostgreSQL sink."""
+"""Tables in PostgreSQL as outputs: an exactly-once sink, and the ledger that readers use.
 
-from slackwater.outputs.postgres.columns import TableColumn, table_columns
-from slackwater.outputs.postgres.settings import OutputTable, PostgresSinkSettings
-from slackwater.outputs.postgres.sink import PostgresSink
+Names are imported when they are first used, because clients use the ledger.
+"""
 
-__all__ = ["OutputTable", "PostgresSink", "PostgresSinkSettings", "TableColumn", "table_columns"]
+from typing import TYPE_CHECKING
+
+from slackwater.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from slackwater.outputs.postgres.columns import TableColumn, table_columns
+    from slackwater.outputs.postgres.settings import OutputTable, PostgresSinkSettings
+    from slackwater.outputs.postgres.sink import PostgresSink
+
+__all__ = [
+    "OutputTable",
+    "PostgresSink",
+    "PostgresSinkSettings",
+    "TableColumn",
+    "table_columns",
+]
+
+_NAMES = {
+    "slackwater.outputs.postgres.columns": ("TableColumn", "table_columns"),
+    "slackwater.outputs.postgres.settings": ("OutputTable", "PostgresSinkSettings"),
+    "slackwater.outputs.postgres.sink": ("PostgresSink",),
+}
+
+if not TYPE_CHECKING:  # type checkers then know the names above, and no others
+    __getattr__ = lazy_names(__name__, _NAMES)

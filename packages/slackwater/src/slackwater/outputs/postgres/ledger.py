@@ -3,21 +3,24 @@
 A batch and its row are written in one transaction, so the row shows a reader of one snapshot at which commit
 all views are. The row also contains which run may write. A run that writes holds the row's lock until it
 commits.
+
+Runs and clients use the same statements. Functions that read a row raise ``MalformedRecordError`` if it has
+another version, or was changed by another writer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from psycopg import Connection
 
-from slackwater.outputs.batch import nothing_visible
-from slackwater.outputs.postgres.settings import OutputTable
-from slackwater.pipeline.errors import PipelineStateError
 from slackwater.protocol import (
     MalformedRecordError,
     ProgressRecord,
     decode_progress_record,
     encode_progress_record,
+    nothing_visible,
 )
 
 Database = Connection[tuple[Any, ...]]
@@ -61,7 +64,8 @@ VALUES (%(pipeline)s, %(batch_id)s, '', 0, 0, clock_timestamp(), '', 0, clock_ti
 ON CONFLICT (pipeline) DO NOTHING
 """
 _READ_ROW: Final = (
-    "SELECT progress, batch_id, source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
+    "SELECT written_at, progress, batch_id, source, timeline, commit_lsn FROM slackwater.ledger "
+    "WHERE pipeline = %s"
 )
 _LOCK_ROW: Final = f"{_READ_ROW} FOR UPDATE"
 _CLAIM: Final = """
@@ -74,6 +78,34 @@ UPDATE slackwater.ledger SET batch_id = %(batch_id)s, source = %(source)s, timel
     commit_lsn = %(commit_lsn)s, written_at = clock_timestamp(), progress = %(progress)s
 WHERE pipeline = %(pipeline)s
 """
+_VIEWS: Final = """
+SELECT t.view, t.name, c.oid IS NOT NULL AND c.oid >= 16384
+FROM slackwater.ledger_tables t LEFT JOIN (pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace)
+    ON c.oid = t.oid AND n.nspname || '.' || c.relname = t.name
+WHERE t.pipeline = %s ORDER BY t.view
+"""
+"""Below 16384 are the ids of PostgreSQL's own tables."""
+ROW_FOR_READERS: Final = (
+    "SELECT pipeline, source, timeline, commit_lsn, written_at FROM slackwater.ledger WHERE pipeline = {}"
+)
+"""The query of the view that shows readers the row of a pipeline."""
+
+
+class LedgerRow(NamedTuple):
+    """What the row of a pipeline says."""
+
+    progress: ProgressRecord
+    written_at: datetime
+
+
+class ViewTable(NamedTuple):
+    """A table of a view in the ledger."""
+
+    view: str
+    name: str
+    """``schema.name``."""
+    is_same: bool
+    """Whether it is the one that the pipeline has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,48 +141,21 @@ def end_earlier_run(database: Database, pipeline: str) -> None:
     database.execute(_END_EARLIER, (pipeline,))
 
 
-def read(database: Database, pipeline: str) -> ProgressRecord | None:
-    """Returns the progress in the pipeline's row; None if there is none.
-
-    Raises:
-        PipelineStateError: The row has another version, or was changed by another writer.
-    """
+def read(database: Database, pipeline: str) -> LedgerRow | None:
+    """Returns what the pipeline's row says; None if there is none."""
     row = database.execute(_READ_ROW, (pipeline,)).fetchone()
     return None if row is None else _decoded(pipeline, *row)
 
 
 def lock_row(database: Database, pipeline: str) -> ProgressRecord:
-    """Locks the pipeline's row until the transaction ends; creates it if it does not exist.
-
-    Raises:
-        PipelineStateError: The row has another version, or was changed by another writer.
-    """
+    """Locks the pipeline's row until the transaction ends; creates it if it does not exist."""
     row = database.execute(_LOCK_ROW, (pipeline,), prepare=True).fetchone()
     if row is None:
         nothing = nothing_visible(pipeline)
         database.execute(_ADD, _parameters(nothing))
         row = database.execute(_LOCK_ROW, (pipeline,)).fetchone()
     assert row is not None  # noqa: S101 - it was there, or this transaction has made it
-    return _decoded(pipeline, *row)
-
-
-def _decoded(pipeline: str, progress: str, *columns: int | str) -> ProgressRecord:
-    """Returns the progress in a row, whose columns have to say the same."""
-    try:
-        found = decode_progress_record(progress.encode())
-    except MalformedRecordError as error:
-        raise _unreadable(pipeline, str(error)) from error
-    expected = (found.pipeline, found.batch_id, found.source, found.timeline, found.commit_lsn)
-    if (pipeline, *columns) != expected:
-        raise _unreadable(pipeline, f"its columns {columns} contradict its progress {expected}")
-    return found
-
-
-def _unreadable(pipeline: str, reason: str) -> PipelineStateError:
-    return PipelineStateError(
-        f"the row of pipeline {pipeline!r} in {LEDGER} cannot be read: {reason}",
-        "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
-    )
+    return _decoded(pipeline, *row).progress
 
 
 def claim(database: Database, progress: ProgressRecord) -> None:
@@ -169,15 +174,41 @@ def tables(database: Database) -> dict[str, LedgerTable]:
     return {name: LedgerTable(pipeline, oid) for name, pipeline, oid in rows}
 
 
-def take_table(database: Database, pipeline: str, output: OutputTable, name: str, oid: int) -> bool:
+def tables_of(database: Database, pipeline: str) -> list[ViewTable]:
+    """Returns the tables of a pipeline, in order of their views."""
+    return [ViewTable(*row) for row in database.execute(_VIEWS, (pipeline,))]
+
+
+def take_table(database: Database, pipeline: str, view: str, name: str, oid: int) -> bool:
     """Records that the pipeline writes a table; returns False if another pipeline already does."""
     row = database.execute(
         "INSERT INTO slackwater.ledger_tables AS t (name, pipeline, view, oid) VALUES (%s, %s, %s, %s) "
         "ON CONFLICT (name) DO UPDATE SET view = EXCLUDED.view, oid = EXCLUDED.oid "
         "WHERE t.pipeline = EXCLUDED.pipeline RETURNING 1",
-        (name, pipeline, output.view, oid),
+        (name, pipeline, view, oid),
     ).fetchone()
     return row is not None
+
+
+def keep_rows(database: Database, pipelines: Sequence[str]) -> None:
+    """Prevents the rows of pipelines from changing until the transaction ends."""
+    database.execute("SELECT 1 FROM slackwater.ledger WHERE pipeline = ANY(%s) FOR SHARE", (pipelines,))
+
+
+def forget(database: Database, pipeline: str) -> None:
+    """Removes a pipeline from the ledger."""
+    database.execute("DELETE FROM slackwater.ledger_tables WHERE pipeline = %s", (pipeline,))
+    database.execute("DELETE FROM slackwater.ledger WHERE pipeline = %s", (pipeline,))
+
+
+def _decoded(pipeline: str, written_at: datetime, progress: str, *columns: int | str) -> LedgerRow:
+    """Returns the progress in a row, whose columns have to say the same."""
+    found = decode_progress_record(progress.encode())
+    expected = (found.pipeline, found.batch_id, found.source, found.timeline, found.commit_lsn)
+    if (pipeline, *columns) != expected:
+        reason = f"its columns {columns} contradict its progress {expected}"
+        raise MalformedRecordError(f"row of pipeline {pipeline!r} in {LEDGER}", reason)
+    return LedgerRow(found, written_at)
 
 
 def _parameters(progress: ProgressRecord) -> dict[str, Any]:

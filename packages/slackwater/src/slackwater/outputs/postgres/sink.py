@@ -24,7 +24,6 @@ from slackwater.outputs.batch import (
     check_owner,
     is_covered,
     progress_after,
-    visible_progress,
 )
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
 from slackwater.outputs.postgres import ledger
@@ -36,7 +35,14 @@ from slackwater.outputs.postgres.tables import forms, prepare_tables, table_oids
 from slackwater.outputs.postgres.watchdog import Watchdog
 from slackwater.outputs.waiting import Attempts, Waiting
 from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
-from slackwater.protocol import Clock, CommitPosition, ProgressRecord, SystemClock
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    MalformedRecordError,
+    ProgressRecord,
+    SystemClock,
+    visible_progress,
+)
 
 _LOCK_TIMEOUT: Final = "2s"
 _CONNECTION: Final[dict[str, Any]] = {
@@ -139,9 +145,8 @@ class PostgresSink:
 
         def read() -> ProgressRecord | None:
             with self._connect(self._settings) as database, self._watchdog.watching(database):
-                if not ledger.exists(database):
-                    return None
-                return visible_progress(ledger.read(database, self._settings.pipeline))
+                row = ledger.read(database, self._settings.pipeline) if ledger.exists(database) else None
+                return None if row is None else visible_progress(row.progress)
 
         self._check_owner(self._patiently("its progress", self._settings.request_timeout, read), query_id)
 
@@ -202,6 +207,12 @@ class PostgresSink:
         while True:
             try:
                 return attempt()
+            except MalformedRecordError as error:
+                pipeline = self._settings.pipeline
+                raise PipelineStateError(
+                    f"the row of pipeline {pipeline!r} in {ledger.LEDGER} cannot be read: {error.reason}",
+                    "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
+                ) from error
             except psycopg.Error as error:
                 self.close()
                 if not passes(error):

@@ -94,7 +94,7 @@ def prepare_tables(
                     f"view {output.view!r} in pipeline.toml",
                 )
             check_form(database, form, oid, output)
-            if not ledger.take_table(database, settings.pipeline, output, name, oid):
+            if not ledger.take_table(database, settings.pipeline, output.view, name, oid):
                 raise _taken(settings.pipeline, name, ledger.tables(database)[name].pipeline)
             found[name] = oid
     return found
