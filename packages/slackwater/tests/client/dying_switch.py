@@ -11,11 +11,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from deltalake import DeltaTable
+
 from slackwater.client.kafka import KafkaBroker
 from slackwater.client.kafka_writer import KafkaWriter
 from slackwater.client.lake_switch import switch_lake
-from slackwater.client.lake_views import DeltaTables, IcebergTables
 from slackwater.client.topic_switch import switch_topics
+from slackwater.outputs.lake import delta
+from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.protocol import KafkaSettings, LakeSettings
 
 WRITES: dict[str, list[tuple[Any, str]]] = {
@@ -23,7 +26,7 @@ WRITES: dict[str, list[tuple[Any, str]]] = {
         (KafkaBroker, "ensure_topic"),
         *((KafkaWriter, name) for name in ("open", "begin", "produce", "flush", "commit", "discard")),
     ],
-    "delta": [],
+    "delta": [(delta, "write_deltalake"), (DeltaTable, "create")],
     "iceberg": [],
 }
 left = 0
@@ -50,10 +53,6 @@ def main(kind: str, count: str, pipeline: str, revision: str, views: str, *place
     global left
     left = int(count)
     now = timedelta(0)
-    if kind == "delta":
-        import deltalake
-
-        deltalake.write_deltalake = dying(deltalake.write_deltalake)
     if kind == "iceberg":
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -66,7 +65,7 @@ def main(kind: str, count: str, pipeline: str, revision: str, views: str, *place
     else:
         options = dict(zip(("uri", "warehouse"), place[1:], strict=False))
         lake = LakeSettings(place=place[0], options={"type": "sql", **options} if options else {})
-        tables = DeltaTables(lake) if kind == "delta" else IcebergTables(lake)
+        tables = delta.DeltaLake(lake) if kind == "delta" else IcebergLake(lake)
         switch_lake(tables, *arguments, timeout=now)
 
 

@@ -20,10 +20,12 @@ from slackwater.client import (
     read_views,
 )
 from slackwater.client.lake_switch import newest_lake_switch, switch_lake, tables_of_readers
-from slackwater.client.lake_views import DeltaTables, IcebergTables, LakeTables
 from slackwater.client.switched import Switched
 from slackwater.client.topic_switch import newest_switch
 from slackwater.dev import KafkaBroker
+from slackwater.outputs.lake.delta import DeltaLake
+from slackwater.outputs.lake.iceberg import IcebergLake
+from slackwater.outputs.lake.table import Lake, LakeTable, Properties
 from slackwater.protocol import CommitPosition, KafkaSettings, LakeSettings, ReaderSwitch, Servers
 from slackwater_lab.publishing import PublishingPipeline, publishing_pipeline
 
@@ -48,8 +50,8 @@ class World:
         self.tables = self.open_tables()
         self.pipelines = {1: self.pipeline(self.name), 2: self.pipeline(f"{self.name}.v2")}
 
-    def open_tables(self) -> LakeTables:
-        tables: LakeTables = DeltaTables(self.lake) if self.kind == "delta" else IcebergTables(self.lake)
+    def open_tables(self) -> Lake:
+        tables: Lake = DeltaLake(self.lake) if self.kind == "delta" else IcebergLake(self.lake)
         self.opened.enter_context(closing(tables))
         return tables
 
@@ -113,18 +115,22 @@ def test_readers_are_switched_and_switched_back(world: World) -> None:
 def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
     world.publish(1, 2)
     world.switch(1)
-    replace, other = world.tables.replace, world.open_tables()
-
-    def late(name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
-        def made(rows: Any) -> Any:
-            found = make(rows)
-            switch_lake(other, f"{world.name}.v2", 2, world.views(f"{world.name}.v2"), timeout=NOW)
-            return found
-
-        return replace(name, schema, made)
+    table, other = world.tables.table, world.open_tables()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.tables, "replace", late)
+
+        def late(name: str) -> LakeTable:
+            found = table(name)
+            replace = found.replace
+
+            def after_the_other(rows: Any, properties: Properties) -> int:
+                switch_lake(other, f"{world.name}.v2", 2, world.views(f"{world.name}.v2"), timeout=NOW)
+                return replace(rows, properties)
+
+            patch.setattr(found, "replace", after_the_other)
+            return found
+
+        patch.setattr(world.tables, "table", late)
         with pytest.raises(ClientUnavailableError, match="another process is switching readers"):
             world.switch(2)
     assert world.seen() == (f"{world.name}.v2", 100, 100)

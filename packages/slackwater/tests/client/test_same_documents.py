@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from slackwater.client import PipelineOutput, read_views
-from slackwater.client.lake_views import DeltaTables, IcebergTables, LakeOutput
+from slackwater.client.lake_views import LakeOutput
 from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
@@ -100,7 +100,7 @@ def opened(kind: str, server: PostgresServer, folder: Path) -> tuple[Sink, Pipel
         pipeline="same", outputs=(lake_table,), emit=Emit.TRANSACTIONS, lake=lake
     )
     sink = LakeSink(lake_settings, (DeltaLake if kind == "delta" else IcebergLake)(lake))
-    return sink, LakeOutput((DeltaTables if kind == "delta" else IcebergTables)(lake), "same")
+    return sink, LakeOutput((DeltaLake if kind == "delta" else IcebergLake)(lake), "same")
 
 
 def exact(text: bytes) -> Any:

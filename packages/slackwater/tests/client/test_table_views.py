@@ -28,7 +28,7 @@ from slackwater.client import (
     read_views,
     wait_visible,
 )
-from slackwater.client.lake_views import DeltaTables, IcebergTables, LakeOutput
+from slackwater.client.lake_views import LakeOutput
 from slackwater.client.table_views import TableOutput
 from slackwater.dev import PostgresServer
 from slackwater.engine.documents import DocumentBatch
@@ -74,7 +74,7 @@ class Pipeline:
     def open_output(self, name: str | None = None) -> PipelineOutput:
         if not self.is_lake:
             return TableOutput(self.url, name or self.name)
-        tables = DeltaTables(self.lake) if self.kind == "delta" else IcebergTables(self.lake)
+        tables = (DeltaLake if self.kind == "delta" else IcebergLake)(self.lake)
         return LakeOutput(tables, name or self.name)
 
     def _table_sink(self) -> PostgresSink:
@@ -256,7 +256,7 @@ def test_values_are_json_as_they_stand_in_rows(postgres_server: PostgresServer, 
     )
     place = tmp_path / "s" / "t"
     write_deltalake(str(place), table.drop_columns(["ratio"]))
-    read = DeltaTables(LakeSettings(place=str(tmp_path))).read("s.t", None, {})
+    read = DeltaLake(LakeSettings(place=str(tmp_path))).table("s.t").read(None)
     found = [json.loads(each) for each in lake_views._documents(read, {})]  # noqa: SLF001
     assert found == [
         {
@@ -316,4 +316,4 @@ def test_a_server_that_is_not_there_is_said() -> None:
         TableOutput("postgresql://nobody@127.0.0.1:1/none", "p")
     options = {"type": "sql", "uri": "postgresql+psycopg://nobody@127.0.0.1:1/none"}
     with pytest.raises(ClientUnavailableError, match="the lake cannot be accessed"):
-        IcebergTables(LakeSettings(place="test", options=options))
+        LakeOutput(IcebergLake(LakeSettings(place="test", options=options)), "p").newest()

@@ -26,13 +26,13 @@ from slackwater.outputs.lake import LakeColumn, LakeSink, LakeSinkSettings, Outp
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake
 from slackwater.outputs.lake.ledger import Ledger, LedgerRow
-from slackwater.outputs.lake.refusals import refused_or_unavailable
 from slackwater.outputs.lake.table import (
     LakeRefusedError,
     LakeUnavailableError,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
+    refused_or_unavailable,
 )
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.errors import (

@@ -16,10 +16,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from pyiceberg.types import StringType
 
-from slackwater.outputs.lake.columns import DELETED
 from slackwater.outputs.lake.delta import DeltaLake
 from slackwater.outputs.lake.iceberg import IcebergLake, _may_hold, _old_snapshots, _snapshot
 from slackwater.outputs.lake.table import (
+    DELETED,
     Lake,
     LakeRefusedError,
     LakeTable,

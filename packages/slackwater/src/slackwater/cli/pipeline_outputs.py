@@ -19,7 +19,7 @@ from slackwater.settings.errors import CommandConfigError, CommandTimeoutError, 
 from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:
-    from slackwater.client.lake_views import LakeTables
+    from slackwater.outputs.lake.table import Lake
 
 KINDS = ("kafka", "postgres", "delta", "iceberg")
 """The kinds of outputs, as pipeline.toml has them."""
@@ -160,11 +160,11 @@ def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:
         return _open_tables(settings, pipeline.name)
     from slackwater.client.lake_views import LakeOutput
 
-    return LakeOutput(lake_tables(settings, pipeline.kind, pipeline.name), pipeline.name)
+    return LakeOutput(open_lake(settings, pipeline.kind, pipeline.name), pipeline.name)
 
 
-def lake_tables(settings: Settings, kind: str, pipeline: str) -> "LakeTables":
-    """Opens the lake with a pipeline's tables.
+def open_lake(settings: Settings, kind: str, pipeline: str) -> "Lake":
+    """Returns the lake with a pipeline's tables.
 
     Args:
         settings: Say where it is.
@@ -173,13 +173,14 @@ def lake_tables(settings: Settings, kind: str, pipeline: str) -> "LakeTables":
 
     Raises:
         CommandConfigError: Nothing says where it is.
-        ClientUnavailableError: It does not answer.
     """
-    from slackwater.client.lake_views import DeltaTables, IcebergTables
-
     if kind == "delta":
-        return DeltaTables(_lake(settings.delta.lake(), "delta.location", pipeline))
-    return IcebergTables(_lake(settings.iceberg.lake(), "iceberg.catalog", pipeline))
+        from slackwater.outputs.lake.delta import DeltaLake
+
+        return DeltaLake(_lake(settings.delta.lake(), "delta.location", pipeline))
+    from slackwater.outputs.lake.iceberg import IcebergLake
+
+    return IcebergLake(_lake(settings.iceberg.lake(), "iceberg.catalog", pipeline))
 
 
 def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater.cli.pipeline_outputs import KINDS, lake_tables, tables_url
+from slackwater.cli.pipeline_outputs import KINDS, open_lake, tables_url
 from slackwater.cli.revisions import named_pipeline
 from slackwater.client.switched import Switched
 from slackwater.client.topic_switch import newest_switch, switch_topics
@@ -38,8 +38,8 @@ def read_by(settings: Settings, pipeline: str, kind: str) -> Mapping[str, str]:
     else:
         from slackwater.client.lake_switch import newest_lake_switch
 
-        with closing(lake_tables(settings, kind, pipeline)) as tables:
-            switch = newest_lake_switch(tables, pipeline)
+        with closing(open_lake(settings, kind, pipeline)) as lake:
+            switch = newest_lake_switch(lake, pipeline)
     return {} if switch is None else {"topics" if kind == "kafka" else "lake": switch.pipeline}
 
 
@@ -188,9 +188,9 @@ def switch_readers(
         return f"of the topics of {registration.base_name}", done
     from slackwater.client.lake_switch import switch_lake
 
-    with closing(lake_tables(settings, named.kind, name)) as tables:
+    with closing(open_lake(settings, named.kind, name)) as lake:
         done = switch_lake(
-            tables,
+            lake,
             name,
             registration.revision,
             views,

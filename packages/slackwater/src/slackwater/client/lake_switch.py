@@ -11,20 +11,16 @@ from typing import Any
 
 from slackwater.client.errors import ClientUnavailableError, NotVisibleError, StateNotKeptError
 from slackwater.client.followed import never_switched
-from slackwater.client.lake_views import (
-    LakeOutput,
-    LakeTables,
-    NoSuchLakeTableError,
-    TableChangedError,
-)
+from slackwater.client.lake_views import LakeOutput, translated
 from slackwater.client.snapshot import repeated
 from slackwater.client.switched import Switched, Views, base_name, check_views, place_of_switch
+from slackwater.outputs.lake.table import Lake, SnapshotConflictError
 from slackwater.protocol import Clock, ReaderSwitch, SystemClock, epoch_ms, from_epoch_ms
 from slackwater.protocol.keys import lake_ledger, lake_readers
 
 
 def switch_lake(
-    tables: LakeTables,
+    lake: Lake,
     pipeline: str,
     revision: int,
     views: Views,
@@ -39,7 +35,7 @@ def switch_lake(
     nothing.
 
     Args:
-        tables: The lake.
+        lake: The lake.
         pipeline: The name with the revision.
         revision: The number of the revision.
         views: The table of each view.
@@ -57,15 +53,15 @@ def switch_lake(
         ClientUnavailableError: The lake does not answer, or another process switched at the same time.
     """
     clock = SystemClock()
-    look = partial(_try_to_switch, tables, pipeline, revision, views, accept_earlier, source, clock)
+    look = partial(_try_to_switch, lake, pipeline, revision, views, accept_earlier, source, clock)
     return repeated(look, timeout, clock)
 
 
-def newest_lake_switch(tables: LakeTables, pipeline: str) -> ReaderSwitch | None:
+def newest_lake_switch(lake: Lake, pipeline: str) -> ReaderSwitch | None:
     """Returns the newest switch of a lake's readers to a revision.
 
     Args:
-        tables: The lake.
+        lake: The lake.
         pipeline: The name without a revision.
 
     Returns:
@@ -74,31 +70,30 @@ def newest_lake_switch(tables: LakeTables, pipeline: str) -> ReaderSwitch | None
     Raises:
         ClientUnavailableError: The lake does not answer.
     """
-    try:
-        return _record(pipeline, tables.read(lake_readers(pipeline), None, {}))
-    except NoSuchLakeTableError:
-        return None
+    with translated():
+        rows = lake.table(lake_readers(pipeline)).read(None)
+    return None if rows is None else _record(pipeline, rows)
 
 
-def tables_of_readers(tables: LakeTables, pipeline: str) -> LakeOutput:
+def tables_of_readers(lake: Lake, pipeline: str) -> LakeOutput:
     """Opens the output that readers of a pipeline were switched to; read it with ``read_views``.
 
     Args:
-        tables: The lake.
+        lake: The lake.
         pipeline: The name without a revision.
 
     Raises:
         ClientConfigError: Readers were never switched.
         ClientUnavailableError: The lake does not answer.
     """
-    found = newest_lake_switch(tables, pipeline)
+    found = newest_lake_switch(lake, pipeline)
     if found is None:
         raise never_switched(pipeline)
-    return LakeOutput(tables, found.pipeline)
+    return LakeOutput(lake, found.pipeline)
 
 
 def _try_to_switch(
-    tables: LakeTables,
+    lake: Lake,
     pipeline: str,
     revision: int,
     views: Views,
@@ -106,49 +101,43 @@ def _try_to_switch(
     source: str | None,
     clock: Clock,
 ) -> Switched | NotVisibleError | StateNotKeptError | ClientUnavailableError:
-    base, new = base_name(pipeline), LakeOutput(tables, pipeline)
-    done: Switched | NotVisibleError | StateNotKeptError | None = None
-
-    def make(rows: Any) -> Any:
-        nonlocal done
-        before = None if rows is None else _record(base, rows)
-        if before is not None:
-            check_views(before.pipeline, before.views, pipeline, views)
-            if before.pipeline == pipeline and before.views == views:
-                found = new.newest()
-                at = before.position if found is None else found.position
-                done = Switched(pipeline, at, at)
-                return None
-        old = None if before is None else LakeOutput(tables, before.pipeline)
-        names = () if before is None else [*before.views.values()]
-        place = place_of_switch(
-            old, names, new, [*views.values()], accept_earlier=accept_earlier, source=source
-        )
-        if isinstance(place, NotVisibleError | StateNotKeptError):
-            done = place
-            return None
-        done, found_source = place
-        return _row(
-            ReaderSwitch(
-                base_name=base,
-                pipeline=pipeline,
-                revision=revision,
-                source=found_source,
-                timeline=done.position.timeline,
-                commit_lsn=done.position.lsn,
-                views=dict(views),
-                switched_ms=epoch_ms(clock.now()),
-            )
-        )
-
+    base, new = base_name(pipeline), LakeOutput(lake, pipeline)
+    table = lake.table(lake_readers(base))
+    with translated():
+        head = table.load()
+        before = None if head is None else _record(base, table.read(head.id))
+    if before is not None:
+        check_views(before.pipeline, before.views, pipeline, views)
+        if before.pipeline == pipeline and before.views == views:
+            found = new.newest()
+            at = before.position if found is None else found.position
+            return Switched(pipeline, at, at)
+    old = None if before is None else LakeOutput(lake, before.pipeline)
+    names = () if before is None else [*before.views.values()]
+    place = place_of_switch(old, names, new, [*views.values()], accept_earlier=accept_earlier, source=source)
+    if isinstance(place, NotVisibleError | StateNotKeptError):
+        return place
+    done, found_source = place
+    record = ReaderSwitch(
+        base_name=base,
+        pipeline=pipeline,
+        revision=revision,
+        source=found_source,
+        timeline=done.position.timeline,
+        commit_lsn=done.position.lsn,
+        views=dict(views),
+        switched_ms=epoch_ms(clock.now()),
+    )
     try:
-        tables.replace(lake_readers(base), _schema(), make)
-    except TableChangedError:
+        with translated():
+            if head is None:
+                table.create(_schema(), {})
+            table.replace(_row(record), {})
+    except SnapshotConflictError:
         return ClientUnavailableError(
             f"another process is switching readers of {base!r} at the same time",
             "nothing was changed; try again",
         )
-    assert done is not None  # noqa: S101 - make was called
     return done
 
 

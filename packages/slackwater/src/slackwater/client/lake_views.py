@@ -3,208 +3,37 @@
 import math
 import struct
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from slackwater.client.errors import ClientConfigError, ClientError, ClientUnavailableError, StateNotKeptError
-from slackwater.client.snapshot import Key, ReadableStates, ViewSnapshot, VisibleCommit, not_visible
-from slackwater.protocol import CommitPosition, LakeSettings
+from slackwater.client.errors import (
+    ClientConfigError,
+    ClientStateError,
+    ClientUnavailableError,
+    StateNotKeptError,
+)
+from slackwater.client.snapshot import (
+    Key,
+    ReadableStates,
+    ViewSnapshot,
+    VisibleCommit,
+    not_visible,
+    visible_commit,
+)
+from slackwater.outputs.lake.ledger import LedgerRow, rows_of
+from slackwater.outputs.lake.table import Lake, LakeRefusedError, LakeUnavailableError, SnapshotGoneError
+from slackwater.protocol import CommitPosition, MalformedRecordError
 from slackwater.protocol.keys import lake_ledger
-
-_WITHOUT_RETRY = {"commit.retry.num-retries": "0"}
-"""A commit is made on top of what was read or not at all."""
-
 
 _FEWEST_DIGITS: Final = 1
 _MOST_DIGITS: Final = 9
 """As many digits tell every two numbers of four bytes apart."""
-
-
-class NoSuchLakeTableError(Exception):
-    """A table does not exist."""
-
-
-class _SnapshotGoneError(Exception):
-    """A snapshot of a table does not exist, or no longer."""
-
-
-class TableChangedError(Exception):
-    """Another process changed a table at the same time; nothing was written."""
-
-
-class LakeTables(Protocol):
-    """The tables of a lake, as Arrow tables. Errors of the lake's libraries are translated."""
-
-    def read(self, name: str, snapshot: int | None, key: Key) -> Any:
-        """Returns rows of a table at a snapshot (None: the newest), at least all rows of the key."""
-        ...
-
-    def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
-        """Replaces all rows of a table in one commit, or creates the table.
-
-        Args:
-            name: ``schema.name``.
-            schema: The columns of a new table.
-            make: Receives the existing rows, or None if there is no table, and returns the new rows. If it
-                returns None, the table is not changed.
-
-        Returns:
-            The new rows, or None.
-
-        Raises:
-            TableChangedError: Another process has replaced the rows since they were read.
-        """
-        ...
-
-    def close(self) -> None:
-        """Frees connections."""
-        ...
-
-
-class DeltaTables:
-    """Implements :class:`LakeTables` for Delta; needs the package ``deltalake``.
-
-    Args:
-        settings: The folder of the tables, and the options of the storage.
-    """
-
-    def __init__(self, settings: LakeSettings) -> None:
-        self._settings = settings
-
-    def read(self, name: str, snapshot: int | None, key: Key) -> Any:
-        """See the protocol."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
-        address = self._address(name)
-        conditions = [(column, "=", value) for column, value in key.items() if value is not None]
-        try:
-            table = DeltaTable(address, version=snapshot, storage_options=dict(self._settings.options))
-            return table.to_pyarrow_table(filters=conditions or None)
-        except TableNotFoundError as error:
-            raise NoSuchLakeTableError(str(error)) from error
-        except (DeltaError, OSError) as error:
-            raise (_SnapshotGoneError if snapshot is not None else _unavailable)(str(error)) from error
-
-    def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
-        """See the protocol."""
-        from deltalake import DeltaTable, write_deltalake
-        from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-
-        options = dict(self._settings.options)
-        address = self._address(name)
-        try:
-            try:
-                table = DeltaTable(address, storage_options=options)
-            except TableNotFoundError:
-                rows = make(None)
-                if rows is not None:
-                    write_deltalake(address, rows, mode="error", storage_options=options)
-                return rows
-            rows = make(table.to_pyarrow_table())
-            if rows is not None:
-                write_deltalake(table, rows, mode="overwrite")
-        except CommitFailedError as error:
-            raise TableChangedError from error
-        except (DeltaError, OSError) as error:
-            if "already exists" in str(error):
-                raise TableChangedError from error
-            raise _unavailable(str(error)) from error
-        return rows
-
-    def close(self) -> None:
-        """See the protocol: there are none."""
-
-    def _address(self, name: str) -> str:
-        return f"{self._settings.place.rstrip('/')}/{name.replace('.', '/')}"
-
-
-class IcebergTables:
-    """Implements :class:`LakeTables` for Iceberg; needs the package ``pyiceberg``.
-
-    Args:
-        settings: The name of the catalogue, and its properties.
-
-    Raises:
-        ClientUnavailableError: The catalogue does not answer.
-    """
-
-    def __init__(self, settings: LakeSettings) -> None:
-        from pyiceberg.catalog import load_catalog
-
-        with _translated():
-            self._catalog = load_catalog(settings.place, **settings.options)
-
-    def read(self, name: str, snapshot: int | None, key: Key) -> Any:
-        """See the protocol."""
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-        from pyiceberg.expressions import AlwaysTrue, And, EqualTo
-
-        with _translated():
-            condition: Any = AlwaysTrue()
-            for column, value in key.items():
-                if value is not None:
-                    condition = And(condition, EqualTo(column, value))  # type: ignore[arg-type,call-arg]
-            try:
-                table = self._catalog.load_table(tuple(name.split(".")))
-                return table.scan(row_filter=condition, snapshot_id=snapshot).to_arrow()
-            except (NoSuchTableError, NoSuchNamespaceError) as error:
-                raise NoSuchLakeTableError(str(error)) from error
-            except (ValueError, FileNotFoundError) as error:
-                if snapshot is None:
-                    raise
-                raise _SnapshotGoneError(str(error)) from error
-
-    def replace(self, name: str, schema: Any, make: Callable[[Any], Any]) -> Any:
-        """See the protocol."""
-        from pyiceberg.exceptions import (
-            CommitFailedException,
-            NoSuchNamespaceError,
-            NoSuchTableError,
-            TableAlreadyExistsError,
-            ValidationException,
-        )
-
-        identifier = tuple(name.split("."))
-        with _translated():
-            try:
-                try:
-                    table = self._catalog.load_table(identifier)
-                except (NoSuchTableError, NoSuchNamespaceError):
-                    rows = make(None)
-                    if rows is None:
-                        return None
-                    self._catalog.create_namespace_if_not_exists(identifier[:-1])
-                    table = self._catalog.create_table(identifier, schema, properties=_WITHOUT_RETRY)
-                    table.append(rows)
-                    return rows
-                found = table.scan().to_arrow()
-                rows = make(found)
-                if rows is not None:
-                    (table.overwrite if len(found) else table.append)(rows)
-            except (CommitFailedException, TableAlreadyExistsError, ValidationException) as error:
-                raise TableChangedError from error
-        return rows
-
-    def close(self) -> None:
-        """See the protocol."""
-        self._catalog.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A row of the ledger."""
-
-    batch_id: int
-    visible: VisibleCommit
-    written_at: datetime
-    snapshots: Mapping[str, int]
 
 
 class LakeOutput:
@@ -215,12 +44,13 @@ class LakeOutput:
     Documents are those that a topic would have.
 
     Args:
-        tables: The lake.
+        lake: The lake, :class:`slackwater.outputs.lake.delta.DeltaLake` or
+            :class:`slackwater.outputs.lake.iceberg.IcebergLake`.
         pipeline: The pipeline's name; from revision 2 on it ends in ``.v<revision>``.
     """
 
-    def __init__(self, tables: LakeTables, pipeline: str) -> None:
-        self._tables = tables
+    def __init__(self, lake: Lake, pipeline: str) -> None:
+        self._lake = lake
         self._pipeline = pipeline
 
     @property
@@ -236,15 +66,15 @@ class LakeOutput:
     def newest(self) -> VisibleCommit | None:
         """See the protocol."""
         batches = self._batches()
-        return batches[-1].visible if batches else None
+        return visible_commit(batches[-1].progress) if batches else None
 
     def states(self, views: Sequence[str]) -> ReadableStates | None:
         """See the protocol; these are the ends of the batches in the ledger."""
         batches = self._batches()
-        if not batches:
+        newest = visible_commit(batches[-1].progress) if batches else None
+        if newest is None:
             return None
-        ends = [batch.visible.position for batch in batches]
-        return ReadableStates(batches[-1].visible, batches[-1].written_at, ends)
+        return ReadableStates(newest, batches[-1].written_at, [batch.position for batch in batches])
 
     def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
         """See the protocol. Earlier states are the ends of batches whose rows the ledger still has."""
@@ -252,33 +82,34 @@ class LakeOutput:
         documents = {}
         for view in views:
             try:
-                rows = self._tables.read(view, batch.snapshots[view], key or {})
-            except (NoSuchLakeTableError, _SnapshotGoneError, KeyError) as error:
+                with translated():
+                    rows = self._lake.table(view).read(batch.snapshots[view], key or {})
+            except (SnapshotGoneError, KeyError) as error:
                 raise StateNotKeptError(
                     f"table {view} of pipeline {self._pipeline!r} no longer has its state at "
-                    f"{batch.visible.position}: {error}",
+                    f"{batch.position}: {error}",
                     "read a later state; another process may have removed snapshots or the table",
                 ) from error
             documents[view] = list(_documents(rows, key or {}))
-        return ViewSnapshot(batch.visible.source, batch.visible.position, documents)
+        return ViewSnapshot(batch.progress.source, batch.position, documents)
 
     def close(self) -> None:
         """See the protocol."""
-        self._tables.close()
+        self._lake.close()
 
-    def _batch_at(self, at: CommitPosition | None) -> _Batch:
+    def _batch_at(self, at: CommitPosition | None) -> LedgerRow:
         batches = self._batches()
         newest = batches[-1] if batches else None
-        if newest is None or (at is not None and at > newest.visible.position):
-            raise not_visible(at, self._pipeline, None if newest is None else newest.visible)
+        if newest is None or (at is not None and at > newest.position):
+            raise not_visible(at, self._pipeline, None if newest is None else visible_commit(newest.progress))
         if at is None:
             return newest
         # If several batches end at one commit, the last one shows its state.
-        found = next((batch for batch in reversed(batches) if batch.visible.position == at), None)
+        found = next((batch for batch in reversed(batches) if batch.position == at), None)
         if found is None:
-            around = ", ".join(
-                str(batch.visible.position) for batch in (_before(batches, at), _behind(batches, at)) if batch
-            )
+            ends = [batch.position for batch in batches]
+            place = bisect_left(ends, at)
+            around = ", ".join(map(str, ends[max(place - 1, 0) : place + 1]))
             raise StateNotKeptError(
                 f"pipeline {self._pipeline!r} keeps no batch that ends at {at}; the nearest batches end at "
                 f"{around}",
@@ -286,34 +117,21 @@ class LakeOutput:
             )
         return found
 
-    def _batches(self) -> list[_Batch]:
+    def _batches(self) -> list[LedgerRow]:
         """Returns the visible batches that the ledger has, ascending."""
         name = lake_ledger(self._pipeline)
-        try:
-            found = self._tables.read(name, None, {}).to_pylist()
-        except NoSuchLakeTableError as error:
+        with translated():
+            found = self._lake.table(name).read(None)
+        if found is None:
             raise ClientConfigError(
                 f"no pipeline {self._pipeline!r} has written to this lake: table {name} does not exist",
                 "check the name (from revision 2 on it ends in .v<revision>) and the lake's location",
-            ) from error
-        batches = [
-            _Batch(
-                row["batch_id"],
-                VisibleCommit(row["source"], CommitPosition(row["timeline"], row["commit_lsn"])),
-                row["written_at"],
-                dict(row["snapshots"]),
             )
-            for row in found
-        ]
-        return sorted(batches, key=lambda batch: batch.batch_id)
-
-
-def _before(batches: Sequence[_Batch], at: CommitPosition) -> _Batch | None:
-    return next((batch for batch in reversed(batches) if batch.visible.position < at), None)
-
-
-def _behind(batches: Sequence[_Batch], at: CommitPosition) -> _Batch | None:
-    return next((batch for batch in batches if batch.visible.position > at), None)
+        try:
+            return sorted(rows_of(found), key=lambda row: row.progress.batch_id)
+        except MalformedRecordError as error:
+            problem = f"the ledger {name} of pipeline {self._pipeline!r} cannot be read: {error.reason}"
+            raise ClientStateError(problem, "restore it") from error
 
 
 def _documents(table: Any, key: Key) -> Iterator[bytes]:
@@ -361,17 +179,11 @@ def _json_float(value: float, *, is_short: bool) -> float | str:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Translates the errors of any catalogue that does not answer."""
+def translated() -> Iterator[None]:
+    """Translates the errors of a lake that does not answer, or refuses, for its readers."""
     try:
         yield
-    except (NoSuchLakeTableError, _SnapshotGoneError, TableChangedError, ClientError):
-        raise
-    except Exception as error:
-        raise _unavailable(str(error)) from error
-
-
-def _unavailable(reason: str) -> ClientUnavailableError:
-    return ClientUnavailableError(
-        f"the lake cannot be accessed: {reason}", "check its location, the rights and the storage"
-    )
+    except (LakeUnavailableError, LakeRefusedError) as error:
+        raise ClientUnavailableError(
+            f"the lake cannot be accessed: {error.args[0]}", "check its location, the rights and the storage"
+        ) from error

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.lake.columns import DELETED, RowReader
+from slackwater.outputs.lake.columns import RowReader
 from slackwater.outputs.lake.settings import OutputTable
+from slackwater.outputs.lake.table import DELETED
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import format_position
 

@@ -18,11 +18,9 @@ from duckdb import sqltype
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.outputs.contract import UnfitValueError
+from slackwater.outputs.lake.table import DELETED
 from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.sql.plan import PublishedView
-
-DELETED: Final = "slackwater_deleted"
-"""A column in addition to those of the view, which states whether a row deletes the row of its key."""
 
 _TYPES: Final[dict[str, Any]] = {
     "boolean": pa.bool_(),

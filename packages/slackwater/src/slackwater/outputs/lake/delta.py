@@ -1,4 +1,4 @@
-"""Tables of Delta Lake, written with delta-rs: one commit of the table's log per snapshot."""
+"""Tables of Delta Lake, read and written with delta-rs: one commit of the table's log per snapshot."""
 
 import math
 from collections.abc import Collection, Iterator
@@ -16,15 +16,17 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 
-from slackwater.outputs.lake.columns import DELETED
-from slackwater.outputs.lake.refusals import refused_or_unavailable
 from slackwater.outputs.lake.table import (
+    DELETED,
+    NO_KEY,
+    Key,
     LakeError,
     LakeRefusedError,
     Properties,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
+    refused_or_unavailable,
 )
 from slackwater.protocol import LakeSettings
 
@@ -98,15 +100,8 @@ class DeltaLakeTable:
     def load(self) -> Snapshot | None:
         """See :meth:`LakeTable.load`."""
         with self._translated():
-            try:
-                self._loaded = DeltaTable(self._address, storage_options=self._options)
-            except TableNotFoundError as error:
-                found = refused_or_unavailable(error)
-                if isinstance(found, LakeRefusedError):  # it may be there
-                    raise found from error
-                self._loaded = None
-                return None
-            return _snapshot(self._loaded.history(1)[0])
+            self._loaded = self._newest()
+            return None if self._loaded is None else _snapshot(self._loaded.history(1)[0])
 
     def schema(self) -> Any:
         """See :meth:`LakeTable.schema`."""
@@ -190,11 +185,17 @@ class DeltaLakeTable:
                 raise SnapshotConflictError
             return self._table.version()
 
-    def read(self, snapshot_id: int) -> Any:
+    def read(self, snapshot_id: int | None, key: Key = NO_KEY) -> Any:
         """See :meth:`LakeTable.read`."""
-        with self._translated(is_about_past=True):
-            table = DeltaTable(self._address, version=snapshot_id, storage_options=self._options)
-            return pa.table(table.to_pyarrow_table())
+        with self._translated(is_about_past=snapshot_id is not None):
+            if snapshot_id is None:
+                table = self._newest()
+            else:
+                table = DeltaTable(self._address, version=snapshot_id, storage_options=self._options)
+            if table is None:
+                return None
+            conditions = [(column, "=", value) for column, value in key.items() if value is not None]
+            return pa.table(table.to_pyarrow_table(filters=conditions or None))
 
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
         """See :meth:`LakeTable.expire`.
@@ -272,6 +273,15 @@ class DeltaLakeTable:
         """Raises if the table has a newer version than the loaded one."""
         if DeltaTable(self._address, storage_options=self._options).version() != self._table.version():
             raise SnapshotConflictError
+
+    def _newest(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._address, storage_options=self._options)
+        except TableNotFoundError as error:
+            found = refused_or_unavailable(error)
+            if isinstance(found, LakeRefusedError):  # it may be there
+                raise found from error
+            return None
 
     @property
     def _table(self) -> DeltaTable:

@@ -1,4 +1,4 @@
-"""Tables of Iceberg, written with pyiceberg: one commit of the catalogue per snapshot.
+"""Tables of Iceberg, read and written with pyiceberg: one commit of the catalogue per snapshot.
 
 A batch replaces the files that contain its keys by files without them, and adds one with its rows.
 pyiceberg's own writers would create one snapshot for removed rows and another for added rows.
@@ -7,9 +7,8 @@ pyiceberg's own writers would create one snapshot for removed rows and another f
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg import expressions
@@ -35,17 +34,23 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as TableSnapshot
 from sqlalchemy.exc import SQLAlchemyError
 
-from slackwater.outputs.lake.columns import DELETED
-from slackwater.outputs.lake.refusals import RIGHTS_HINT, refused_or_unavailable
 from slackwater.outputs.lake.table import (
+    DELETED,
+    NO_KEY,
+    RIGHTS_HINT,
+    Key,
     LakeError,
     LakeRefusedError,
     Properties,
     Snapshot,
     SnapshotConflictError,
     SnapshotGoneError,
+    refused_or_unavailable,
 )
 from slackwater.protocol import LakeSettings, epoch_ms
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _COMPACTED_BYTES: Final = 64 * 1024 * 1024
 """Files are compacted up to this total size in storage."""
@@ -55,6 +60,7 @@ and the largest."""
 _IS: Final[Any] = expressions
 """Pydantic models, whose declared arguments differ from those that they accept."""
 _NO_SNAPSHOT: Final = -1
+"""The newest snapshot of a table that was created and not written yet."""
 _WITHOUT_RETRY: Final = {"commit.retry.num-retries": "0"}
 """A commit is made on top of the loaded snapshot, or fails."""
 _PROPERTIES: Final = {
@@ -169,6 +175,8 @@ class IcebergTable:
 
     def merge(self, changes: Any, key: Collection[str], properties: Properties) -> int:
         """See :meth:`LakeTable.merge`."""
+        import duckdb  # clients, which only read, do not have it
+
         names = list(key)
         with _translated(), duckdb.connect() as database:
             database.register("changes", changes.select(names))
@@ -200,12 +208,20 @@ class IcebergTable:
                 return self._head
             return self._commit(chosen, [self._rows(chosen)], properties)
 
-    def read(self, snapshot_id: int) -> Any:
+    def read(self, snapshot_id: int | None, key: Key = NO_KEY) -> Any:
         """See :meth:`LakeTable.read`."""
+        is_known = snapshot_id is not None and self._loaded is not None
+        if not is_known and self.load() is None:
+            if snapshot_id is None:
+                return None
+            raise SnapshotGoneError(f"table {self._name} does not exist")
+        at = None if snapshot_id == _NO_SNAPSHOT else snapshot_id
         with _translated():
             try:
-                return self._table.scan(snapshot_id=snapshot_id).to_arrow()
+                return self._table.scan(_has(key), snapshot_id=at).to_arrow()
             except (ValueError, FileNotFoundError) as error:
+                if snapshot_id is None:
+                    raise
                 raise SnapshotGoneError(str(error)) from error
 
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
@@ -260,7 +276,7 @@ class IcebergTable:
         )
 
     def _merged(
-        self, database: duckdb.DuckDBPyConnection, removed: list[FileScanTask], key: list[str], changes: Any
+        self, database: "DuckDBPyConnection", removed: list[FileScanTask], key: list[str], changes: Any
     ) -> Iterator[Any]:
         """Yields the rows that replace those of files: the remaining rows of each file, then the new rows."""
         for task in removed:
@@ -312,6 +328,15 @@ def _snapshot(snapshot: TableSnapshot | None) -> Snapshot:
     return Snapshot(snapshot.snapshot_id, summary.additional_properties, keeps_rows)
 
 
+def _has(key: Key) -> Any:
+    """Returns a condition that is true for every row with a key."""
+    condition: Any = AlwaysTrue()
+    for column, value in key.items():
+        if value is not None:
+            condition = _IS.And(condition, _IS.EqualTo(column, value))
+    return condition
+
+
 def _may_hold(name: str, values: Any) -> Any:
     """Returns a condition that is true for every row with one of the values in the column."""
     distinct = pc.unique(values.combine_chunks()).drop_null()
@@ -323,7 +348,7 @@ def _may_hold(name: str, values: Any) -> Any:
     return _IS.Or(found, _IS.IsNull(name)) if values.null_count else found
 
 
-def _unchanged(database: duckdb.DuckDBPyConnection, rows: Any, key: list[str]) -> Any:
+def _unchanged(database: "DuckDBPyConnection", rows: Any, key: list[str]) -> Any:
     """Returns the numbers of rows whose key is not among the changes; None if these are all rows."""
     keys = rows.select(key).append_column("slackwater_row", pa.array(range(len(rows)), pa.int64()))
     database.register("rows", keys)

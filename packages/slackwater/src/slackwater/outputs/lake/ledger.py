@@ -183,8 +183,8 @@ class Ledger:
                 "give one of the two pipelines another name in pipeline.toml",
             )
         try:
-            return [_row(values) for values in self._table.read(head.id).to_pylist()]
-        except (MalformedRecordError, KeyError, TypeError, AttributeError, SnapshotGoneError) as error:
+            return rows_of(self._table.read(head.id))
+        except (MalformedRecordError, SnapshotGoneError) as error:
             raise PipelineStateError(
                 f"the ledger {self.name} of pipeline {self._pipeline!r} cannot be read: {error}",
                 "restore it, or start over: delete it with the pipeline's tables and checkpoint",
@@ -195,9 +195,24 @@ class Ledger:
         return max(rows, key=lambda row: row.progress.batch_id, default=None)
 
 
-def _row(values: dict[str, Any]) -> LedgerRow:
-    progress = decode_progress_record(values["progress"].encode())
-    return LedgerRow(progress, values["previous_lsn"], dict(values["snapshots"]), values["written_at"])
+def rows_of(table: Any) -> list[LedgerRow]:
+    """Returns the rows of a ledger, in no particular order.
+
+    Raises:
+        MalformedRecordError: A row has another version, or was changed by another writer.
+    """
+    try:
+        return [
+            LedgerRow(
+                decode_progress_record(row["progress"].encode()),
+                row["previous_lsn"],
+                dict(row["snapshots"]),
+                row["written_at"],
+            )
+            for row in table.to_pylist()
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MalformedRecordError("ledger", str(error)) from error
 
 
 def _table_of(rows: list[LedgerRow]) -> Any:

@@ -1,11 +1,31 @@
-"""The contract of a lake's tables: what Delta and Iceberg have to provide for the sink."""
+"""The contract of a lake's tables: what Delta and Iceberg have to provide for runs and for clients."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Properties = Mapping[str, str]
+Key = Mapping[str, Any]
+"""Columns with their values."""
+NO_KEY: Final[Key] = {}
+
+DELETED: Final = "slackwater_deleted"
+"""A column in addition to those of the view, which states whether a row deletes the row of its key."""
+
+_NO_RIGHT: Final = re.compile(
+    r"permission ?denied|operation not permitted|read-only file system|access[ _]?denied|forbidden|"
+    r"unauthorized|not authorized|invalid ?access ?key|signature ?does ?not ?match|\b40[13]\b",
+    re.IGNORECASE,
+)
+_PLACE: Final = re.compile(r"""(["'])(?:/|\w+://)[^"']*\1|(?<![\w<])(?:/|\w+://)\S*""")
+"""A path or a URL: its words and numbers are names, and say nothing about rights."""
+RIGHTS_HINT: Final = (
+    "give the pipeline's user the right to read, write, list and delete there, then start the pipeline "
+    "again; it continues where the ledger ends"
+)
+_SECRET: Final = re.compile(r"((?:secret|password|token|key)[^=:\s]*\s*[=:]\s*)\S+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +77,16 @@ class SnapshotGoneError(LakeError):
     """A snapshot is not, or no longer, part of the table's history."""
 
 
+def refused_or_unavailable(error: Exception) -> LakeError:
+    """Returns the error to raise for an error of a library or of the storage."""
+    reason = _SECRET.sub(r"\1…", " ".join(str(error).split())) or type(error).__name__
+    if _NO_RIGHT.search(_PLACE.sub("", reason)):
+        return LakeRefusedError(reason, RIGHTS_HINT)
+    return LakeUnavailableError(reason)
+
+
 class LakeTable(Protocol):
-    """A table of a lake, as one run writes it. Used by one thread at a time.
+    """A table of a lake. Used by one thread at a time.
 
     Every method may block for the lake's own time-outs, and raises :class:`LakeUnavailableError` and
     :class:`LakeRefusedError`. Methods that write commit one snapshot on top of the one that was last loaded
@@ -131,8 +159,12 @@ class LakeTable(Protocol):
         """
         ...
 
-    def read(self, snapshot_id: int) -> Any:
-        """Returns the rows of a snapshot as an Arrow table.
+    def read(self, snapshot_id: int | None, key: Key = NO_KEY) -> Any:
+        """Returns rows as an Arrow table, at least all that have the key.
+
+        Args:
+            snapshot_id: The snapshot; None for the newest one. If there is no table, None is returned for it.
+            key: The columns of a key with their values; empty for all rows.
 
         Raises:
             SnapshotGoneError: The snapshot or its files no longer exist.
