@@ -60,7 +60,7 @@ def listener() -> None:
 
 
 def member() -> None:
-    GroupMember(HOSTILE, ["said"], "ours", latest=False, on_revoke=lambda _: None)
+    GroupMember(HOSTILE, ["said"], "ours", latest=False, patience=timedelta(1), on_revoke=lambda _: None)
 
 
 READS = {"isolation.level": "read_committed", "enable.auto.commit": False, "allow.auto.create.topics": False}

@@ -1,7 +1,8 @@
-"""Topics as senders and audits use them: read by the one reader, with errors of this package."""
+"""Topics as this package makes and reads them: with its own errors, and without librdkafka's own lines."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -14,9 +15,18 @@ from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, create_topics, kafka_error
 from slackwater.protocol import Clock, KafkaSettings
 from slackwater_messaging.errors import READING, MessagingStateError, MessagingUnavailableError
-from slackwater_messaging.retrying import quiet
 
 _SECONDS: Final = 30.0
+_ONLY_CRITICAL: Final = "2"
+
+
+def quiet(kafka: KafkaSettings) -> KafkaSettings:
+    """Returns settings with which librdkafka does not write a line for each of its own attempts.
+
+    Otherwise it writes to standard error several times a second while no broker answers. ``log_level`` among
+    the options has precedence.
+    """
+    return replace(kafka, options={"log_level": _ONLY_CRITICAL, **kafka.options})
 
 
 @contextmanager

@@ -1,17 +1,31 @@
 """A member of a group, without a broker."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater_messaging import MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import ReceivedMessage
 from slackwater_messaging.receiving.group import GroupMember
+
+PATIENCE = timedelta(minutes=5)
+
+
+class ManualClock(SystemClock):
+    """Moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 class Commits:
@@ -38,7 +52,9 @@ def process(member: GroupMember, offset: int) -> None:
 def test_offsets_wait_for_those_that_are_on_their_way(monkeypatch: Any) -> None:
     """Two requests at once may arrive in any order when a broker has been away; the older one would count."""
     kafka = KafkaSettings("127.0.0.1:1")
-    member = GroupMember(kafka, ["orders"], "group", latest=False, on_revoke=lambda places: None)
+    member = GroupMember(
+        kafka, ["orders"], "group", latest=False, patience=PATIENCE, on_revoke=lambda places: None
+    )
     real, commits = member._consumer, Commits()  # noqa: SLF001
     monkeypatch.setattr(member, "_consumer", commits)
     member.places = (Place("orders", 0),)
@@ -104,7 +120,9 @@ class Fetched:
 def test_an_error_in_the_middle_of_a_portion_drops_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer's position is behind all of them: a later commit would cover what was dropped."""
     kafka = KafkaSettings("127.0.0.1:1")
-    member = GroupMember(kafka, ["orders"], "group", latest=False, on_revoke=lambda places: None)
+    member = GroupMember(
+        kafka, ["orders"], "group", latest=False, patience=PATIENCE, on_revoke=lambda places: None
+    )
     real = member._consumer  # noqa: SLF001
     monkeypatch.setattr(member, "_consumer", Portion(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
     member.places = (Place("orders", 0),)
@@ -172,7 +190,9 @@ def member(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Grou
     def note(places: Any) -> None:
         consumer.calls.append(("given", [(place.partition, 0) for place in places]))
 
-    made = GroupMember(KafkaSettings("127.0.0.1:1"), ["orders"], "group", latest=False, on_revoke=note)
+    made = GroupMember(
+        KafkaSettings("127.0.0.1:1"), ["orders"], "group", latest=False, patience=PATIENCE, on_revoke=note
+    )
     real = made._consumer  # noqa: SLF001
     monkeypatch.setattr(made, "_consumer", consumer)
     made._assign(consumer, parts((0, 0), (1, 0)))  # type: ignore[arg-type] # noqa: SLF001
@@ -298,6 +318,36 @@ def test_a_member_that_waits_reads_nothing_and_resumes_what_it_still_has(
     assert [part for part, _ in consumer.calls[-1][1]] == [1]
 
 
+def test_failures_end_after_the_patience_and_successes_in_between_begin_it_again(
+    member: GroupMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(member._processing, "_clock", clock)  # noqa: SLF001
+    away = psycopg.OperationalError("away")
+    for _ in range(4):
+        member.wait_after(away)
+        clock.seconds += 299
+        member.succeeded()
+    member.wait_after(away)
+    clock.seconds += 299
+    member.wait_after(away)
+    clock.seconds += 1
+    with pytest.raises(MessagingUnavailableError, match="group: tried for 300 s: away") as caught:
+        member.wait_after(away)
+    assert caught.value.__cause__ is away
+
+
+def test_a_broker_that_is_away_is_logged_once(
+    member: GroupMember, consumer: Consumer, caplog: pytest.LogCaptureFixture
+) -> None:
+    member.begin({})
+    consumer.waiting = [Fetched(0, KafkaError(KafkaError._ALL_BROKERS_DOWN)) for _ in range(10)]  # noqa: SLF001
+    member.read(10, 0)
+    (line,) = (each.getMessage() for each in caplog.records)
+    assert line.startswith("group group: Kafka: ")
+    assert line.endswith("; trying again")
+
+
 def test_a_position_that_is_no_longer_in_kafka_is_named(member: GroupMember, consumer: Consumer) -> None:
     member.begin({})
     consumer.waiting = [Fetched(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))]
@@ -328,7 +378,12 @@ def client(monkeypatch: pytest.MonkeyPatch) -> tuple[GroupMember, Client]:
     }
     kafka = KafkaSettings("127.0.0.1:1", wishes)
     member = GroupMember(
-        kafka, ["orders"], "group", latest=True, on_revoke=lambda places: given.extend(places)
+        kafka,
+        ["orders"],
+        "group",
+        latest=True,
+        patience=PATIENCE,
+        on_revoke=lambda places: given.extend(places),
     )
     given: list[Place] = []
     made: Any = member._consumer  # noqa: SLF001

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from slackwater.cuts import CutLogTruncatedError, CutLogUnavailableError, KafkaCutLog
-from slackwater.kafka.retry import KafkaRetry, is_transient
+from slackwater.kafka.retry import KafkaRetry, Retry, is_transient
 from slackwater.protocol import Cut, encode_log_record
 from slackwater_lab.fakes.topics import FlakyConsumer
 
@@ -181,22 +181,71 @@ def test_errors_of_others_are_not_caught() -> None:
         retry_of(FakeTime()).call(request)
 
 
-def test_waiting_is_told_after_a_second_and_then_every_few_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_waiting_is_logged_after_a_second_and_then_less_and_less_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     time = FakeTime()
-    _, request = failing(16, "_TRANSPORT")
+    _, request = failing(304, "_TRANSPORT")
     with caplog.at_level(logging.WARNING):
-        retry_of(time).call(request)
+        retry_of(time, 600).call(request)
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 3, said  # of a wait of 11.6 s
     assert said[0].startswith("Kafka: read of topic t: ")
-    assert said[0].endswith("trying again, for 28 s at most")
+    ends = [f"trying again, for {left} s at most" for left in (598, 593, 583, 563, 523, 463, 403, 343)]
+    assert [text[-len(end) :] for text, end in zip(said, ends, strict=True)] == ends
 
 
-def test_what_passes_within_a_second_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_passes_within_a_second_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     _, request = failing(4, "_TRANSPORT")
     with caplog.at_level(logging.WARNING):
         retry_of(FakeTime()).call(request)
     assert caplog.records == []
+
+
+# --- of what is no request to Kafka
+
+
+def test_failures_are_waited_for_from_the_first_one_on(caplog: pytest.LogCaptureFixture) -> None:
+    time = FakeTime()
+    retry = Retry("receiver of group g", 30, clock=time, pause=time.pause)
+    time.seconds += 3600
+    assert not retry.is_over
+    away = OSError("the database is away")
+    for seconds in (0, 29):
+        time.seconds += seconds
+        retry.note(away)
+        assert not retry.is_over
+    time.seconds += 1
+    assert (retry.is_over, retry.outcome) == (True, "tried for 30 s: the database is away")
+    assert [each.getMessage() for each in caplog.records] == [
+        "receiver of group g: the database is away; trying again, for 30 s at most",
+        "receiver of group g: the database is away; trying again, for 1 s at most",
+    ]
+
+
+def test_after_a_success_time_pauses_and_lines_begin_again(caplog: pytest.LogCaptureFixture) -> None:
+    time = FakeTime()
+    retry = Retry("relay a", 30, clock=time, pause=time.pause)
+    for _ in range(3):
+        for _ in range(3):
+            retry.note(OSError("away"))
+            retry.pause()
+        time.seconds += 29
+        assert not retry.is_over
+        retry.reset()
+        assert retry.last_error is None
+    assert time.pauses == [0.05, 0.1, 0.2] * 3
+    assert len(caplog.records) == 3
+
+
+def test_without_a_limit_failures_are_waited_for_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    time = FakeTime()
+    retry = Retry("relay a", clock=time, pause=time.pause)
+    for _ in range(10_000):
+        retry.note(OSError("away"))
+        retry.pause()
+    assert not retry.is_over
+    assert max(time.pauses) == 1.0
+    assert {each.getMessage() for each in caplog.records} == {"relay a: away; trying again"}
 
 
 # --- the cut log

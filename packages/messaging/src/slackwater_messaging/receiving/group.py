@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, is_transient, kafka_error
+from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, Retry, is_transient, kafka_error
 from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import (
     READING,
@@ -17,7 +18,7 @@ from slackwater_messaging.errors import (
 )
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.receipt import ReceivedMessage
-from slackwater_messaging.retrying import RepeatedWarning, quiet
+from slackwater_messaging.topics import quiet
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class GroupMember:
         group: The consumer group.
         latest: Where a group without committed offsets begins: with new messages only, or with the oldest
             one.
+        patience: How long attempts to process a batch may fail.
         on_revoke: Called with partitions before they are revoked.
 
     Raises:
@@ -50,6 +52,7 @@ class GroupMember:
         group: str,
         *,
         latest: bool,
+        patience: timedelta,
         on_revoke: Callable[[Sequence[Place]], None],
     ) -> None:
         if "cooperative" in kafka.options.get(_STRATEGY, ""):
@@ -58,7 +61,8 @@ class GroupMember:
                 problem, "expected range or roundrobin; cooperative assignment is not supported"
             )
         self._group = group
-        self._warning = RepeatedWarning(logger, f"group {group}")
+        self._reading = Retry(f"group {group}: Kafka")
+        self._processing = Retry(f"group {group}", patience.total_seconds(), pause=self.wait)
         self._start = OFFSET_END if latest else OFFSET_BEGINNING
         self._on_revoke = on_revoke
         self._consumer = Consumer(
@@ -121,6 +125,23 @@ class GroupMember:
             self._consumer.resume(
                 [part for part in parts if Place(part.topic, part.partition) in self.places]
             )
+
+    def wait_after(self, error: Exception) -> None:
+        """Stays in the group before the next attempt to process the batch, longer after each failure.
+
+        Raises:
+            MessagingUnavailableError: Attempts have failed for too long.
+        """
+        self._processing.note(error)
+        if self._processing.is_over:
+            problem = f"group {self._group}: {self._processing.outcome}"
+            hint = "check that the server is up; nothing was lost"
+            raise MessagingUnavailableError(problem, hint) from error
+        self._processing.pause()
+
+    def succeeded(self) -> None:
+        """Reports that an attempt did not fail."""
+        self._processing.reset()
 
     def done(self) -> None:
         """Reports the batch as processed."""
@@ -214,7 +235,7 @@ class GroupMember:
             # A rebalance in between has revoked the partition, or restarted it.
             if self.is_begun and received.place in self.places:
                 self.batch.append(received)
-                self._warning.reset()
+                self._reading.reset()
         for message in messages:  # after all were kept, because the consumer's position is behind all of them
             if (error := message.error()) is not None:
                 self._refuse(message, error)
@@ -233,7 +254,7 @@ class GroupMember:
             problem = f"group {self._group}: reading failed: {error.str()}"
             hint = READING.advice(error) or "check the address, and the rights of the client's user"
             raise MessagingUnavailableError(problem, hint)
-        self._warning.note(f"Kafka: {error.str()}; check that the brokers are up and reachable")
+        self._reading.note(error)
 
 
 def as_received(message: KafkaMessage) -> ReceivedMessage:

@@ -15,7 +15,7 @@ from confluent_kafka import Message as Record
 
 from slackwater.kafka.retry import is_transient, kafka_error
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import KafkaSettings
 from slackwater_messaging.bridge import run_in_thread
 from slackwater_messaging.errors import (
     WRITING,
@@ -28,7 +28,7 @@ from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Message
 from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.receipt import ReceivedMessage
-from slackwater_messaging.retrying import Patience, quiet
+from slackwater_messaging.topics import quiet
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
 """Returns the outputs of a message. It may be called again, so it must have no other effects."""
@@ -105,10 +105,13 @@ class TransactionalProcessor:
         self._kafka, self._id, self._probe = quiet(kafka), transactional_id, probe
         self._transactions: _Transactions | None = None
         self._stop = threading.Event()
-        clock: Clock = SystemClock()
-        self._patience = Patience(f"processor {transactional_id}", self._settings.patience, clock)
         self._member = GroupMember(
-            kafka, topics, group, latest=self._settings.latest, on_revoke=lambda places: None
+            kafka,
+            topics,
+            group,
+            latest=self._settings.latest,
+            patience=self._settings.patience,
+            on_revoke=lambda places: None,
         )
 
     def __enter__(self) -> "TransactionalProcessor":
@@ -171,9 +174,7 @@ class TransactionalProcessor:
     def _poll(self, process: Process, seconds: float) -> int:
         """Tries to process a batch; returns 0 if it has to be tried again."""
         try:
-            transactions = (
-                self._open()
-            )  # first, because it ends the transaction that hides the group's offsets
+            transactions = self._open()  # first: it ends the transaction that hides the group's offsets
             if not self._member.is_begun:
                 self._member.begin({})
             self._member.read(self._settings.max_batch, seconds)
@@ -182,12 +183,12 @@ class TransactionalProcessor:
             self._give_up()
             if isinstance(error, KafkaException) and not is_passing(error):
                 raise
-            self._member.wait(self._patience.note(error))
+            self._member.wait_after(error)
             return 0
         except BaseException:
             self._give_up()
             raise
-        self._patience.reset()
+        self._member.succeeded()
         return processed
 
     def _process(self, transactions: "_Transactions", process: Process) -> int:

@@ -18,7 +18,6 @@ from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving.group import GroupMember, is_passing
 from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage, TakenOverError
-from slackwater_messaging.retrying import Patience
 
 logger = logging.getLogger(__name__)
 
@@ -104,10 +103,14 @@ class Receiver:
         self._connection: psycopg.Connection[Any] | None = None
         self._loaded: set[Place] = set()
         self._stop = threading.Event()
-        self._patience = Patience(f"receiver of group {group}", self._settings.patience, self._clock)
         self._maintain_at = self._clock.monotonic()
         self._member = GroupMember(
-            kafka, topics, group, latest=self._settings.latest, on_revoke=self._give_away
+            kafka,
+            topics,
+            group,
+            latest=self._settings.latest,
+            patience=self._settings.patience,
+            on_revoke=self._give_away,
         )
 
     def __enter__(self) -> "Receiver":
@@ -188,7 +191,7 @@ class Receiver:
         self._member.commit()
         if batch:
             self._probe(ReceiverStep.STORED)
-        self._patience.reset()
+        self._member.succeeded()
         return len(batch)
 
     def _process(self, batch: Sequence[ReceivedMessage], handle: Handle, reply: Reply | None) -> None:
@@ -241,7 +244,7 @@ class Receiver:
         if is_broken:
             self._disconnect()
         self._unload()
-        self._member.wait(self._patience.note(error))
+        self._member.wait_after(error)
 
     def _unload(self) -> None:
         self._inbox.forget(list(self._loaded))

@@ -1,13 +1,15 @@
-"""What senders, relays and listeners have in common: closing, and a kept connection."""
+"""What senders, relays and listeners have in common: they run, are closed, and keep a connection."""
 
 import threading
 from abc import ABC, abstractmethod
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import psycopg
 
+from slackwater.kafka.retry import Retry
+from slackwater.protocol import Clock, SystemClock
 from slackwater_messaging.bridge import run_in_thread
 from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.sending.outbox import Database
@@ -36,14 +38,43 @@ class Runner(Closing):
 
     Args:
         what: What it is, for messages.
+        clock: Measures how long a server has not answered.
     """
 
-    def __init__(self, what: str) -> None:
+    passing: ClassVar[tuple[type[Exception], ...]]
+    """Errors after which another attempt may succeed."""
+
+    def __init__(self, what: str, clock: Clock | None = None) -> None:
+        self._what, self._clock = what, clock or SystemClock()
         self._use = Exclusive(what, "give each thread and task its own")
 
     @abstractmethod
+    def run_once(self) -> int:
+        """Does what can be done now; returns the number of messages."""
+
     def run(self, stop: threading.Event) -> None:
-        """Works until it is told to stop. Waits for servers that do not answer."""
+        """Works until it is told to stop. Waits for servers that do not answer.
+
+        Raises:
+            MessagingError: An error that another attempt would meet again.
+        """
+        retry = Retry(self._what, clock=self._clock, pause=stop.wait)
+        while not stop.is_set():
+            try:
+                done = self.run_once()
+            except self.passing as error:
+                self._disconnect()
+                retry.note(error)
+                retry.pause()
+            else:
+                retry.reset()
+                self._rest(stop, done)
+
+    def _disconnect(self) -> None:
+        """Drops connections that may be broken."""
+
+    def _rest(self, stop: threading.Event, done: int) -> None:
+        """Waits before the next call of :meth:`run_once`."""
 
     async def run_async(self) -> None:
         """Does what :meth:`run` does in a thread, until the task is cancelled and a step has ended."""

@@ -20,10 +20,10 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
-from slackwater_messaging.retrying import quiet
 from slackwater_messaging.sending.headers import HEADER_MESSAGE
 from slackwater_messaging.sending.outbox import SavedMessage
 from slackwater_messaging.sending.step import SenderSettings
+from slackwater_messaging.topics import quiet
 
 _QUEUE_SECONDS = 0.05
 _UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"

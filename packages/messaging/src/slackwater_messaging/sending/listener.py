@@ -1,27 +1,24 @@
 """Proof of delivery: reads the destination topics, and removes the rows of the messages found there."""
 
 import logging
-import threading
 from collections.abc import Collection
 from datetime import timedelta
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Message as Record
 
-from slackwater.kafka.retry import is_transient
+from slackwater.kafka.retry import Retry, is_transient
 from slackwater.protocol import KafkaSettings
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingUnavailableError
-from slackwater_messaging.retrying import RepeatedWarning, quiet
 from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId, header_of
 from slackwater_messaging.sending.outbox import Outbox
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
-from slackwater_messaging.topics import explained
+from slackwater_messaging.topics import explained, quiet
 
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 5_000
-_PAUSE = timedelta(seconds=1)
 
 
 class DeliveryListener(Runner):
@@ -41,6 +38,8 @@ class DeliveryListener(Runner):
         probe: Called after each step.
     """
 
+    passing = MessagingUnavailableError, *LOST_CONNECTION
+
     def __init__(
         self,
         database: str,
@@ -53,7 +52,7 @@ class DeliveryListener(Runner):
     ) -> None:
         super().__init__(f"the listener of group {group}")
         self._outbox, self._probe = outbox, probe
-        self._warning = RepeatedWarning(logger, f"outbox {outbox.table}")
+        self._reading = Retry(f"the listener of group {group}: Kafka")
         self._found: list[MessageId] = []
         """Messages before the consumer's position whose rows were not removed yet."""
         self._connection = KeptConnection(database)
@@ -68,16 +67,6 @@ class DeliveryListener(Runner):
             }
         )
         self._consumer.subscribe(list(topics))
-
-    def run(self, stop: threading.Event) -> None:
-        """Removes rows until it is told to stop. Waits for servers that do not answer."""
-        while not stop.is_set():
-            try:
-                self.run_once()
-            except (MessagingUnavailableError, *LOST_CONNECTION) as error:
-                self._warning.note(error)
-                self._connection.close()
-                stop.wait(_PAUSE.total_seconds())
 
     def run_once(self, timeout: timedelta = timedelta(milliseconds=200)) -> int:
         """Removes the rows of messages that arrive within ``timeout``; returns the number of rows.
@@ -102,6 +91,9 @@ class DeliveryListener(Runner):
         self._consumer.close()
         self._connection.close()
 
+    def _disconnect(self) -> None:
+        self._connection.close()
+
     def _read(self, timeout: timedelta) -> bool:
         """Notes messages; returns whether the consumer's position has advanced.
 
@@ -114,9 +106,9 @@ class DeliveryListener(Runner):
             self._found += [found for record in good if (found := self._id_of(record)) is not None]
             for record in records:
                 if (error := record.error()) is None:
-                    self._warning.reset()
+                    self._reading.reset()
                 elif is_transient(error):
-                    self._warning.note(f"Kafka: {error.str()}; check that the brokers are up and reachable")
+                    self._reading.note(error)
                 else:
                     raise KafkaException(error)
         return bool(good)

@@ -5,9 +5,8 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater.protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, KafkaSettings
 from slackwater_messaging.errors import LOST_CONNECTION, MessagingError, MessagingUnavailableError
-from slackwater_messaging.retrying import RepeatedWarning
 from slackwater_messaging.sending.closing import KeptConnection, Runner
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
@@ -53,6 +52,8 @@ class PollingRelay(Runner):
         probe: Called after each step.
     """
 
+    passing = MessagingUnavailableError, *LOST_CONNECTION
+
     def __init__(
         self,
         database: str,
@@ -63,33 +64,16 @@ class PollingRelay(Runner):
         clock: Clock | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
-        super().__init__(f"the relay of outbox {outbox.table}")
+        super().__init__(f"the relay of outbox {outbox.table}", clock)
         self._outbox = outbox
-        self._settings, self._clock, self._probe = settings or RelaySettings(), clock or SystemClock(), probe
+        self._settings, self._probe = settings or RelaySettings(), probe
+        self._pause = self._settings.first_pause
         self._producer = BatchProducer(kafka, self._settings.request_timeout)
         self._connection = KeptConnection(database)
         self._next = 0
         self._held_until: dict[int, float] = {}
         self.refused: dict[int, MessagingError] = {}
         """For each blocked lane, the error that blocks it."""
-
-    def run(self, stop: threading.Event) -> None:
-        """Sends messages until it is told to stop. Waits for servers that do not answer."""
-        pause = self._settings.first_pause
-        warning = RepeatedWarning(logger, f"outbox {self._outbox.table}", self._clock)
-        while not stop.is_set():
-            try:
-                sent = self.run_once()
-                warning.reset()
-            except (MessagingUnavailableError, *LOST_CONNECTION) as error:
-                warning.note(error)
-                self._connection.close()
-                sent, pause = 0, self._settings.longest_pause
-            if sent:
-                pause = self._settings.first_pause
-            else:
-                stop.wait(pause.total_seconds())
-                pause = min(2 * pause, self._settings.longest_pause)
 
     def run_once(self) -> int:
         """Sends a batch from each lane that has messages and no other relay; returns the number of messages.
@@ -107,6 +91,17 @@ class PollingRelay(Runner):
         """Closes the connections to both servers. Idempotent."""
         self._producer.discard()
         self._connection.close()
+
+    def _disconnect(self) -> None:
+        self._connection.close()
+
+    def _rest(self, stop: threading.Event, done: int) -> None:
+        """Polls at growing intervals while there are no messages."""
+        if done:
+            self._pause = self._settings.first_pause
+        else:
+            stop.wait(self._pause.total_seconds())
+            self._pause = min(2 * self._pause, self._settings.longest_pause)
 
     def _send_busy(self) -> int:
         connection = self._connection.open()

@@ -336,7 +336,8 @@ def _stuck(positions: Mapping[Place, int], left: Mapping[Place, int], retry: Kaf
     place, end = next(iter(sorted(left.items())))
     silence = "" if retry.last_error else ": no record came; an open Kafka transaction may hold records back"
     reason = f"{_name(place)} at offset {positions[place]} of {end}, {retry.outcome}{silence}"
-    return KafkaException(KafkaError(retry.last_error.code() if retry.last_error else _TIMED_OUT, reason))
+    last = retry.last_error
+    return KafkaException(KafkaError(last.code() if isinstance(last, KafkaError) else _TIMED_OUT, reason))
 
 
 def _name(place: Place) -> str:

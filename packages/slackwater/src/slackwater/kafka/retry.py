@@ -6,6 +6,7 @@ a right that is missing, a fenced producer) are never met with another try, nor 
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -80,8 +81,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _QUIET_SECONDS = 1.0
 """What passes sooner is not worth a line in the log, such as a broker that does not know a new topic yet."""
-_NEWS_SECONDS = 5.0
-"""The time between two lines in the log while something is waited for."""
+_FIRST_NEWS_SECONDS, _LONGEST_NEWS_SECONDS = 5.0, 60.0
+"""The time between the first two lines in the log while something is waited for, and between late ones."""
 
 _log = logging.getLogger(__name__)
 
@@ -159,35 +160,36 @@ def watermark_offsets(consumer: Consumer, place: TopicPartition, seconds: float)
     return found
 
 
-class KafkaRetry:
-    """The deadline of one operation, which may consist of several requests. Used by one thread.
+class Retry:
+    """How long consecutive failures are waited for, and when they are worth a line in the log.
+
+    The time begins with the first failure, and again with the first one after a success. Used by one thread.
 
     Args:
-        what: The operation and its place, for the log.
-        timeout_seconds: How long transient errors are waited for.
-        also: Codes that are transient for this operation, too.
+        what: Who retries, or the operation and its place, for the log.
+        seconds: How long failures may continue; without end by default.
+        clock: Measures the time.
         pause: Waits for so many seconds.
     """
 
     def __init__(
         self,
         what: str,
-        timeout_seconds: float,
+        seconds: float = math.inf,
         *,
-        also: Collection[int] = (),
         clock: Clock | None = None,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        self._what = what
-        self._timeout = timeout_seconds
-        self._also = also
-        self._clock = clock or SystemClock()
-        self._pause = pause
-        self._pause_seconds = _FIRST_PAUSE_SECONDS
-        self._deadline = self._clock.monotonic() + timeout_seconds
-        self._news_at = self._clock.monotonic() + _QUIET_SECONDS - _NEWS_SECONDS
-        self.last_error: KafkaError | None = None
-        """What is waited for; None: nothing was reported."""
+        self._what, self._seconds = what, seconds
+        self._clock, self._pause = clock or SystemClock(), pause
+        self.reset()
+
+    def reset(self) -> None:
+        """Notes a success."""
+        self._deadline = self._news_at = -math.inf
+        self._pause_seconds, self._news_seconds = _FIRST_PAUSE_SECONDS, _FIRST_NEWS_SECONDS
+        self.last_error: KafkaError | BaseException | None = None
+        """The last failure; None: there was none since the last success."""
 
     @property
     def remaining_seconds(self) -> float:
@@ -196,14 +198,60 @@ class KafkaRetry:
 
     @property
     def is_over(self) -> bool:
-        """True if no time is left."""
-        return self._clock.monotonic() >= self._deadline
+        """True if failures have continued for too long."""
+        return -math.inf < self._deadline <= self._clock.monotonic()
 
     @property
     def outcome(self) -> str:
-        """The time that was waited in vain, and the last error."""
-        last = "" if self.last_error is None else f": {self.last_error.str()}"
-        return f"tried for {self._timeout:g} s{last}"
+        """The duration of the attempts, and the last failure."""
+        last = "" if self.last_error is None else f": {_text(self.last_error)}"
+        return f"tried for {self._seconds:g} s{last}"
+
+    def note(self, error: KafkaError | BaseException) -> None:
+        """Notes a failure; says so in the log at once, and then less and less often, up to once a minute."""
+        if self._deadline == -math.inf:
+            self._deadline = self._clock.monotonic() + self._seconds
+        self.last_error = error
+        now = self._clock.monotonic()
+        if now >= self._news_at:
+            self._news_at = now + self._news_seconds
+            self._news_seconds = min(2 * self._news_seconds, _LONGEST_NEWS_SECONDS)
+            left = max(0.0, self._deadline - now)
+            end = "" if left == math.inf else f", for {left:.0f} s at most"
+            _log.warning("%s: %s; trying again%s", self._what, _text(error), end)
+
+    def pause(self) -> None:
+        """Waits, longer each time, but not beyond the deadline."""
+        self._pause(min(self._pause_seconds, self.remaining_seconds))
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+
+class KafkaRetry(Retry):
+    """The deadline of one operation, which may consist of several requests. Used by one thread.
+
+    Its time begins at once. What passes within a second is not logged.
+
+    Args:
+        what: The operation and its place, for the log.
+        seconds: How long transient errors are waited for.
+        also: Codes that are transient for this operation, too.
+        clock: Measures the time.
+        pause: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        seconds: float,
+        *,
+        also: Collection[int] = (),
+        clock: Clock | None = None,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        super().__init__(f"Kafka: {what}", seconds, clock=clock, pause=pause)
+        self._also = also
+        now = self._clock.monotonic()
+        self._deadline, self._news_at = now + seconds, now + _QUIET_SECONDS
 
     def is_transient(self, error: KafkaError) -> bool:
         """Returns whether an error may pass, by itself or in this operation."""
@@ -237,16 +285,6 @@ class KafkaRetry:
             raise KafkaException(KafkaError(found.code(), self.outcome)) from error
         self.pause()
 
-    def pause(self) -> None:
-        """Waits, longer each time, but not beyond the deadline."""
-        self._pause(min(self._pause_seconds, self.remaining_seconds))
-        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
 
-    def note(self, error: KafkaError) -> None:
-        """Remembers what is waited for, and says so in the log, not too often."""
-        self.last_error = error
-        now = self._clock.monotonic()
-        if now - self._news_at >= _NEWS_SECONDS:
-            self._news_at = now
-            left = max(0.0, self._deadline - now)
-            _log.warning("Kafka: %s: %s; trying again, for %.0f s at most", self._what, error.str(), left)
+def _text(error: KafkaError | BaseException) -> str:
+    return error.str() if isinstance(error, KafkaError) else str(error)
