@@ -53,9 +53,10 @@ def main() -> int:
             known = set() if options.here else _known(_read(), name)
             chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
             stamp = {"commit": commit, "kind": "drawn" if options.drawn else "reviewed"}
-            stamp["judged_by"] = "some" if options.quick or options.limit < trial.NO_LIMIT else "all"
+            is_partial = options.quick or options.plain or options.limit < trial.NO_LIMIT
+            stamp["judged_by"] = "some" if is_partial else "all"
             results = Path(os.devnull) if options.here else _RESULTS
-            open_ends += _run(root, mechanism, chosen, stamp, results, options.limit)
+            open_ends += _run(root, mechanism, chosen, stamp, results, options)
     return 1 if open_ends else 0
 
 
@@ -80,6 +81,7 @@ def _options() -> argparse.Namespace:
         "--limit", type=float, default=trial.NO_LIMIT, metavar="SECONDS", help="leave out slower tests"
     )
     parser.add_argument("--quick", action="store_true", help="neither simulator nor differential")
+    parser.add_argument("--plain", action="store_true", help="leave out property tests, which are slow")
     parser.add_argument("--page", action="store_true", help="write docs/faults.md from the results and end")
     options = parser.parse_args()
     for name in options.mechanism:
@@ -98,14 +100,19 @@ def _known(results: list[dict[str, Any]], mechanism: str) -> set[str]:
 
 
 def _run(
-    root: Path, mechanism: Mechanism, chosen: list[Mutant], stamp: dict[str, str], results: Path, limit: float
+    root: Path,
+    mechanism: Mechanism,
+    chosen: list[Mutant],
+    stamp: dict[str, str],
+    results: Path,
+    options: argparse.Namespace,
 ) -> int:
     """Judges mutants one after the other; returns how many survive."""
     if not chosen:
         return 0
     logs = _LOGS / ("here" if root == _ROOT else "head") / mechanism.name  # runs do not disturb each other
     logs.mkdir(parents=True, exist_ok=True)
-    quick = trial.look(root, mechanism, logs, limit)
+    quick = trial.look(root, mechanism, logs, options.limit, has_properties=not options.plain)
     sys.stdout.write(f"{mechanism.name}: {len(chosen)} mutants, {len(quick.seconds)} tests\n")
     open_ends = 0
     for number, mutant in enumerate(chosen, 1):

@@ -75,7 +75,7 @@ def load_libraries() -> None:
             importlib.import_module(name)
 
 
-def look(root: Path, mechanism: Mechanism, logs: Path, limit: float) -> Quick:
+def look(root: Path, mechanism: Mechanism, logs: Path, limit: float, *, has_properties: bool = True) -> Quick:
     """Runs the quick tests of a mechanism once, without a mutant.
 
     Args:
@@ -83,6 +83,7 @@ def look(root: Path, mechanism: Mechanism, logs: Path, limit: float) -> Quick:
         mechanism: What is tested.
         logs: Where output goes.
         limit: Tests that took more CPU time than this (s) the last time are left out.
+        has_properties: Whether property tests are run, too.
 
     Raises:
         BaselineError: they fail.
@@ -91,7 +92,7 @@ def look(root: Path, mechanism: Mechanism, logs: Path, limit: float) -> Quick:
     known = json.loads(report.read_text())["seconds"] if report.exists() else {}
     plugins = [
         _Recorder({str((root / f).resolve()): f for f in mechanism.files}, report),
-        _Exclusion({test for test, seconds in known.items() if seconds > limit}),
+        _Exclusion({test for test, seconds in known.items() if seconds > limit}, has_properties),
     ]
     if _in_child(lambda: _pytest(mechanism.tests, plugins), root, None, log, 3600) != 0:
         raise BaselineError(f"the tests of {mechanism.name} fail without a mutant: {log}")
@@ -235,11 +236,15 @@ class _Selection:
 class _Exclusion:
     """A pytest plugin: leaves tests out."""
 
-    def __init__(self, excluded: set[str]) -> None:
+    def __init__(self, excluded: set[str], has_properties: bool) -> None:
         self._excluded = excluded
+        self._has_properties = has_properties
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid not in self._excluded]
+        items[:] = [item for item in items if item.nodeid not in self._excluded and self._takes(item)]
+
+    def _takes(self, item: Any) -> bool:
+        return self._has_properties or item.get_closest_marker("hypothesis") is None
 
 
 class _Recorder:
