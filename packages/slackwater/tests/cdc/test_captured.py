@@ -17,6 +17,7 @@ from slackwater.cdc.captured import (
     changes_between,
     faults_of_table,
     key_faults,
+    omitted_by,
 )
 from slackwater.cdc.catalogue import examine_tables
 from slackwater.protocol import SourceTopics
@@ -106,7 +107,11 @@ FAULTS: dict[str, tuple[Table, list[str]]] = {
         ["its partition s.r2 has not the REPLICA IDENTITY FULL of the table"],
     ),
     "not published": (
-        replace(T, is_published=False),
+        replace(T, is_published=False, lacks=("delete",)),
+        ["the publication does not contain it"],
+    ),
+    "a partitioned table that is not published": (
+        replace(R, is_published=False),
         ["the publication does not contain it"],
     ),
     "partitions published": (
@@ -214,6 +219,11 @@ CHANGES: dict[str, tuple[Table, Table, list[str]]] = {
         ["its partition s.r1 was truncated by itself"],
     ),
     "one partition rewritten": (R, replace(R, partitions=parts(file=211, changed="9")), []),
+    "a partition that was empty before": (
+        replace(R, partitions=parts(is_uncounted=True)),
+        replace(R, partitions=parts(is_uncounted=True)),
+        [],
+    ),
     "all partitions emptied": (
         R,
         replace(
@@ -307,15 +317,45 @@ def test_a_column_of_a_view_that_the_table_has_not_is_named_with_its_fate() -> N
     assert not list(absent_columns(T, Table(name="s.t"), {"a"}))
 
 
+FILTERS: dict[tuple[str, str], set[str]] = {
+    ("table.include.list", r"s\.o.*,S\.T"): set(),
+    ("table.include.list", r"s\.other"): {"table.include.list leaves it out"},
+    ("table.include.list", "t"): {"table.include.list leaves it out"},
+    ("table.exclude.list", r"s\.t"): {"table.exclude.list leaves it out"},
+    ("table.exclude.list", r"s\.t.+"): set(),
+    ("table.exclude.list", r"s\."): set(),
+    ("table.include.list", r"s\.t\,u"): {"table.include.list leaves it out"},
+    ("schema.include.list", "public"): {"schema.include.list leaves it out"},
+    ("schema.exclude.list", "S"): {"schema.exclude.list leaves it out"},
+    ("column.exclude.list", r".*\.a"): {"column.exclude.list leaves out column a"},
+    ("column.exclude.list", r".*\.unused"): set(),
+    ("column.include.list", r"s\.t\.id"): {"column.include.list leaves out column a"},
+    ("table.include.list", "(?<name"): set(),
+}
+
+
+@pytest.mark.parametrize("has", FILTERS)
+def test_what_a_connector_leaves_out_is_named(has: tuple[str, str]) -> None:
+    found = omitted_by(dict([has]), {"s.t": ("id", "a")})
+    assert {each.text.removeprefix("the connector's ") for each in found} == FILTERS[has]
+
+
+def test_of_a_table_that_is_left_out_no_column_is_named() -> None:
+    lists = {"table.include.list": r"s\.other", "column.exclude.list": r".*\.a"}
+    (found,) = omitted_by(lists, {"s.t": ("id", "a")})
+    assert not found.column
+
+
 def rows_of(proof: Proof) -> list[tuple[int, int]]:
     """Which rows a proof finds, given as the transaction and the command that wrote them; the newest is 9."""
     with duckdb.connect() as connection:
         connection.execute("CREATE TYPE xid AS BIGINT; CREATE MACRO age(x) AS 9 - x")
         connection.execute(
-            "CREATE TABLE r AS SELECT x AS xmin, c AS cmin FROM range(4, 9) a(x), range(4) b(c) ORDER BY ALL"
+            "CREATE TABLE r AS SELECT x AS xmin, c AS cmin, nullif(c, 0) AS a, "
+            "if(c < 2, 'blue', 'sad') AS m FROM range(4, 9) a(x), range(4) b(c) ORDER BY ALL"
         )
-        condition = proof.condition.replace("%s", "?")
-        return connection.execute(f"SELECT * FROM r WHERE {condition}", proof.parameters).fetchall()  # noqa: S608
+        query = f"SELECT xmin, cmin FROM r WHERE {proof.condition}".replace("%s", "?")  # noqa: S608
+        return connection.execute(query, proof.parameters).fetchall()
 
 
 def test_rows_of_before_a_partition_was_attached_prove_that_they_left_no_event() -> None:
@@ -325,6 +365,43 @@ def test_rows_of_before_a_partition_was_attached_prove_that_they_left_no_event()
     assert found.proof.relation == "s.r2"
     earlier = [(xmin, cmin) for xmin in (4, 5) for cmin in range(4)]
     assert rows_of(found.proof) == [*earlier, (6, 0), (6, 1)]
+
+
+def test_rows_of_a_detached_partition_prove_that_they_have_no_delete() -> None:
+    now = replace(R, partitions=PARTITIONS[1:])
+    (dropped,) = changes_between(R, now)
+    assert dropped.proof is None
+    (detached,) = changes_between(R, now, {11: "s.old"})
+    assert "was detached" in detached.text
+    assert detached.proof == Proof("s.old", "true", ())
+
+
+PROOFS: dict[str, tuple[Table, Table, range, range]] = {
+    # the transactions and the commands that wrote the rows: 6 changed the table
+    "rewritten": (T, replace(T, file=102, changed="6"), range(6, 7), range(4)),
+    "values rewritten": (T, replace(T, file=102, columns=columns(2, changed="6")), range(6, 7), range(4)),
+    "a new column": (
+        replace(T, columns=(ID, MOOD)),
+        replace(T, columns=columns(2, changed="6")),
+        range(4, 7),
+        range(1, 4),
+    ),
+    "dropped and added": (T, replace(T, columns=columns(2, number=4, changed="6")), range(4, 7), range(4)),
+    "a label renamed": (
+        T,
+        replace(T, columns=columns(3, labels={"7": ("blue", "6")})),
+        range(4, 7),
+        range(2),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROOFS)
+def test_rows_prove_that_they_were_changed_without_an_event(case: str) -> None:
+    before, now, transactions, commands = PROOFS[case]
+    (found,) = changes_between(before, now)
+    assert found.proof is not None
+    assert rows_of(found.proof) == [(xmin, cmin) for xmin in transactions for cmin in commands]
 
 
 class Database:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from slackwater.cdc.captured import CapturedFinding, Table, omitted_by
+from slackwater.cdc.captured import CapturedFinding, Table
 from slackwater.cdc.catalogue import examine_tables, source_findings
 from slackwater.protocol import SourceTopics
 
@@ -335,27 +335,6 @@ def test_tables_of_a_publication_that_share_a_topic_are_named(database: "psycopg
     topics = SourceTopics("inv")
     found_of_used = examine_tables(database, used, {}, topics=topics, publication="captured")[1]
     assert [(each.table, each.text) for each in found_of_used] == [("captured.t_", f"{text}t ")]
-
-
-FILTERS = {
-    ("table.include.list", r"s\.o.*,S\.T"): set(),
-    ("table.include.list", r"s\.other"): {"table.include.list leaves it out"},
-    ("table.include.list", "t"): {"table.include.list leaves it out"},
-    ("table.exclude.list", r"s\.t"): {"table.exclude.list leaves it out"},
-    ("table.exclude.list", r"s\.t.+"): set(),
-    ("schema.include.list", "public"): {"schema.include.list leaves it out"},
-    ("schema.exclude.list", "S"): {"schema.exclude.list leaves it out"},
-    ("column.exclude.list", r".*\.a"): {"column.exclude.list leaves out column a"},
-    ("column.exclude.list", r".*\.unused"): set(),
-    ("column.include.list", r"s\.t\.id"): {"column.include.list leaves out column a"},
-    ("table.include.list", "(?<name"): set(),
-}
-
-
-@pytest.mark.parametrize("has", FILTERS)
-def test_what_a_connector_leaves_out_is_named(has: tuple[str, str]) -> None:
-    found = omitted_by(dict([has]), {"s.t": ("id", "a")})
-    assert {each.text.removeprefix("the connector's ") for each in found} == FILTERS[has]
 
 
 REMEDIES = {
