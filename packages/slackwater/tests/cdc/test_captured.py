@@ -1,6 +1,6 @@
 """What two looks at a catalogue say of a table whose rows are not all in its topic, without a database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -19,8 +19,6 @@ from slackwater.cdc.captured import (
     key_faults,
     omitted_by,
 )
-from slackwater.cdc.catalogue import examine_tables
-from slackwater.protocol import SourceTopics
 
 ID = Column(name="id", number=1, type="integer", type_oid=23, changed="5", is_sent=True)
 A = Column(name="a", number=2, type="integer", type_oid=23, changed="5", is_sent=True)
@@ -404,36 +402,7 @@ def test_rows_prove_that_they_were_changed_without_an_event(case: str) -> None:
     assert rows_of(found.proof) == [(xmin, cmin) for xmin in transactions for cmin in commands]
 
 
-class Database:
-    """A connection to a database with these tables, as :class:`slackwater.cdc.catalogue.CatalogueReader`."""
-
-    def __init__(self, *tables: Table) -> None:
-        self.tables = tables
-
-    def execute(self, query: str, _params: Sequence[Any], /) -> "Database":
-        """Returns a result: of the tables alone, since what belongs to them is not needed."""
-        self._is_of_tables = "sees_all" in query
-        return self
-
-    def fetchall(self) -> Sequence[Sequence[Any]]:
-        """Returns the rows."""
-        return [({"name": t.name, "oid": t.oid}, t.name) for t in self.tables] if self._is_of_tables else []
-
-
-def examined(database: Database, before: Mapping[str, Table]) -> tuple[dict[str, Table], list[str]]:
-    used, topics = {"s.t": ()}, SourceTopics("inv")
-    compared, found = examine_tables(database, used, before, topics=topics, publication="")
-    return compared, texts(found)
-
-
-def test_a_table_is_compared_with_what_it_was_before_a_fault_until_the_fault_is_gone() -> None:
-    before, found = examined(Database(Table(name="s.t", oid=1)), {})
-    assert not found
-
-    for _ in range(2):
-        compared, found = examined(Database(Table(name="s.t", oid=3)), before)
-        assert found == ["it was dropped"]
-        assert compared == before
-
-    now = Table(name="s.t", oid=1)
-    assert examined(Database(now), before) == ({"s.t": now}, [])
+def test_any_name_of_a_column_stands_in_the_question_about_its_rows() -> None:
+    (found,) = changes_between(replace(T, columns=(ID, MOOD)), replace(T, columns=columns(2, name='a"%')))
+    assert found.proof is not None
+    assert found.proof.condition.startswith('"a""%%" IS NOT NULL AND')

@@ -1,5 +1,6 @@
 """What a run keeps of the catalogue between two looks, without a database."""
 
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,12 +29,15 @@ class Catalogue:
     def __init__(self) -> None:
         self.found: list[CapturedFinding] = []
         self.compared_with: Mapping[str, Table] = {}
+        self.oid = 1
+        self.has_looked = threading.Event()
 
     def examine(
         self, _connection: object, _used: object, before: Mapping[str, Table], **_options: object
     ) -> tuple[dict[str, Table], list[CapturedFinding]]:
         self.compared_with = before
-        return {"s.t": before.get("s.t") or Table(name="s.t", oid=1)}, self.found
+        self.has_looked.set()
+        return {"s.t": before.get("s.t") or Table(name="s.t", oid=self.oid)}, self.found
 
 
 @pytest.fixture
@@ -49,14 +53,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Catalogue:
     return found
 
 
-def check_of(folder: Path) -> CatalogueCheck:
+def check_of(folder: Path, database: str | None = "dbname=d") -> CatalogueCheck:
     definition = pipeline_definition(
         name="p",
         source="inv",
         catalog=parse_catalog({"schema.sql": "CREATE TABLE s.t (id int PRIMARY KEY);"}),
         views={"v": "SELECT TRANSACTIONALLY id FROM s.t"},
     )
-    return CatalogueCheck(definition, "dbname=d", "", Checkpoint(str(folder)))
+    return CatalogueCheck(definition, database, "", Checkpoint(str(folder)))
 
 
 def test_what_no_later_look_can_disprove_is_kept(looks: Catalogue, tmp_path: Path) -> None:
@@ -85,7 +89,75 @@ def test_a_copied_state_is_compared_with_what_its_origin_saw(looks: Catalogue, t
     copy.check()
 
     looks.compared_with = {}
-    check_of(tmp_path / "2").first_look()
+    looks.oid = 2
+    other = check_of(tmp_path / "other")
+    other.first_look()
+    other.check()
+    check_of(tmp_path / "2").first_look(Checkpoint(str(tmp_path / "other")))
     assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}, "it has its own by now"
     check_of(tmp_path / "3").first_look()
     assert looks.compared_with == {}
+
+
+def test_what_is_found_again_is_named_once(looks: Catalogue, tmp_path: Path) -> None:
+    looks.found = [LASTING]
+    for _ in range(2):
+        check = check_of(tmp_path)
+        assert check.first_look() == (LASTING,)
+        with pytest.raises(PipelineInputError):
+            check.check()
+
+
+def test_what_rows_may_disprove_stops_a_run_too(looks: Catalogue, tmp_path: Path) -> None:
+    looks.found = [DISPROVABLE]
+    check = check_of(tmp_path)
+    check.first_look()
+    with pytest.raises(PipelineInputError, match="its values were rewritten"):
+        check.check()
+
+
+def test_later_looks_are_compared_with_what_was_kept(
+    looks: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue_check, "LOOK_SECONDS", 0.001)
+    check = check_of(tmp_path)
+    check.first_look()
+    check.check()
+    looks.has_looked.clear()
+    check.begin()
+    assert looks.has_looked.wait(60)
+    check.close()
+    assert looks.compared_with == {"s.t": Table(name="s.t", oid=1)}
+
+
+def test_a_database_that_has_none_of_the_tables_is_another_one(looks: Catalogue, tmp_path: Path) -> None:
+    looks.oid, looks.found = 0, [LASTING]
+    assert not check_of(tmp_path).first_look()
+
+
+def test_nothing_is_found_without_the_address_of_the_database(looks: Catalogue, tmp_path: Path) -> None:
+    looks.found = [LASTING]
+    assert not check_of(tmp_path, None).first_look()
+
+
+def test_a_database_that_had_the_tables_is_believed(
+    looks: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = check_of(tmp_path)
+    check.first_look()
+    check.check()
+    monkeypatch.setattr(
+        catalogue_check, "examine_tables", lambda *_, **__: ({"s.t": Table(name="s.t")}, [LASTING])
+    )
+    assert check_of(tmp_path).first_look() == (LASTING,)
+
+
+def test_a_database_that_does_not_answer_is_reported_once_without_its_password(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check = check_of(tmp_path, "postgresql://u:secret@h/d")
+    for _ in range(2):
+        check.warn(psycopg.OperationalError("no answer from postgresql://u:secret@h/d"))
+    (record,) = caplog.records
+    assert "no answer" in record.getMessage()
+    assert "secret" not in record.getMessage()
