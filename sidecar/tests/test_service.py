@@ -286,7 +286,7 @@ def test_a_fault_of_the_connector_holds_back_cuts_and_is_named(clock: Clock) -> 
     assert world.turn().state is FrontierState.RUNNING
     assert world.lsns() == []  # nobody has looked yet
 
-    fault = Finding("time.precision.mode", Verdict.FAULT, "connect, but has to be adaptive")
+    fault = Finding("time.precision.mode", Verdict.FAULT, "connect, but must be adaptive")
     world.watch.report = replace(SOUND, findings=(fault,))
     status = world.turn()
     assert (status.state, world.lsns()) == (FrontierState.MISCONFIGURED, [])
@@ -298,7 +298,7 @@ def test_a_fault_of_the_connector_holds_back_cuts_and_is_named(clock: Clock) -> 
     assert world.lsns() == []
 
 
-FAULT = Finding("replace.null.with.default", Verdict.FAULT, "true, but has to be false")
+FAULT = Finding("replace.null.with.default", Verdict.FAULT, "true, but must be false")
 
 
 def refuse(world: World) -> None:

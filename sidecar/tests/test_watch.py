@@ -192,7 +192,7 @@ FAULTY = ConnectorReport(
     read_ms=2,
     since_ms=2,
     properties={"topic.prefix": "inv"},
-    findings=(Finding("time.precision.mode", Verdict.FAULT, "connect, but has to be adaptive"),),
+    findings=(Finding("time.precision.mode", Verdict.FAULT, "connect, but must be adaptive"),),
 )
 
 
@@ -222,7 +222,7 @@ def test_commits_that_may_be_written_with_a_fault_are_not_shown_and_the_reason_s
     reason = reason_after((SOUND, 10), (FAULTY, 20), (SOUND, 30), (SOUND, 40))
 
     assert reason == (
-        "time.precision.mode: connect, but has to be adaptive; it was seen earlier. Values of commits after "
+        "time.precision.mode: connect, but must be adaptive; it was seen earlier. Values of commits after "
         "0/A may be wrong, so no cut is published. Let the connector take a new snapshot, and start the "
         "sidecars with timeline 4; or, if you know that the values are right, `slackwater source skip "
         "--source inv --to LSN` with the newest commit before the correction, at least 0/1E"
@@ -234,7 +234,7 @@ def test_rows_of_a_snapshot_may_have_been_written_with_the_fault() -> None:
 
 
 def test_a_refusal_is_recorded_when_it_begins_and_when_the_fault_is_gone() -> None:
-    text = "time.precision.mode: connect, but has to be adaptive"
+    text = "time.precision.mode: connect, but must be adaptive"
     hold = hold_after((SOUND, 10))
     unrecorded = []
     for report, newest_lsn in ((FAULTY, 20), (FAULTY, 25), (SOUND, 30), (SOUND, 40)):

@@ -42,7 +42,7 @@ _SOURCE = {
 
 
 def update_records(rows_per_transaction: int) -> Records:
-    """Updates like those of a real connector, each transaction with so many rows."""
+    """Updates like those of a real connector, each transaction with this many rows."""
     return [(offset, _update(*divmod(offset, rows_per_transaction))) for offset in range(RECORDS)]
 
 

@@ -102,7 +102,7 @@ FAULTS: dict[str, tuple[Table, list[str]]] = {
     ),
     "a partition that is not FULL": (
         replace(R, identity="f", partitions=parts(identity="f")),
-        ["its partition s.r2 has not the REPLICA IDENTITY FULL of the table"],
+        ["its partition s.r2 does not have the table's REPLICA IDENTITY FULL"],
     ),
     "not published": (
         replace(T, is_published=False, lacks=("delete",)),

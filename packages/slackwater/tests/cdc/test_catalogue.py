@@ -88,7 +88,7 @@ FAULTS = {
     "ALTER PUBLICATION captured DROP TABLE t; ALTER TABLE t SET UNLOGGED": "it is unlogged",
     "CREATE UNLOGGED TABLE r3 PARTITION OF r FOR VALUES FROM (20) TO (30)": "captured.r3 is unlogged",
     "CREATE TABLE child () INHERITS (t)": "child inherit from it",
-    "ALTER TABLE r REPLICA IDENTITY FULL": "partition captured.r1 has not the REPLICA IDENTITY FULL",
+    "ALTER TABLE r REPLICA IDENTITY FULL": "captured.r1 does not have the table's REPLICA IDENTITY FULL",
     _IDENTITY.format("t"): "deletes and updates of captured.t do not tell the primary key",
     _IDENTITY.format("r1"): "deletes and updates of captured.r1 do not tell the primary key",
     "ALTER TABLE t ENABLE ROW LEVEL SECURITY": "row-level security hides rows",

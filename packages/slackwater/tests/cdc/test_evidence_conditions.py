@@ -1,4 +1,4 @@
-"""Conditions of the evidence for transactions that were told again, each where leaving it out shows."""
+"""Conditions of the evidence for transactions that were written again, each shown by leaving it out."""
 
 from uuid import UUID
 
@@ -205,7 +205,7 @@ def test_a_transaction_of_which_two_runs_have_written_rows_is_named_whatever_the
     assert (xids([cut]), cut.repeated) == ([[5]], frozenset({556}))
 
 
-# --- runs that go on with the numbers
+# --- runs that continue the numbers
 
 
 def test_runs_that_go_on_with_the_numbers_complete_a_transaction_together(source: FedSource) -> None:

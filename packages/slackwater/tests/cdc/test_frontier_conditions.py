@@ -106,7 +106,7 @@ def test_a_transaction_told_again_is_complete_by_what_its_last_end_counts(source
     assert xids(source.cuts()) == [[7]]
 
 
-# --- what is told once
+# --- what is reported once
 
 
 def test_what_was_skipped_and_repeated_is_told_by_one_cut_only(at_a_cut: FedSource) -> None:
@@ -161,7 +161,7 @@ def test_an_unfinished_transaction_that_is_given_up_with_another_is_named(at_a_c
     assert [cut.skipped for cut in at_a_cut.cuts()] == [(6, 7)]
 
 
-# --- going on from a cut
+# --- continuing from a cut
 
 
 def test_a_frontier_that_goes_on_needs_no_end_offsets_for_its_first_transaction(source: FedSource) -> None:
@@ -197,7 +197,7 @@ def test_a_notification_topic_that_says_nothing_is_waited_for_by_name() -> None:
     source.frontier.skip_notifications_to(3)
 
     assert source.cuts() == source.at_rest() == []
-    assert "nothing that tells of a snapshot can be read" in source.frontier.missing_snapshot
+    assert "contains no readable notification of a snapshot" in source.frontier.missing_snapshot
 
 
 def test_rows_behind_the_end_of_an_earlier_commit_are_repeats_of_it(at_a_cut: FedSource) -> None:
@@ -286,7 +286,7 @@ def test_no_markers_run_ahead_of_late_rows_that_the_next_cut_shows(at_a_cut: Fed
 
 
 def test_an_end_of_a_waiting_transaction_at_another_lsn_is_of_another_transaction(source: FedSource) -> None:
-    """A database that took over goes on from an earlier LSN, with numbers of transactions used before."""
+    """A database that took over continues from an earlier LSN, with numbers of transactions used before."""
     source.tell(end(7, a=2))
     source.row("a/0", row(7))
     assert source.cuts() == []

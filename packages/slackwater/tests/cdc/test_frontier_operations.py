@@ -274,7 +274,7 @@ def test_nothing_is_given_up_for_a_row_without_a_key_that_came_again_behind_it()
     source.row("a/1", row(7))
     source.row("a/1", row(6, op="t"), keyless=True, run="r2")
     source.frontier.skip_to(656)
-    assert source.cuts() == [], "END of 7 is on its way, and its row stands before 6"
+    assert source.cuts() == [], "END of 7 is on its way, and its row precedes 6"
 
     source.tell(end(7, a=1))
     (cut,) = source.cuts()
@@ -316,7 +316,7 @@ def test_several_unreadable_transaction_records_are_passed_and_no_longer_named()
     source.frontier.skip_to(756)
 
     assert source.lsns() == [756]
-    assert [obstacle.offset for obstacle in source.frontier.obstacles] == [6], "what stands behind it stops"
+    assert [obstacle.offset for obstacle in source.frontier.obstacles] == [6], "what follows it stops"
 
 
 def test_an_unreadable_transaction_record_is_passed_with_the_commit_behind_it() -> None:

@@ -59,7 +59,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """How a run ends: killed after so many records; so many of the last ones per target are lost."""
+    """How a run ends: killed after a number of records, with some of the last ones of each target lost."""
 
     after: int
     lost: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def seeded(seed: float) -> random.Random:
 
 @dataclass
 class History:
-    """What stands in Kafka at the end; after each run of the connector, how far each partition had come."""
+    """What Kafka contains at the end; after each run of the connector, how far each partition had come."""
 
     partitions: int
     logs: dict[Target, list[tuple[bytes, str, int]]] = field(default_factory=lambda: defaultdict(list))

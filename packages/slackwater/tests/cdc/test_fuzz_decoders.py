@@ -1,4 +1,4 @@
-"""Whatever stands in a topic: it is understood, or refused by this package's own error, which names it.
+"""Everything in a topic is either understood, or refused by this package's own error, which names it.
 
 ``make fuzz`` tries more of it: ``FUZZ`` says how many damaged records per decoder.
 """
@@ -200,7 +200,7 @@ def _end(**changed: object) -> bytes:
     ],
 )
 def test_an_end_that_may_mean_something_else_is_refused(value: bytes, problem: str) -> None:
-    """Read as it stands, it would let a transaction pass without its rows."""
+    """Read as it is, it would let a transaction pass without its rows."""
     with pytest.raises(UndecodableRecordError) as caught:
         decode_transaction(value)
     assert problem in str(caught.value)
@@ -209,7 +209,7 @@ def test_an_end_that_may_mean_something_else_is_refused(value: bytes, problem: s
 
 @pytest.mark.parametrize("value", [b"{}", b'{"aggregate_type":"Initial Snapshot"}', b'{"payload":{}}'])
 def test_a_record_without_a_type_is_no_notification(value: bytes) -> None:
-    """Passed over, rows of a snapshot might be lost that it has told of."""
+    """If it were ignored, announced rows of a snapshot might be lost."""
     with pytest.raises(UndecodableRecordError, match="it has no 'type'"):
         decode_notification(value)
 

@@ -209,7 +209,7 @@ def test_snapshots_and_every_commit_around_them_are_published_once(name: str, pa
 def test_no_cut_ends_between_rows_of_a_blocking_snapshot_and_what_they_contain_already(
     partitions: int,
 ) -> None:
-    """The rows stand at LSN 26407992 and hold a change that was committed at 26408544."""
+    """The rows are at LSN 26407992 and hold a change that was committed at 26408544."""
     for seed in range(20):
         cuts = follow("blocking_snapshot", partitions, seed).cuts
         showing = [cut for cut in cuts if cut.late_snapshots]
@@ -255,7 +255,7 @@ def test_of_two_snapshots_a_reader_sees_the_first_and_all_behind_it_or_begins_wi
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_cuts_tell_where_rows_of_an_incremental_snapshot_stand(partitions: int) -> None:
+def test_cuts_tell_where_rows_of_an_incremental_snapshot_are(partitions: int) -> None:
     _, topics = load("incremental_snapshot", partitions)
     places = [
         (topic, number, offset)

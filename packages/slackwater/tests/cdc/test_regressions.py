@@ -90,7 +90,7 @@ def test_below_what_this_process_has_read_the_commit_time_decides(ts_ms: int, is
 def test_a_new_timeline_may_have_begun_with_the_first_end_that_was_not_known(
     before: tuple[int, ...], begins_at: int
 ) -> None:
-    """Behind one that is above all others it begins anew: until then the connector repeated old ones."""
+    """After one above all others it starts over: until then the connector repeated old ones."""
     (cut,) = _cuts_of(7)
     source = FedSource(start=cut, done=cut.transactions)
 

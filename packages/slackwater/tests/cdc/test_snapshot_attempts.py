@@ -32,7 +32,7 @@ class Attempt:
 
 
 class Past:
-    """What stands in the topics after some attempts; the last one is whole."""
+    """What the topics contain after some attempts; the last one is whole."""
 
     def __init__(self, rng: random.Random) -> None:
         self.logs: dict[str, list[tuple[bytes, str]]] = defaultdict(list)

@@ -319,7 +319,7 @@ def test_a_commit_behind_a_void_snapshot_is_shown_neither_without_the_newer_one_
 def test_a_commit_at_the_lsn_of_a_snapshot_is_contained_in_it(
     source: FedSource, *, reads_end_first: bool
 ) -> None:
-    """Seen to fail where END was read first: the next cut told of the commit again."""
+    """Seen to fail where END was read first: the next cut contained the commit again."""
     source.notify(*snapshot_notifications({"inv.a": 1}))
     source.row("b/0", row(5, table="b"))
     source.row("a/0", snapshot_row(556))

@@ -50,8 +50,8 @@ def with_snapshot_of_a(source: FedSource) -> FedSource:
         (["SKIPPED"], "skipped its first snapshot"),
         (["STARTED", "ABORTED", "SKIPPED"], "failed in its first snapshot, and skipped it"),
         (["STARTED", "SKIPPED"], "failed in its first snapshot, and skipped it"),
-        (["STARTED", "ABORTED"], "has not said that it is complete"),
-        (["STARTED"], "has not said that it is complete"),
+        (["STARTED", "ABORTED"], "has not announced that it is complete"),
+        (["STARTED"], "has not announced that it is complete"),
     ],
 )
 def test_a_source_without_a_complete_snapshot_has_no_cut_and_says_so(
@@ -112,7 +112,7 @@ def test_what_an_interrupted_stream_left_unfinished_does_not_hold_back_the_rows_
     commit(source, 7, ms=60 * SECOND)
 
     (cut,) = source.cuts()
-    assert (cut.lsn, cut.end_offsets[A][0]) == (756, 4), "the stream never goes on with transaction 4"
+    assert (cut.lsn, cut.end_offsets[A][0]) == (756, 4), "the stream never continues with transaction 4"
 
 
 def test_a_source_may_begin_with_incremental_snapshots(source: FedSource) -> None:
@@ -268,7 +268,7 @@ def test_an_incremental_snapshot_counts_when_its_rows_are_read_and_in_a_cut(sour
     assert named(source.cuts())[-1] == (756, (B,)), "rows may be on their way"
 
     commit(source, 8, ms=40 * SECOND)
-    assert named(source.cuts())[-1] == (856, (B,)), "the row of 9 stands before a row of the snapshot"
+    assert named(source.cuts())[-1] == (856, (B,)), "the row of 9 precedes a row of the snapshot"
 
     source.tell(end(9, b=1, ts_ms=41 * SECOND), ms=41 * SECOND)
     assert named(source.cuts())[-1] == (956, ())

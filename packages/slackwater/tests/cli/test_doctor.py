@@ -263,7 +263,7 @@ def test_an_initial_snapshot_is_no_lost_transaction() -> None:
 @pytest.mark.parametrize("problem", ["rows are missing", "a notification cannot be read: await"])
 def test_a_snapshot_that_cannot_be_decided_has_a_way_out(problem: str) -> None:
     finding = only(
-        facts(waiting(xid=0, hint=f"initial snapshot, its announcements do not fit its rows: {problem}"))
+        facts(waiting(xid=0, hint=f"initial snapshot, its announcements do not match its rows: {problem}"))
     )
     assert finding.cause is Cause.SNAPSHOT
     assert "take the snapshot again" in text(finding)

@@ -1,6 +1,6 @@
 """Finds whole transactions in Debezium's records: decoders of the records, and the pure frontier.
 
-Nothing here knows Kafka, Redis, a clock or a thread: records come in as bytes, cuts go out.
+Nothing here uses Kafka, Redis, a clock or a thread: records come in as bytes, cuts go out.
 """
 
 from slackwater.cdc.envelope import Change, decode_change

@@ -1,8 +1,8 @@
-"""Avro in Confluent's wire format, turned into the JSON that Connect's JsonConverter would have written.
+"""Avro in Confluent's wire format, converted to the JSON that Connect's JsonConverter would have written.
 
 A value is a zero byte, the id of a schema in a registry (4 bytes, big endian), then Avro without a header.
-So everything behind this sees one format, whatever converter a connector uses. Values are read as Connect's
-JSON has them, not as dates and decimals.
+After the conversion there is one format, whatever converter a connector uses. Values are those of Connect's
+JSON, not dates and decimals.
 """
 
 import json
@@ -24,19 +24,19 @@ MAGIC: Final = 0
 HEADER_BYTES: Final = 5
 
 SchemaOf = Callable[[int], str]
-"""Returns the schema with an id, as JSON text. May block; raises errors of its own if it does not know."""
+"""Returns the schema with an id, as JSON text. May block; raises its own errors for unknown ids."""
 
 ToJson = Callable[[bytes | None], bytes | None]
-"""Makes JSON of a record's key or value; None and everything that is no Avro passes untouched."""
+"""Converts a record's key or value to JSON; None and everything that is not Avro is returned unchanged."""
 
 _Fix = Callable[[Any], Any]
-"""Makes of a value as read the one that is written as JSON; may change it in place."""
+"""Converts a value that was read to the one that is written as JSON; may change it in place."""
 
 _MEANINGFUL: Final = frozenset({"type", "name", "namespace", "items", "values", "symbols", "size"})
 _MAP_ENTRY: Final = "io.confluent.connect.avro.MapEntry"
 _INTERNAL_TYPE: Final = "connect.internal.type"
 _FLOAT_DIGITS: Final = range(6, 10)
-"""So many decimal digits name a number of 32 bits."""
+"""This many decimal digits identify a number of 32 bits."""
 
 _UNREADABLE = (
     EOFError,
@@ -54,11 +54,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AvroToJson:
-    """A :data:`ToJson` for Confluent's wire format. Keeps every schema it has met; for one thread.
+    """A :data:`ToJson` for Confluent's wire format. Keeps every schema it has seen; for one thread.
 
-    Writes what JsonConverter does with ``schemas.enable=false``: bytes and Connect's Decimal as base64 (the
-    scale is in the schema only), dates and times as the integers that Debezium means, unions without their
-    branch, maps as objects. A change event has Connect's schema of its rows in addition, as ``schema``.
+    Writes what JsonConverter does with ``schemas.enable=false``: bytes and Connect's Decimal as base64 (only
+    the schema contains the scale), dates and times as the integers that Debezium means, unions without their
+    branch, maps as objects. A change event also contains Connect's schema of its rows, as ``schema``.
 
     Args:
         schema_of: Finds schemas.
@@ -109,18 +109,18 @@ class _ReadableSchema:
     parsed: Any
     """The schema as fastavro parses it."""
     fix: _Fix | None
-    """None: values are right as they are read."""
+    """None: values need no fix."""
     read: Callable[[BytesIO, Any, None], Any]
-    """Fastavro's reader: in Python where a type contains itself, since that in C has no limit of depth."""
+    """Fastavro's reader: the one in Python if a type contains itself, since that in C has no depth limit."""
     of_rows: bytes | None = None
     """The end of a change event's JSON, with Connect's schema of its rows; None for anything else."""
 
 
 def _readable_schema(text: str) -> _ReadableSchema:
-    """Prepares a schema. Logical types are left out, so that dates, times and decimals stay what is stored.
+    """Prepares a schema. Logical types are removed, so that dates, times and decimals stay as stored.
 
     Raises:
-        ValueError: The text is no schema, or one that has no counterpart in Connect's JSON.
+        ValueError: The text is not a schema, or is one without a counterpart in Connect's JSON.
     """
     try:
         schema = json.loads(text)

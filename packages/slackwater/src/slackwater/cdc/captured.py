@@ -1,9 +1,9 @@
-"""Whether the topics of a connector have every row of a table, as far as the database's catalogue shows.
+"""Whether the topics of a connector contain every row of a table, as far as the catalogue shows.
 
-PostgreSQL decodes the rows that statements write. Everything else that changes what a SELECT shows leaves no
-event: a row filter, an inherited table, a partition that is attached with its rows, a column that ALTER TABLE
-rewrites. Some of it can be seen at any time (:func:`faults_of_table`), the rest only as a difference between
-two looks (:func:`changes_between`).
+PostgreSQL decodes the rows that statements write. Everything else that changes the result of a SELECT
+produces no event: a row filter, an inherited table, a partition that is attached with its rows, a column that
+ALTER TABLE rewrites. Some of it is visible at any time (:func:`faults_of_table`), the rest only as a
+difference between two examinations (:func:`changes_between`).
 """
 
 import re
@@ -35,16 +35,16 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     changed: str
     """The transaction that last changed its definition."""
     is_sent: bool
-    """The publication's column list has it."""
+    """Whether the publication's column list contains it."""
     labels: Mapping[str, tuple[str, str]] = {}
-    """Of an enum, by the label's oid: the label, and the transaction that last changed it."""
+    """For an enum, by the label's oid: the label, and the transaction that last changed it."""
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that holds rows, at any depth below its table."""
+    """A partition that contains rows, at any depth below its table."""
 
     name: str
-    """As SQL writes it."""
+    """Quoted for SQL."""
     oid: int
     file: int
     kind: str
@@ -53,7 +53,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     changed: str
     """The transaction that last changed its definition or its file."""
     is_uncounted: bool
-    """No row was counted in its file: TRUNCATE has made it, or it is new."""
+    """Whether no row was counted in its file, because it is new or TRUNCATE created it."""
     attached: str
     """The transaction that made it a partition of its table."""
     attached_command: int
@@ -61,21 +61,21 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """What the catalogue says of a table."""
+    """What the catalogue says about a table."""
 
     name: str
     """``schema.table``."""
     quoted: str = ""
-    """The same as SQL writes it."""
+    """The name quoted for SQL."""
     oid: int = 0
-    """0: there is no such table."""
+    """0: the table does not exist."""
     kind: str = "r"
     persistence: str = "p"
     identity: str = "d"
     told: Mapping[str, tuple[str, ...]] = {}
-    """The columns that deletes and updates tell of an old row, by the name of the table or the partition.
+    """The columns of an old row that deletes and updates contain, by the name of the table or the partition.
 
-    One that has REPLICA IDENTITY FULL, or whose rows cannot be deleted or updated, is not contained.
+    A table with REPLICA IDENTITY FULL, or whose rows cannot be deleted or updated, is omitted.
     """
     file: int = 0
     changed: str = ""
@@ -86,17 +86,17 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[int, ...] = ()
     """The numbers of the primary key's columns."""
     unique: tuple[tuple[str, ...], ...] = ()
-    """The columns of each unique index without NULL, the primary key's among them."""
+    """The columns of each unique index without NULL, including the primary key's."""
     columns: tuple[Column, ...] = ()
     children: tuple[str, ...] = ()
     """Tables that inherit from it, without partitions."""
     partitions: tuple[Partition, ...] = ()
     has_publication: bool = False
-    """The publication that was asked for exists."""
+    """Whether the requested publication exists."""
     is_published: bool = False
     via_root: bool = True
     filter: str = ""
-    """Of the publication, for this table's rows."""
+    """The publication's row filter for this table."""
     lacks: tuple[str, ...] = ()
     """Operations that the publication does not publish."""
     options: str = ""
@@ -104,32 +104,32 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     member: int = 0
     """The oid of the table's entry in the publication; 0: it has all tables, or those of a schema."""
     hides_rows: bool = False
-    """Row-level security applies to the connector's user."""
+    """Whether row-level security applies to the connector's user."""
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """A question about rows; a change stands only as long as the answer is yes."""
+    """A question about rows; a change counts only as long as the answer is yes."""
 
     relation: str
-    """As SQL writes it."""
+    """The table, quoted for SQL."""
     condition: str
-    """Of its rows, with %s."""
+    """The condition on its rows, with %s."""
     parameters: tuple[str | int, ...]
 
 
 class CapturedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something because of which a view over a table is not what a SELECT over it would be."""
+    """Something that makes a view over a table differ from a SELECT over it."""
 
     table: str
     column: str = ""
-    """Only views that use this column are concerned; empty: all that read the table."""
+    """Only views that use this column are affected; empty: all that read the table."""
     text: str
     hint: str
     proof: Proof | None = None
 
     @property
     def subject(self) -> str:
-        """What it is about, as a finding names it."""
+        """The table or column, as a finding names it."""
         return subject_of(self.table, self.column)
 
 
@@ -139,11 +139,11 @@ def subject_of(table: str, column: str = "") -> str:
 
 
 def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[CapturedFinding]:
-    """Yields why the topics cannot have every row of a table, whatever has happened to it.
+    """Yields the reasons why the topics cannot have every row of a table, whatever has happened to it.
 
     Args:
         table: The table.
-        key: The primary key that a pipeline declares; empty: none does, and the database's is meant.
+        key: The primary key that a pipeline declares; empty: none declares one, and the database's is used.
     """
     if not table.oid:
         hint = "check the name; `slackwater schema pull --all` lists the tables"
@@ -151,7 +151,7 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
         return
     if table.kind in _KINDS:
         text = f"it is {_KINDS[table.kind]}, whose rows are not in PostgreSQL's log"
-        yield _found(table, text, "capture the tables that it is made of, and join them in the pipeline")
+        yield _found(table, text, "capture the tables that it reads, and join them in the pipeline")
         return
     for part, persistence in [
         ("it", table.persistence),
@@ -176,7 +176,7 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
 
 
 def key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:
-    """Yields why a table's changes cannot be applied exactly by its declared key, or else by its own."""
+    """Yields why changes cannot be applied exactly by the declared key, or else by the table's own."""
     if declared and not any(set(columns) <= set(declared) for columns in table.unique):
         text = (
             f"its declared primary key ({', '.join(declared)}) is neither one in the database nor a unique "
@@ -206,7 +206,7 @@ def _partition_faults(table: Table) -> Iterator[CapturedFinding]:
             )
             yield _found(table, text, "capture the table on its own server, as another source")
         if table.identity == "f" != partition.identity:
-            text = f"its partition {partition.name} has not the REPLICA IDENTITY FULL of the table"
+            text = f"its partition {partition.name} does not have the table's REPLICA IDENTITY FULL"
             hint = f"ALTER TABLE {partition.name} REPLICA IDENTITY FULL; partitions do not inherit it"
             yield _found(table, text, hint)
 
@@ -235,13 +235,13 @@ def _publication_faults(table: Table) -> Iterator[CapturedFinding]:
 
 
 def shared_topics(topics: SourceTopics, tables: Iterable[str]) -> Iterator[CapturedFinding]:
-    """Yields the tables whose topics have records of something else, too, after Debezium has named them.
+    """Yields the tables whose topics also contain other records because of the names that Debezium chose.
 
-    Kafka allows few characters in the names of topics, and not more than 249. Rows with the same key then
-    replace each other in a compacted topic, and schemas of one subject contradict each other.
+    Kafka allows few characters in the names of topics, and at most 249. Rows with the same key then replace
+    each other in a compacted topic, and schemas of one subject contradict each other.
 
     Args:
-        topics: Of the source. Tables that a transform routes elsewhere share a topic on purpose.
+        topics: The source's topics. Tables that a transform routes elsewhere share a topic on purpose.
         tables: The captured tables, ``schema.table``.
     """
     own = {topics.transactions: "its transactions", topics.notifications: "its notifications"}
@@ -264,7 +264,7 @@ def omitted_by(
 
     Args:
         properties: The connector's, as Kafka Connect has them.
-        used: Tables, ``schema.table``, with the columns of each that count.
+        used: Tables, ``schema.table``, with the columns of each that are used.
     """
     for name, columns in used.items():
         table = Table(name=name)
@@ -281,7 +281,7 @@ def omitted_by(
 
 
 def _filter_of(properties: Mapping[str, str], kind: str, name: str) -> str | None:
-    """Returns the property that leaves out what has this name; Debezium's patterns match whole names."""
+    """Returns the property that leaves out this name; Debezium's patterns match whole names."""
     for words, is_wanted in (("include.list", True), ("exclude.list", False)):
         patterns = properties.get(f"{kind}.{words}", "")
         if patterns and _matches(patterns, name) is (not is_wanted):
@@ -290,17 +290,17 @@ def _filter_of(properties: Mapping[str, str], kind: str, name: str) -> str | Non
 
 
 def _matches(patterns: str, name: str) -> bool | None:
-    """Returns whether one of the patterns matches; None if that cannot be told here."""
+    """Returns whether one of the patterns matches; None if that cannot be decided here."""
     try:
         return any(
             re.fullmatch(pattern.strip(), name, re.IGNORECASE) for pattern in re.split(r"(?<!\\),", patterns)
         )
-    except re.error:  # Java knows more
+    except re.error:  # Java's syntax has more
         return None
 
 
 def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) -> Iterator[CapturedFinding]:
-    """Yields what happened to a table, between two looks at the catalogue, of which there are no events.
+    """Yields what happened to a table between two examinations without producing events.
 
     Args:
         before: At the earlier look.
@@ -341,11 +341,11 @@ def changes_between(before: Table, now: Table, present: Mapping[int, str] = {}) 
 
 
 def absent_columns(before: Table, now: Table, used: Collection[str]) -> Iterator[CapturedFinding]:
-    """Yields the columns that views use and that a table has not, or no longer.
+    """Yields the columns that views use and that a table does not have, or no longer has.
 
     Args:
-        before: At the earlier look; only tells what has become of a column.
-        now: At the later one.
+        before: The earlier examination, which only shows what happened to a column.
+        now: The later one.
         used: The names of the columns that views use.
     """
     names = {column.number: column.name for column in now.columns}
@@ -400,7 +400,7 @@ def _removed(table: Table, partition: Partition, name: str | None) -> CapturedFi
     fate = "dropped" if name is None else "detached"
     return CapturedFinding(
         table=table.name,
-        text=f"its partition {partition.name} was {fate}; if it had rows, there are no events of their end",
+        text=f"its partition {partition.name} was {fate}; if it had rows, their removal has no events",
         hint="DELETE the rows of a partition first, then detach it, and drop it after the next check; now "
         + _NEW_TOPICS,
         proof=None if name is None else Proof(name, "true", ()),
@@ -433,7 +433,7 @@ def _column_changes(before: Table, now: Table) -> Iterator[CapturedFinding]:
 
 
 def _form(column: Column) -> tuple[int, str]:
-    """Returns what a column's values in records depend on: of times also the number of digits."""
+    """Returns what a column's values in records depend on: for times also the number of digits."""
     is_time = column.type.startswith("time")
     oid = _TEXT if column.type_oid == _VARCHAR else column.type_oid
     return oid, column.type if is_time else ""

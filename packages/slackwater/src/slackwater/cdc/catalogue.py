@@ -1,6 +1,6 @@
-"""Looks at the catalogue of a PostgreSQL database for what :mod:`slackwater.cdc.captured` judges.
+"""Examines the catalogue of a PostgreSQL database for :mod:`slackwater.cdc.captured`.
 
-The queries work from PostgreSQL 13 on: what older servers lack is read through ``to_jsonb``, which leaves out
+The queries work from PostgreSQL 13 on: what older servers lack is read through ``to_jsonb``, which omits
 columns that do not exist.
 """
 
@@ -190,15 +190,15 @@ def examine_tables(
     user: str = "",
     keys: Mapping[str, Collection[str]] = {},
 ) -> tuple[dict[str, Table], list[CapturedFinding]]:
-    """Returns what to compare the next look with, and what keeps views from being what a SELECT would be.
+    """Returns the state to compare the next examination with, and what makes views differ from a SELECT.
 
-    A table with a finding is compared with the same earlier look again, until the finding is gone.
+    A table with a finding is compared with the same earlier state again, until the finding is gone.
 
     Args:
         connection: An open connection. Blocks; the driver's errors are passed on.
-        used: The tables, ``schema.table``, with the columns of each that count.
-        before: What the previous look returned; empty if there was none.
-        topics: Of the source.
+        used: The tables, ``schema.table``, with the columns of each that are used.
+        before: The state that the previous examination returned; empty if there was none.
+        topics: The source's topics.
         publication: The connector's.
         user: The connector's; only for row-level security.
         keys: The declared primary keys of the tables.
@@ -216,7 +216,7 @@ def examine_tables(
             *faults_of_table(table, keys.get(name, ())),
         ]
         concerning = [each for each in suspected if not each.column or each.column in used[name]]
-        found = list(_standing(connection, concerning))
+        found = list(_confirmed(connection, concerning))
         compared[name] = known if found else table
         findings += found
     return compared, findings
@@ -225,14 +225,14 @@ def examine_tables(
 def source_findings(
     connection: CatalogueReader, source: str, properties: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yields why the topics of captured tables cannot have all their rows. Blocks as :func:`examine_tables`.
+    """Yields the reasons why the topics of captured tables cannot have all their rows. Blocks.
 
-    They concern only what reads these tables, so none is a fault of the whole source.
+    They affect only readers of these tables, so none is a fault of the whole source.
 
     Args:
         connection: An open connection.
         source: The connector's ``topic.prefix``.
-        properties: The connector's; empty if they are not known: then the publication's tables are meant.
+        properties: The connector's; empty if unknown: then the publication's tables are examined.
     """
     publication = properties.get("publication.name") or find_publication(connection, source)
     rows = connection.execute(_CANDIDATES, [not properties, publication]).fetchall()
@@ -242,7 +242,7 @@ def source_findings(
     captured = [name for name in names if name not in left_out]
     tables = read_tables(connection, captured, publication, properties.get("database.user", ""))
     found = [fault for table in tables.values() for fault in faults_of_table(table)]
-    # The transforms of a connector that has any may route tables to topics of their own.
+    # Transforms may route tables to other topics.
     is_routed = "transforms" in properties
     for fault in (*found, *(() if is_routed else shared_topics(SourceTopics(source), captured))):
         yield Finding(fault.subject, Verdict.PROBLEM, fault.text, fault.hint)
@@ -262,8 +262,8 @@ def shared_topic_findings(
 def find_publication(connection: CatalogueReader, source: str) -> str:
     """Returns the name of the publication that a source's connector reads, as far as the database shows.
 
-    It is the one that `slackwater connector` makes, or the only one. If there are several others, an empty
-    text: it is not known.
+    It is the one that `slackwater connector` creates, or the only one. If there are several others, it is
+    unknown and the text is empty.
     """
     rows = connection.execute(_PUBLICATION, [publication_name(source)]).fetchall()
     return str(rows[0][0]) if rows else ""
@@ -272,10 +272,10 @@ def find_publication(connection: CatalogueReader, source: str) -> str:
 def read_tables(
     connection: CatalogueReader, tables: Sequence[str], publication: str, user: str
 ) -> dict[str, Table]:
-    """Reads what the catalogue says of tables, by their names. Blocks; the driver's errors are passed on.
+    """Reads what the catalogue says about tables, by their names. Blocks; the driver's errors are passed on.
 
     Args:
-        connection: An open connection, with a user that may be another one than the connector's.
+        connection: An open connection, whose user may differ from the connector's.
         tables: Their names, ``schema.table``.
         publication: The connector's.
         user: The connector's; only for row-level security.
@@ -307,7 +307,7 @@ def read_tables(
     return {name: completed(found[name]) if name in found else Table(name=name) for name in tables}
 
 
-def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:
+def _confirmed(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> Iterator[CapturedFinding]:
     """Yields the findings that the rows of the tables do not disprove. Blocks as :func:`read_tables` does.
 
     Args:
@@ -316,7 +316,7 @@ def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> 
     """
     for each in found:
         proof = each.proof
-        # What may not be read cannot be disproved.
+        # A table that may not be read cannot be disproved.
         if proof is None or connection.execute(_MAY_READ, [proof.relation]).fetchall() != [(True,)]:
             yield each
             continue
@@ -327,7 +327,7 @@ def _standing(connection: CatalogueReader, found: Iterable[CapturedFinding]) -> 
 
 
 def _present_names(connection: CatalogueReader, oids: Iterable[int]) -> dict[int, str]:
-    """Returns the names, as SQL writes them, of the tables with these oids, if they still exist."""
+    """Returns the names, quoted for SQL, of the tables with these oids that still exist."""
     rows = connection.execute(_NAMES, [list(oids)]).fetchall()
     return {int(oid): str(name) for oid, name in rows}
 

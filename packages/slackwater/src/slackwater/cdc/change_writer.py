@@ -1,6 +1,6 @@
 """Writes change events, BEGIN and END as Debezium's PostgreSQL connector does: what ``envelope`` reads.
 
-For whoever makes a source of topics without a connector: pipelines whose outputs are tables, and services.
+For sources that no connector writes: pipelines whose outputs are tables, and services.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import msgspec
 from slackwater.cdc.postgres import xid_of_position
 
 _CONNECTOR: Final = "postgresql"
-"""Whose dialect is written: it says what ``lsn``, ``txId`` and ``sequence`` mean."""
+"""The dialect that is written: it defines what ``lsn``, ``txId`` and ``sequence`` mean."""
 _NS_PER_MS: Final = 1_000_000
 _NULL: Final = b"null"
 _dump = msgspec.json.Encoder().encode
 
 
 class EventSource(NamedTuple):
-    """Says in the events where they come from."""
+    """The origin that the events state."""
 
     name: str
     """The ``topic.prefix``."""
@@ -29,11 +29,11 @@ class WrittenCommit(NamedTuple):
     """The commit whose changes are written."""
 
     xid: int | None
-    """The transaction; 0 and None: that of something that the database did not do in a single transaction,
-    and gets an xid that no database assigns."""
+    """The transaction; 0 and None for something that the database did not do in a single transaction, which
+    gets an xid that no database assigns."""
     lsn: int
     previous_lsn: int
-    """The commit LSN before; 0: there is none."""
+    """The previous commit LSN; 0 if there is none."""
     ts_ms: int
     """Commit time, milliseconds since the epoch."""
     is_snapshot: bool = False
@@ -67,7 +67,7 @@ class ChangeWriter:
         self.total = 0
         """Events of all tables."""
         self.xid = commit.xid or xid_of_position(commit.lsn)
-        """The xid that events, BEGIN and END name."""
+        """The xid in events, BEGIN and END."""
         self._tail = b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % _times(now_ms)
 
     def table(self, schema: str, name: str) -> "TableChangeWriter":
@@ -87,7 +87,7 @@ class ChangeWriter:
         )
 
     def source_block(self, schema: str, name: str) -> Mapping[str, Any]:
-        """Returns what events of a table say of their origin, up to their own LSN."""
+        """Returns the ``source`` block of a table's events, up to their own LSN."""
         commit, is_snapshot = self.commit, self.commit.is_snapshot
         ts_ms, ts_us, ts_ns = _times(commit.ts_ms)
         return {
@@ -106,7 +106,7 @@ class ChangeWriter:
         }
 
     def template(self, schema: str, name: str) -> bytes:
-        """Returns the text of a table's events, with places for what differs from event to event."""
+        """Returns the text of a table's events, with gaps for what differs from event to event."""
         commit = self.commit
         source = _dump(self.source_block(schema, name))[:-1].replace(b"%", b"%%")
         previous = b"null" if commit.is_snapshot else b'\\"%d\\"' % commit.previous_lsn
@@ -143,11 +143,11 @@ class TableChangeWriter:
         """Returns the next event of the table.
 
         Args:
-            before: The row before, as JSON; None: there was none, or it is not known.
-            after: The row after; None: there is none.
-            op: What happened; empty: it follows from the rows.
-            lsn: The LSN of the change itself; 0: the commit's. Readers take two changes of one key with equal
-                LSN and ``op`` in one transaction for a repetition.
+            before: The row before, as JSON; None if there was none, or it is unknown.
+            after: The row after; None if there is none.
+            op: What happened; empty if it follows from the rows.
+            lsn: The LSN of the change itself; 0 for the commit's. Readers treat two changes of one key with
+                equal LSN and ``op`` in one transaction as a repetition.
         """
         changes = self._changes
         number = self.number = self.number + 1

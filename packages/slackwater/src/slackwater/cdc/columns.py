@@ -1,7 +1,8 @@
-"""Rows without their data, column by column, as a decoding process hands them to the tracking one.
+"""Rows without their data, column by column, as the decoding process passes them to the tracking one.
 
-Decoding needs no knowledge of other records, so it can be done elsewhere; :meth:`Partition.read_parsed` does
-with the result what :meth:`Partition.read` does with the records themselves.
+Decoding needs no knowledge of other records, so it can be done in another process.
+:meth:`Partition.read_parsed` does with the result what :meth:`Partition.read` does with the records
+themselves.
 """
 
 from array import array
@@ -22,7 +23,7 @@ class RowColumns(NamedTuple):
     """Rows of transactions, in the order of their offsets."""
 
     places: list[tuple[str, str]]
-    """Schemas and tables of which there are rows."""
+    """Schemas and tables that have rows."""
     offsets: "array[int]"
     xids: "array[int]"
     orders: "array[int]"
@@ -33,7 +34,7 @@ class RowColumns(NamedTuple):
 
 
 class OtherRow(NamedTuple):
-    """A record that belongs to no transaction, in its place between the rows."""
+    """A record that belongs to no transaction, at its position between the rows."""
 
     offset: int
     row: Row
@@ -58,7 +59,7 @@ Segment = RowColumns | OtherRow | BadRow
 
 
 class ParsedRows(NamedTuple):
-    """Records of one partition that one run of the connector has written."""
+    """Records of one partition written by one run of the connector."""
 
     segments: list[Segment]
     """The segments in the order of their offsets."""
@@ -67,7 +68,7 @@ class ParsedRows(NamedTuple):
 
 
 def parse_rows(records: Iterable[tuple[int, bytes | None]]) -> ParsedRows:
-    """Decodes records (offset and value, offsets ascending); never raises for what is in them."""
+    """Decodes records (offset and value, offsets ascending); never raises because of their content."""
     segments: list[Segment] = []
     columns = _Columns()
     offset = -1
@@ -101,7 +102,7 @@ class _Columns:
         self.flags = bytearray()
 
     def add(self, offset: int, value: bytes) -> Row | OtherRow | BadRow | None:
-        """Takes a record, or returns it if it does not fit here: a row when there are too many tables."""
+        """Takes a record, or returns it if it does not fit: a row when there are too many tables."""
         try:
             row = decode_row(value)
         except UNREADABLE as error:

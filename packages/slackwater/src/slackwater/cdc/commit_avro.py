@@ -1,6 +1,6 @@
 """Commit records in Avro: the fields of their JSON under the record name ``commit``.
 
-Commit topics hold JSON. This is for those who pass commit records on to where Avro is spoken.
+Commit topics contain JSON. This is for services that pass commit records on as Avro.
 """
 
 import json
@@ -22,14 +22,14 @@ from slackwater.protocol import (
 _RANGE = ("count", "first_offset", "last_offset")
 _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, TypeError, ValueError)
 _ABSENT = ("id", "commit_ts_ns", "record_count")
-"""Null in Avro where older versions have no such field."""
+"""Null in Avro, because older versions lack the field."""
 
 
 def encode_commit_avro(record: CommitRecord) -> bytes:
     """Encodes a commit record as schemaless Avro, without any registry's header.
 
     Raises:
-        MalformedRecordError: A number does not fit in Avro's 64 bits with a sign.
+        MalformedRecordError: A number does not fit in 64 signed bits.
     """
     fields = json.loads(encode_commit_record(record))
     fields["offsets"] = {
@@ -50,8 +50,8 @@ def decode_commit_avro(data: bytes) -> CommitRecord:
     """Decodes what :func:`encode_commit_avro` wrote.
 
     Raises:
-        MalformedRecordError: The bytes are no such record, or something follows it.
-        UnsupportedVersionError: A newer version has written it.
+        MalformedRecordError: The bytes are not such a record, or something follows it.
+            UnsupportedVersionError: A newer version wrote it.
     """
     stream = BytesIO(data)
     try:

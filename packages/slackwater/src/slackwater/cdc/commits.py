@@ -19,8 +19,8 @@ _MAX_OBSTACLES = 100
 class DoneTransactions:
     """The commit LSNs of the newest transactions at or below the frontier, by xid.
 
-    Keeps at least ``window``, at most twice as many: rows of older ones do not come again, since a connector
-    goes back to the offset it stored last, at most minutes ago.
+    Keeps at least ``window``, at most twice as many. Rows of older ones are not repeated, since a connector
+    returns to the offset that it stored last, at most minutes ago.
     """
 
     def __init__(self, window: int = _WINDOW) -> None:
@@ -28,7 +28,7 @@ class DoneTransactions:
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}
         self.known_from_lsn = 0
-        """Every commit above this LSN of which END was read is remembered."""
+        """Every commit above this LSN whose END was read is remembered."""
 
     def add(self, xid: int, commit_lsn: int) -> None:
         """Remembers a transaction."""
@@ -39,23 +39,23 @@ class DoneTransactions:
             self._old, self._young = self._young, {}
 
     def get(self, xid: int) -> int | None:
-        """The commit LSN, None if the transaction is not known."""
+        """Returns the commit LSN; None if the transaction is unknown."""
         lsn = self._young.get(xid)
         return self._old.get(xid) if lsn is None else lsn
 
 
 class Commits:
-    """Owns the transactions that were begun, their commit order and the records that cannot be read.
+    """Owns the transactions that have begun, their commit order and the records that cannot be read.
 
     Readers of partitions open transactions here; only this class closes them.
 
     Args:
         topic: The transaction topic.
         subscription: The tables that are followed.
-        watch: Told of every END.
+        watch: Receives every END.
         lsn: The newest commit that was published; ENDs up to it are repeats.
         position: Where reading begins.
-        done: Transactions that were published: their rows are recognised when they come again.
+        done: Transactions that were published, so that repeated rows of theirs are recognised.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class Commits:
         self._subscription = subscription
         self._watch = watch
         self.open: dict[int, Transaction] = {}
-        """Transactions of which something was read and that are above the frontier, by xid."""
+        """Transactions above the frontier of which something was read, by xid."""
         self.queue: deque[Transaction | Obstacle] = deque()
-        """Transactions of which END was read and that are above the frontier, in commit order."""
+        """Transactions above the frontier whose END was read, in commit order."""
         self.obstacles: list[Obstacle] = []
-        """The first records that cannot be attributed; more than a hundred are not listed."""
+        """The first records that cannot be attributed, at most a hundred."""
         self.repeated: set[int] = set()
-        """Commit LSNs of which rows were repeated since the last cut."""
+        """Commit LSNs with rows that were repeated since the last cut."""
         self.are_whole = False
-        """True if pipelines or services write the source: its topics have every commit that there was."""
+        """Whether pipelines or services write the source: its topics then contain every commit there was."""
         self.run_times_ms: dict[str, int] = {}
         """The newest record timestamp of each connector run."""
         self.position = watch.transaction_position = position
@@ -94,9 +94,9 @@ class Commits:
         self.newest_written_ms = 0
         """The record timestamp of the newest END."""
         self.stale_count = 0
-        """ENDs at or below the newest one, since the last that was above it."""
+        """ENDs at or below the newest one, since the last one above it."""
         self._barrier: Obstacle | None = None
-        """The place in the queue where LSNs went back; nothing passes it."""
+        """The position in the queue at which LSNs went back; nothing passes it."""
         self._begun = Begin(0, 0)
         self._done = DoneTransactions()
         for transaction in done:
@@ -124,16 +124,16 @@ class Commits:
                 self._read_begin(record.xid, timestamp_ms)
 
     def skip_to(self, position: int) -> None:
-        """Says that there is nothing more to be read below an offset."""
+        """Notes that nothing more can be read below an offset."""
         self.position = self._watch.transaction_position = max(self.position, position)
 
     def read_run(self, run: str, timestamp_ms: int) -> None:
-        """Notes that a connector run has written rows, the last one at a time (its record timestamp)."""
+        """Notes that a connector run has written rows, the last one at this record timestamp."""
         if timestamp_ms > self.run_times_ms.get(run, 0):
             self.run_times_ms[run] = timestamp_ms
 
     def open_transaction(self, xid: int) -> Transaction | None:
-        """A transaction of which a first row was read; None when the row repeats one that is done."""
+        """Returns the transaction whose first row was read; None if the row repeats one that is done."""
         commit_lsn = self._done.get(xid)
         if commit_lsn is not None:
             self.repeated.add(commit_lsn)
@@ -150,7 +150,7 @@ class Commits:
 
     @property
     def head(self) -> Transaction | Obstacle | None:
-        """The next in commit order; None when nothing is above the frontier."""
+        """The next transaction in commit order; None if nothing is above the frontier."""
         return self.queue[0] if self.queue else None
 
     def take_off(self) -> None:
@@ -160,7 +160,7 @@ class Commits:
             self._close(transaction, transaction.commit_lsn)
 
     def skip_obstacle(self, skip_lsn: int) -> bool:
-        """Takes off an unreadable record before a commit that is to be skipped to; whether there was one."""
+        """Removes an unreadable record before a commit to skip to; returns whether there was one."""
         if not skip_lsn:
             return False
         behind = next((i for i in self.queue if isinstance(i, Transaction) or i is self._barrier), None)
@@ -182,16 +182,16 @@ class Commits:
         return dropped
 
     def pass_snapshot(self, lsn: int) -> None:
-        """Says that a snapshot is on the frontier: ENDs up to its LSN are contained in it."""
+        """Notes that a snapshot is on the frontier: it contains the commits up to its LSN."""
         self.last_lsn = max(self.last_lsn, lsn)
 
     def take_repeated(self) -> set[int]:
-        """The commit LSNs of which rows were repeated since the last call."""
+        """Returns the commit LSNs with rows that were repeated since the last call."""
         repeated, self.repeated = self.repeated, set()
         return repeated
 
     def first_waiting(self, limit: int) -> list[Transaction]:
-        """Transactions in the order in which the frontier needs them; those without END at the end."""
+        """Returns transactions in the order in which the frontier needs them; those without END last."""
         queued = [t for t in islice(self.queue, limit) if isinstance(t, Transaction)]
         unfinished = (t for t in self.open.values() if t.end is None)
         return queued + list(islice(unfinished, limit - len(queued)))
@@ -199,7 +199,7 @@ class Commits:
     # --- LSNs that went back
 
     def stop_at_regression(self) -> None:
-        """Lets nothing pass that is read from now on, or may be of the new timeline, for LSNs went back."""
+        """Blocks what is read from now on, or may be of the new timeline, because LSNs went back."""
         if self._barrier is not None:
             return
         self._barrier = Obstacle(self._topic, 0, 0, "LSNs went back", is_misconfiguration=False)
@@ -233,7 +233,7 @@ class Commits:
         self.stale_count = 0
         self.last_lsn = end.commit_lsn
         if self._watch.found is not None:
-            return  # LSNs order nothing behind a regression, also those above the newest
+            return  # after a regression, LSNs order nothing, also those above the newest
         self._watch.read_new_end(end.commit_lsn, end.commit_ts_ms)
         if transaction is None:
             transaction = self.open[end.xid] = Transaction(end.xid)
@@ -247,7 +247,7 @@ class Commits:
     def _read_old_end(
         self, offset: int, end: End, transaction: Transaction | None, timestamp_ms: int
     ) -> None:
-        """Takes an END at or below the newest one: a repeat, or LSNs that went back."""
+        """Handles an END at or below the newest one: a repeat, or LSNs that went back."""
         self.stale_count += 1
         done = self._done
         if transaction is not None and transaction.commit_lsn == end.commit_lsn:
@@ -263,7 +263,7 @@ class Commits:
             self._close(transaction, end.commit_lsn)
 
     def _close(self, transaction: Transaction, commit_lsn: int) -> None:
-        """Takes a transaction out of the open ones: it is at or below the frontier, or given up."""
+        """Removes a transaction from the open ones: it is at or below the frontier, or given up."""
         transaction.is_done = True
         del self.open[transaction.xid]
         self._done.add(transaction.xid, commit_lsn)

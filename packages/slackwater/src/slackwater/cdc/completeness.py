@@ -6,22 +6,22 @@ one run, all of 1 … n read. The rest:
 * One numbering over several runs (the connector continued it): all of 1 … n read, over all runs.
 * More than one numbering (``is_renumbered``), any of
 
-  1. END was read after a single BEGIN, so it has the true count n, and one run (known by its header) has
-     written 1 … n: a later numbering only lowers numbers, hence cannot reach n.
+  1. END was read after a single BEGIN, so its count n is true, and one run (known by its header) has written
+  1 … n: a later numbering only lowers numbers, so it cannot reach n.
   2. The last run that wrote rows (known by its header) has written exactly 1 … n of the last END (nothing, if
-     that counts nothing), it is not older than the last BEGIN, for it wrote something later, and every
-     partition was read past the end offsets asked for after the last END was read: rows of earlier runs were
-     readable by then. Or the runs between the last BEGIN and the last END have done so together: the later
-     ones went on with the numbers. The runs are known by the times of their newest records and by
-     the start that a run id (UUID version 7) names.
-  3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none) a
-     row of a later transaction was read, and one run that is not older than the last END has written all of
-     these. A row without a key may be repeated in another partition than the first one, and whether a row has
-     a key is not known before it is read. Only where records do not name their run, and no row without a key
-     was read, any rows of later transactions will do.
+  its count is 0); it is not older than the last BEGIN, because it wrote something later; and every partition
+  was read past the end offsets that were requested after the last END was read, when rows of earlier runs
+  were readable. Or the runs between the last BEGIN and the last END have done so together, because the later
+  ones continued the numbering. The runs are known by the times of their newest records and by the start time
+  in a run id (UUID version 7).
+  3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none),
+  a row of a later transaction was read, and one run that is not older than the last END has written all of
+  these rows. A row without a key may be repeated in another partition than the first one, and whether a row
+  has a key is unknown before it is read. Only if records do not name their run, and no row without a key was
+  read, any rows of later transactions suffice.
 
-Rows without the header are kept as those of one run, though several may have written them: their numbers may
-be those of several numberings, so together they prove nothing once there is more than one.
+Rows without the header are treated as those of one run, though several may have written them: their numbers
+may be those of several numberings, so together they prove nothing once there is more than one.
 """
 
 from collections import deque
@@ -36,31 +36,29 @@ from slackwater.cdc.transaction import RunRows, Transaction, union
 from slackwater.protocol import Evidence
 
 _SERVED = 10_000
-"""Transactions that one answer is kept for."""
+"""The number of transactions for which an answer is kept."""
 
 _MAX_ASKS = 64
-"""Answers that partitions have not been read past yet; more are not asked for."""
+"""The number of answers that partitions have not been read past yet; more are not requested."""
 
 _TIME_ORDERED = 7
 """The UUID version whose upper 48 bits are milliseconds since the epoch."""
 
 
 class Completeness:
-    """Judges transactions, and knows which end offsets it needs for that.
+    """Judges transactions, and knows which end offsets that requires.
 
     Tables judged by ``counts`` follow the rules above. For the others an answer about end offsets
     (:meth:`answer`) settles all transactions at once:
 
-    * ``overtaken``: the list of partitions was looked at after the overtaking rows were read, so none is
-      missing from it.
-    * ``offsets``: what an exactly-once connector wrote before END stands below the high watermarks of that
-      moment.
+    * ``overtaken``: the list of partitions was read after the overtaking rows, so none is missing from it. *
+    ``offsets``: what an exactly-once connector wrote before END is below the high watermarks of that moment.
 
     Args:
         subscription: What proves completeness, by table.
         commits: The transactions; only read.
         partitions: All that are read.
-        fences: Asked for end offsets.
+        fences: Provides end offsets.
     """
 
     def __init__(
@@ -80,11 +78,11 @@ class Completeness:
 
     @property
     def is_waiting(self) -> bool:
-        """True if end offsets are needed to go on, besides those of the fences."""
+        """Whether progress requires end offsets, besides those of the fences."""
         return self._wants_answer and len(self._asks) < _MAX_ASKS
 
     def answer(self, ends: EndOffsets) -> None:
-        """Takes end offsets asked for after everything up to now was read; one answer serves all."""
+        """Takes end offsets requested after everything up to now was read; one answer serves all."""
         for transaction in islice(self._commits.queue, _SERVED):
             if isinstance(transaction, Transaction) and _may_be_renumbered(transaction):
                 transaction.fence = transaction.fence or ends
@@ -120,7 +118,7 @@ class Completeness:
         )
 
     def _is_overtaken(self, transaction: Transaction, partitions: Collection[PartitionQueue]) -> bool:
-        """Rule 3, by rows that were read before the list of partitions was looked at last."""
+        """Applies rule 3 to rows that were read before the list of partitions was read last."""
         if not _is_overtaken_by_rows(transaction, partitions, self._commits.run_times_ms):
             return False
         sequence = transaction.sequence or 0
@@ -130,7 +128,7 @@ class Completeness:
         return False
 
     def _exempt_are_complete(self, transaction: Transaction) -> bool:
-        """Judges the tables that counts do not; an END after a repeated BEGIN may name too few of them."""
+        """Judges the tables without counts; an END after a repeated BEGIN may name too few of them."""
         end = transaction.end
         if end is None:
             return False
@@ -222,7 +220,7 @@ def _is_overtaken_by_rows(
 
 
 def _runs_of_last_numbering(transaction: Transaction, newest_ms: Mapping[str, int]) -> list[RunRows]:
-    """Returns the runs alive between the last BEGIN and the last END; none if that cannot be known."""
+    """Returns the runs alive between the last BEGIN and the last END; none if unknown."""
     begin_ms, end_ms = transaction.last_begin_ms, transaction.last_end_ms
     starts = {r.run: _started_ms(r.run) for r in transaction.runs}
     if not begin_ms or None in starts.values():
@@ -233,7 +231,7 @@ def _runs_of_last_numbering(transaction: Transaction, newest_ms: Mapping[str, in
 
 
 def _started_ms(run: str) -> int | None:
-    """Returns the time at which a run began, by its id; None if the id does not say."""
+    """Returns the time at which a run began, by its id; None if the id does not contain it."""
     try:
         parsed = UUID(run)
     except ValueError:

@@ -1,7 +1,7 @@
 """The properties of Debezium's PostgreSQL connector on which the reading of its topics depends.
 
-JSON without schemas does not say in which form a value is: only the connector's configuration does. A
-property that gives values another form, or that omits rows, is therefore a fault.
+JSON without schemas does not contain the form of a value: only the connector's configuration does. A property
+that gives values another form, or that omits rows, is therefore a fault.
 """
 
 import re
@@ -13,38 +13,38 @@ from slackwater.protocol import Finding, SourceTopics, Verdict
 
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 _OTHER_FORM: Final = "the declared types of columns expect this form"
-_LOSES_ROWS: Final = "otherwise rows are left out without a trace"
+_LOSES_ROWS: Final = "otherwise rows are omitted without a trace"
 _SNAPSHOT_HINT: Final = (
     "change it, then take a new snapshot of the tables: what was written before keeps its form"
 )
 
 
 class Fault(NamedTuple):
-    """A property of a connector that keeps its topics from being read as they should be."""
+    """A property of a connector that prevents its topics from being read correctly."""
 
     name: str
     has: str
     """Its value."""
     needs: str
-    """What it has to be."""
+    """The required value."""
     reason: str
     is_silent: bool
     """Whether views would be wrong although no record contradicts the declared tables."""
 
     @property
     def text(self) -> str:
-        """What is wrong, without the property's name."""
-        return f"{self.has}, but has to be {self.needs}: {self.reason}"
+        """The fault, without the property's name."""
+        return f"{self.has}, but must be {self.needs}: {self.reason}"
 
     @property
     def hint(self) -> str:
-        """What to do besides changing the property; empty if nothing."""
+        """What to do besides changing the property; may be empty."""
         return _SNAPSHOT_HINT if self.is_silent else ""
 
 
 class _Rule(NamedTuple):
     default: str
-    """What the connector does when the property is left out."""
+    """What the connector does without the property."""
     needs: str
     reason: str
     is_silent: bool = True
@@ -84,7 +84,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
 }
 _TAKES_SNAPSHOT: Final = frozenset({"always", "initial", "initial_only", "when_needed"})
 _SKIPS: Final = frozenset({"trust_slot", "trust_greater_lsn"})
-"""Strategies for an offset that is not the slot's, which leave out what is between them."""
+"""Strategies for an offset that differs from the slot's, which omit what is between them."""
 
 _CHANGES_COLUMNS: Final = re.compile(r"column\.(mask|truncate)\.")
 _SAFE_TRANSFORMS: Final = frozenset(
@@ -98,18 +98,18 @@ _SAFE_TRANSFORMS: Final = frozenset(
         "org.apache.kafka.connect.transforms.TimestampRouter",
     }
 )
-"""Transforms that change neither values nor which records there are."""
+"""Transforms that neither change values nor add or remove records."""
 
 _KEEPS_NULL: Final[Mapping[str, tuple[str, str]]] = {
     _JSON_CONVERTER: ("replace.null.with.default", "false"),
     "io.confluent.connect.avro.AvroConverter": ("ignore.default.for.nullables", "true"),
     "io.apicurio.registry.utils.converter.AvroConverter": ("ignore.default.for.nullables", "true"),
 }
-"""By converter: the property, and its value, with which NULL stays NULL in a column that has a DEFAULT."""
+"""By converter, the property and value with which NULL stays NULL in a column with a DEFAULT."""
 
 
 def reading_properties(prefix: str, heartbeat_ms: int = 3_000) -> dict[str, str]:
-    """Returns the properties that a connector needs for its topics to be read as whole transactions.
+    """Returns the properties that a connector needs so that its topics can be read as whole transactions.
 
     Args:
         prefix: Its ``topic.prefix``.
@@ -156,12 +156,12 @@ def table_list(tables: Iterable[str]) -> str:
 
 
 def topic_properties(prefix: str, partitions: int, replication_factor: int) -> dict[str, str]:
-    """Returns the properties by which Connect makes the connector's topics.
+    """Returns the properties by which Connect creates the connector's topics.
 
     Args:
         prefix: Its ``topic.prefix``.
-        partitions: Of each table's topic. Those that tell of transactions have one, since their order counts.
-        replication_factor: Of all topics; -1: the broker's default.
+        partitions: Of each table's topic. Topics of transactions have one, since their order counts.
+        replication_factor: Of all topics; -1 for the broker's default.
     """
     topics = SourceTopics(prefix)
     single = (topics.transactions, topics.notifications, topics.heartbeats)
@@ -176,7 +176,7 @@ def topic_properties(prefix: str, partitions: int, replication_factor: int) -> d
 
 
 def faults_of(properties: Mapping[str, str]) -> list[Fault]:
-    """Returns what keeps a connector's topics from being read as they should be, in no particular order.
+    """Returns the properties that prevent a connector's topics from being read correctly, in no order.
 
     Args:
         properties: The connector's, as Connect has them.
@@ -190,7 +190,7 @@ def faults_of(properties: Mapping[str, str]) -> list[Fault]:
 
 
 def property_findings(properties: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields what a connector's configuration has that keeps its topics from being read as they should be."""
+    """Yields findings about a connector's configuration."""
     faults = faults_of(properties)
     for fault in faults:
         verdict = Verdict.FAULT if fault.is_silent else Verdict.PROBLEM
@@ -201,23 +201,23 @@ def property_findings(properties: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def unknown_properties(source: str) -> Finding:
-    """Returns what is said if nobody knows the properties of a source's connector."""
+    """Returns the finding for a source whose connector's properties are unknown."""
     text = (
-        f"the configuration of the connector of source {source} is not known: values that may have another "
-        "form are refused, but an own unavailable.value.placeholder, skipped.operations (by default "
-        "TRUNCATE) and filters that leave out rows or tables cannot be noticed"
+        f"the configuration of the connector of source {source} is unknown: values that may have another "
+        "form are refused, but unavailable.value.placeholder, skipped.operations (by default TRUNCATE) and "
+        "filters that omit rows or tables cannot be noticed"
     )
     return Finding("connector", Verdict.WARNING, text, "set connect.url, for the run or for the sidecar")
 
 
 def _snapshots(properties: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields what may leave tables without a snapshot: nothing is shown of those."""
+    """Yields what may leave tables without a snapshot; such tables are not shown."""
     mode, list_ = properties.get("snapshot.mode", "initial"), "snapshot.include.collection.list"
     if mode not in _TAKES_SNAPSHOT:
-        text = f"{mode}: the connector may take no snapshot, and nothing is shown of a table without one"
+        text = f"{mode}: the connector may take no snapshot, and tables without one are not shown"
         yield Finding("snapshot.mode", Verdict.WARNING, text, SNAPSHOT_HINT)
     if list_ in properties:
-        text = f"{properties[list_]}: nothing is shown of other tables, which have no snapshot"
+        text = f"{properties[list_]}: other tables have no snapshot and are not shown"
         yield Finding(list_, Verdict.WARNING, text, SNAPSHOT_HINT)
 
 
@@ -267,7 +267,7 @@ def _transforms(properties: Mapping[str, str]) -> Iterator[Fault]:
         if kind not in _SAFE_TRANSFORMS:
             reason = "it may change values or leave records out, and records are read as Debezium writes them"
             yield Fault(
-                name, kind, "left out, or one that only changes topic or partition", reason, is_silent=True
+                name, kind, "absent, or one that only changes topic or partition", reason, is_silent=True
             )
 
 
@@ -297,7 +297,7 @@ _FINDERS: Final[tuple[Callable[[Mapping[str, str]], Iterator[Fault]], ...]] = (
 
 
 def publication_name(prefix: str) -> str:
-    """Returns the name of the publication that the connector of this prefix reads."""
+    """Returns the name of the publication that the connector with this prefix reads."""
     return f"slackwater_{replication_name(prefix)}"[:63]
 
 

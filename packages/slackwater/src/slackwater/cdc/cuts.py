@@ -1,4 +1,4 @@
-"""Cuts: what is on the frontier and in no cut yet, and the markers of partitions that are further."""
+"""Cuts: what is on the frontier but in no cut yet, and the markers of partitions that are further ahead."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -12,27 +12,27 @@ from slackwater.protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction
 class Barriers:
     """Chooses the last commit of each interval of commit time.
 
-    Commits and their times alone decide, so all sidecars of a source choose the same ones, and so does that
-    of an output that is a source again. The time of a commit is taken a little before its place in the order,
-    so a time in the interval before is no reason for a barrier; where a clock goes back by more, there is
-    one. A sidecar that begins in the middle may choose one more than others have.
+    Only commits and their times decide, so all sidecars of a source choose the same ones, and so does that of
+    an output that is used as a source. Commit times may be slightly out of order, so a time in the previous
+    interval does not make a barrier; a clock that goes back further does. A sidecar that starts in the middle
+    may choose one more than others have.
 
     Args:
-        interval_ms: Its length; 0: there are no barriers.
+        interval_ms: Its length; 0 for no barriers.
         start: The cut from which it continues.
     """
 
     def __init__(self, interval_ms: int, start: Cut | None) -> None:
         self._interval_ms = interval_ms
         self.newest_lsn = 0 if start is None else start.barrier_lsn
-        """The newest barrier; 0: there is none yet."""
+        """The newest barrier; 0 if there is none yet."""
         self._lsn = 0
         self._interval: int | None = None
         if start is not None:
             self.pass_commit(start.lsn, start.commit_ts_ms)
 
     def is_before(self, commit_ts_ms: int) -> bool:
-        """Says whether the newest commit is a barrier, since the next one has this commit time."""
+        """Returns whether the newest commit is a barrier, given the commit time of the next one."""
         if not self._interval_ms or self._interval is None:
             return False
         return not self._interval - 1 <= commit_ts_ms // self._interval_ms <= self._interval
@@ -42,14 +42,14 @@ class Barriers:
         self.newest_lsn = self._lsn
 
     def pass_commit(self, lsn: int, commit_ts_ms: int) -> None:
-        """Takes the next commit, or the snapshot that stands for all before it."""
+        """Takes the next commit, or the snapshot that contains all before it."""
         self._lsn = lsn
         if self._interval_ms and (self._interval is None or self.is_before(commit_ts_ms)):
             self._interval = commit_ts_ms // self._interval_ms
 
 
 class Cuts:
-    """Collects transactions in commit order and makes cuts of them.
+    """Collects transactions in commit order and forms cuts.
 
     Args:
         source: The connector's ``topic.prefix``.
@@ -74,11 +74,11 @@ class Cuts:
         self.passed = 0
         """The sequence of the newest transaction on the frontier."""
         self.ready_events = 0
-        """Change events on the frontier that were not handed out."""
+        """Change events on the frontier that were not yet returned."""
         self.ready: list[CommittedTransaction] = []
         """Transactions on the frontier that are in no cut."""
         self._ends_ms: list[int] = []
-        """The record timestamps of their ENDs; 0: a snapshot has none."""
+        """The record timestamps of their ENDs; 0 for a snapshot, which has none."""
         self._commit_ts_ms = 0 if start is None else start.commit_ts_ms
         self._ended_ms = 0 if start is None else start.ended_ms
         self._event_count = 0 if start is None else start.event_count
@@ -106,7 +106,7 @@ class Cuts:
         self._move(end.commit_lsn, end.commit_ts_ms)
 
     def add_snapshot(self, snapshot: InitialSnapshot, row_count: int) -> None:
-        """Takes a complete snapshot of so many rows."""
+        """Takes a complete snapshot with this many rows."""
         if snapshot.is_late:
             self.add_late({snapshot.lsn})
         else:
@@ -116,44 +116,44 @@ class Cuts:
         self._move(snapshot.lsn, snapshot.ts_ms)
 
     def add_late(self, snapshots: set[int]) -> None:
-        """Notes LSNs of snapshots with rows that are newer."""
+        """Notes LSNs of snapshots with rows that are newer than them."""
         self._late |= snapshots
 
     def add_skipped(self, xid: int) -> None:
-        """Notes that a transaction was passed though rows of it are missing."""
+        """Notes that a transaction was passed although rows of it are missing."""
         self._skipped.append(xid)
 
     def pass_sequence(self, sequence: int) -> None:
-        """Says that the frontier is at a transaction, whether a cut names it or a snapshot contains it."""
+        """Notes that the frontier has reached a transaction, named by a cut or contained in a snapshot."""
         self.passed = sequence
 
     def keep_whole_to(self, sequence: int) -> None:
-        """Says that no cut may end before the frontier is at a sequence."""
+        """Notes that no cut may end before the frontier is at a sequence."""
         self._whole_at = max(self._whole_at, sequence)
 
     def begin_at(self, transaction_offset: int) -> None:
-        """Says where the first cut begins in the transaction topic."""
+        """Notes where the first cut begins in the transaction topic."""
         self.transaction_offset = transaction_offset
 
     # --- cuts
 
     @property
     def may_end(self) -> bool:
-        """True if a cut may end at the present frontier."""
+        """Whether a cut may end at the present frontier."""
         return self.passed >= self._whole_at
 
     @property
     def has_late(self) -> bool:
-        """True if late rows of a snapshot are to be shown."""
+        """Whether late rows of a snapshot are to be shown."""
         return bool(self._late)
 
     @property
     def has_moved(self) -> bool:
-        """True if the frontier is above the newest cut, or a cut was not handed out."""
+        """Whether the frontier is above the newest cut, or a cut was not yet returned."""
         return bool(self._finished) or self.lsn > self.cut_lsn
 
     def step_between_commits(self) -> bool:
-        """Moves the frontier to an LSN that no commit has; False when there is none left."""
+        """Moves the frontier to an LSN that no commit has; returns False if there is none left."""
         position = next_position_between_commits(self.lsn)
         if position is None:
             return False
@@ -171,9 +171,9 @@ class Cuts:
         """Ends a cut at the present frontier.
 
         Args:
-            repeated: Commit LSNs of which rows were repeated since the last cut.
+            repeated: Commit LSNs with rows that were repeated since the last cut.
             incremental_rows: Rows of incremental snapshots that were read since the last cut.
-            has_incremental_rows: Whether rows of incremental snapshots stand in the range of this cut.
+            has_incremental_rows: Whether the range of this cut contains rows of incremental snapshots.
             without_snapshot: Topics of tables without a complete snapshot.
         """
         self._event_count += incremental_rows
@@ -224,13 +224,13 @@ class Cuts:
         incremental: Mapping[PartitionQueue, int],
         without_snapshot: Collection[str],
     ) -> AheadMarkers | None:
-        """The markers above the newest cut, None when none has risen since the last call.
+        """Returns the markers above the newest cut; None if none has risen since the last call.
 
-        Each transaction is named once, also one without a change event: rows may come that END did not count.
+        Each transaction is named once, also one without change events: rows may come that END did not count.
 
         Args:
             queue: What is above the cut, in commit order.
-            repeated: Commit LSNs of which rows were repeated since the cut.
+            repeated: Commit LSNs with rows that were repeated since the cut.
             incremental: The first row of an incremental snapshot in each partition that no cut has shown.
             without_snapshot: Topics of tables without a complete snapshot.
         """
@@ -259,10 +259,10 @@ class Cuts:
     def _markers_by_partition(
         self, waiting: list[Transaction], incremental: Mapping[PartitionQueue, int]
     ) -> dict[tuple[str, int], Marker]:
-        """The markers above the newest cut.
+        """Returns the markers above the newest cut.
 
-        Those of tables without keys never run ahead: a repeat may come in any of them. Nor does one beyond a
-        row of an incremental snapshot: only a cut says that there is one.
+        Those of tables without keys never run ahead, because any of their partitions may contain a repeat.
+        Nor does one beyond a row of an incremental snapshot: only a cut announces it.
         """
         before, lsn = dict[int, int](), self.cut_lsn
         for transaction in waiting:

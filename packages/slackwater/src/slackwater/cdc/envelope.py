@@ -1,8 +1,8 @@
-"""Debezium's records: one shape for each kind, and the decoders that everybody uses.
+"""Debezium's records: one shape for each kind, and the shared decoders.
 
-The light view of a change leaves out its data: completeness needs only its place. The full view is the same
-shape with the data added (``docs/design/0008-speed.md`` has what decoding it for every row would
-cost). Everything here accepts schemaless JSON and the ``{"schema": …, "payload": …}`` wrapper.
+The light view of a change omits its data: completeness needs only its place. The full view is the same shape
+with the data added (``docs/design/0008-speed.md`` says what decoding it for every row would cost). Everything
+here accepts schemaless JSON and the ``{"schema": …, "payload": …}`` wrapper.
 """
 
 from collections.abc import Mapping
@@ -43,14 +43,14 @@ class RowBlock(msgspec.Struct, frozen=True, gc=False):
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A data record without its data. ``op`` is empty for anything that is no change event."""
+    """A data record without its data. ``op`` is empty for anything that is not a change event."""
 
     op: str = ""
     source: Origin = Origin()
     transaction: RowBlock | None = None
     payload: "Row | None" = None
     ts_ms: Any = None
-    """The time of the record by the connector's clock; whatever stands there, for few rows need it."""
+    """The time of the record by the connector's clock, not validated, since few rows need it."""
 
 
 class FullRow(Row, frozen=True, gc=False):
@@ -61,7 +61,7 @@ class FullRow(Row, frozen=True, gc=False):
     before: msgspec.Raw = _NULL
     after: msgspec.Raw = _NULL
     schema: msgspec.Raw = _NULL
-    """Connect's schema of the record, as JSON, if the record has one."""
+    """Connect's schema of the record, as JSON; None if the record has none."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -82,13 +82,13 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     total_order: int
     """Number of the change in the transaction, from 1; 0 outside transactions."""
     is_snapshot: bool
-    """Whether this is a row of an initial snapshot; rows of incremental snapshots, without LSN, are none."""
+    """Whether this is a row of an initial snapshot. Rows of incremental snapshots, without LSN, are not."""
     before: msgspec.Raw | None
     """The row before, as JSON; None if there is none. Raw values keep the whole record in memory."""
     after: msgspec.Raw | None
     """The row after, as JSON; None if there is none."""
     schema: bytes | None = None
-    """Connect's schema of the record, as JSON; None if the record does not state it."""
+    """Connect's schema of the record, as JSON; None if the record does not contain it."""
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +96,7 @@ class Begin(msgspec.Struct, frozen=True, gc=False):
 
     xid: int
     lsn: int
-    """A connector names the place of BEGIN in the log; pipelines and services name the commit's here, too."""
+    """A connector writes the position of BEGIN in the log; pipelines and services write the commit's."""
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -122,7 +122,7 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
         """Returns the table that was scanned, and its number of rows.
 
         Raises:
-            UndecodableRecordError: It does not say.
+            UndecodableRecordError: The record does not contain them.
         """
         data = self.additional_data or {}
         table, count = data.get("scanned_collection"), data.get("total_rows_scanned")
@@ -168,7 +168,7 @@ def decode_full_row(value: bytes) -> FullRow:
     """Reads a data record with its data.
 
     Raises:
-        UndecodableRecordError: the value is no record of a data topic.
+        UndecodableRecordError: The value is not a record of a data topic.
     """
     record = _full_record(value)
     return record if record.op or record.payload is None else record.payload
@@ -184,11 +184,11 @@ def _full_record(value: bytes) -> FullRow:
 def decode_change(value: bytes) -> Change:
     """Reads the value of a data record, with or without the ``{"schema": …, "payload": …}`` wrapper.
 
-    Tombstones have no value and never come here.
+    Tombstones have no value and are never passed here.
 
     Raises:
-        UndecodableRecordError: the value is no change event.
-        CdcConfigError: a streamed change without ``transaction``.
+        UndecodableRecordError: The value is not a change event. CdcConfigError: A streamed change has no
+            ``transaction``.
     """
     record = _full_record(value)
     row = record if record.op or record.payload is None else record.payload
@@ -222,7 +222,7 @@ def xid_of(row: Row, value: bytes = b"") -> int:
         value: The record, for the error.
 
     Raises:
-        UndecodableRecordError: the row does not say which, or not as a PostgreSQL connector does.
+        UndecodableRecordError: The row does not name it, or not as a PostgreSQL connector does.
     """
     block = row.transaction
     try:
@@ -235,7 +235,7 @@ def decode_transaction(value: bytes) -> Begin | End:
     """Reads a record of the transaction topic.
 
     Raises:
-        UndecodableRecordError: the value is neither BEGIN nor END of a PostgreSQL connector.
+        UndecodableRecordError: The value is neither BEGIN nor END of a PostgreSQL connector.
     """
     try:
         record = _decode_transaction(value)
@@ -256,7 +256,7 @@ def decode_notification(value: bytes) -> Notification:
     """Reads a record of the notification topic.
 
     Raises:
-        UndecodableRecordError: the value is no notification.
+        UndecodableRecordError: The value is not a notification.
     """
     try:
         record = _decode_notification(value)
@@ -271,7 +271,7 @@ def decode_notification(value: bytes) -> Notification:
 
 
 def _milliseconds(timestamp: int | str, value: bytes) -> int:
-    """Reads a time, which is a number on the wire; the documentation shows text in places."""
+    """Reads a time, which is a number on the wire, although the documentation shows text in places."""
     text = str(timestamp)
     if not _is_whole(text):
         reason = f"'timestamp' is {shortened(timestamp)}, expected milliseconds"
@@ -285,7 +285,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _counts(record: _Transaction, value: bytes) -> dict[str, int]:
-    """Returns the number of rows to be read, by table: logical messages are none."""
+    """Returns the number of rows to be read, by table, without logical messages."""
     collections = record.data_collections or []
     if record.event_count and not collections:
         reason = f"it counts {record.event_count} changes, but names no table"

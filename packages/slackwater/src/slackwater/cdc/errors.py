@@ -31,7 +31,7 @@ class UndecodableRecordError(CdcError):
         """The first 200 bytes."""
 
     def __str__(self) -> str:
-        cause = "check value.converter and the transforms of the connector, and who else writes to this topic"
+        cause = "check value.converter and the transforms of the connector, and other writers of this topic"
         if self.value[:1] == b"\0":
             cause = "it looks like Avro with a schema registry: set schema_registry"
         return f"not a Debezium {self.kind}: {self.reason}; expected JSON, got {self.value!r}; {cause}"
@@ -43,7 +43,7 @@ class WireFormatError(CdcError):
     def __init__(self, schema_id: int | None, reason: str, value: bytes) -> None:
         super().__init__(schema_id, reason, value[:200])
         self.schema_id = schema_id
-        """The schema that the bytes name; None when they are too short to name one."""
+        """The schema that the bytes name; None if they are too short to name one."""
         self.reason = reason
         """The fault in them."""
         self.value = value[:200]
@@ -100,6 +100,6 @@ def keyless_evidence(table: str) -> CdcConfigError:
 
 
 def shortened(value: object) -> str:
-    """Returns a value in the form in which errors show it."""
+    """Returns a value in the form that errors show."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,7 +1,7 @@
-"""The pure frontier: records in, cuts out. Knows no Kafka, Redis, clock or thread.
+"""The pure frontier: records in, cuts out. It uses no Kafka, Redis, clock or thread.
 
-One :class:`Frontier` follows one source. Whoever reads Kafka gives it every record, in the order of offsets
-within a partition and in any order between partitions, and asks for cuts.
+One :class:`Frontier` follows one source. The reader of Kafka passes it every record, in the order of offsets
+within a partition and in any order between partitions, and requests cuts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,11 +46,11 @@ class Frontier:
         tables: The tables (``schema.table``) whose topics are read; None: all that the connector captures, so
             a commit waits for the topic of every table it names.
         timeline: The timeline of the cuts.
-        start: The cut to go on from; data must be read from its end offsets, the transaction topic from its
-            ``transaction_offset``, notifications from their beginning.
-        done: Transactions of that cut and those before it: their rows are recognised when they come again.
+        start: The cut to continue from; data must be read from its end offsets, the transaction topic from
+            its ``transaction_offset``, notifications from their beginning.
+        done: Transactions of that cut and those before it, so that repeated rows of theirs are recognised.
         partition_counts: By topic, the fewest partitions in that cut and those before it: rows above it may
-            have been written when there were no more, and come again in one that was added. None: those in
+            have been written when there were no more, and be repeated in one that was added. None: those in
             ``start``.
         topics: Names of the source's topics, where they are not Debezium's default ones.
         evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
@@ -114,7 +114,7 @@ class Frontier:
         """Declares a partition of a data topic and the offset at which reading begins.
 
         Returns:
-            The partition, which takes its records; the same one again when it is known.
+            The partition, which takes its records; the same object if it is already known.
         """
         known = self._readers.get((topic, number))
         if known is not None:
@@ -138,58 +138,58 @@ class Frontier:
     def read_notifications(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """Takes records of the notification topic (partition 0).
 
-        One that cannot be read may have said how many rows an initial snapshot has: the attempt that is under
-        way then never counts as complete, and :meth:`open_transactions` says why.
+        An unreadable record may have announced the number of rows of an initial snapshot. The current attempt
+        then never counts as complete, and :meth:`open_transactions` says why.
         """
         self._snapshots.read_notifications(records)
 
     def end_offsets(self, ends: EndOffsets) -> None:
         """Answers :attr:`end_offsets_wanted`, for the data, transaction and notification topics.
 
-        They must be high watermarks (what is written counts, committed or not), and have been asked for after
-        everything that was given to the frontier was read; new partitions must have been looked for and
-        declared in between. A topic that does not exist is left out.
+        They must be high watermarks (whether committed or not), requested after everything that was passed to
+        the frontier was read; new partitions must have been discovered and declared in between. A topic that
+        does not exist is omitted.
         """
         self._fences.answer(ends)
         self._completeness.answer(ends)
 
     def skip_transactions_to(self, position: int) -> None:
-        """Says that the transaction topic holds nothing more below an offset, or nothing of this timeline."""
+        """Notes that the transaction topic has no more below an offset, or nothing of this timeline."""
         self._commits.skip_to(position)
         if not self._cuts.lsn and not self._commits.queue and not self._commits.open:
             self._cuts.begin_at(self._commits.position)
 
     def skip_notifications_to(self, position: int) -> None:
-        """Says that the notification topic holds nothing more below an offset."""
+        """Notes that the notification topic contains nothing more below an offset."""
         self._snapshots.skip_notifications_to(position)
 
     def skip_announcements_to(self, commit_ts_ms: int) -> None:
-        """Says when the timeline before committed last, milliseconds since the epoch.
+        """Notes when the previous timeline committed last, milliseconds since the epoch.
 
-        Snapshots that had STARTED by then (one second of skew is allowed for) are not of this timeline. Call
-        it before notifications are read.
+        Snapshots that had STARTED by then (with a tolerance of one second of skew) are not of this timeline.
+        Must be called before notifications are read.
         """
         self._snapshots.announced.skip_to(commit_ts_ms)
 
     def skip_to(self, lsn: int) -> None:
-        """Lets incomplete transactions with a commit LSN up to this pass: an operator has decided so.
+        """Lets incomplete transactions with a commit LSN up to this pass, as an operator has decided.
 
-        One is passed only after everything that stands in the topics was read. What is missing of it is lost
-        to all pipelines; the cut names it in ``skipped``.
+        One is passed only after everything in the topics was read. What is missing of it is lost to all
+        pipelines; the cut names it in ``skipped``.
         """
         self._skip_lsn = max(self._skip_lsn, lsn)
 
     @property
     def rest_wanted(self) -> bool:
-        """True if something could pass if the source were known to be at rest: see :meth:`rest`."""
+        """Whether something could pass if the source were known to be at rest: see :meth:`rest`."""
         return self._snapshots.pending is not None or bool(self._snapshots.late)
 
     def rest(self, ends: EndOffsets) -> None:
-        """Says that nothing was written to any topic of the source for long.
+        """Notes that nothing has been written to any topic of the source for a long time.
 
-        Rows of a snapshot that may be newer than their LSN then need not wait for a commit any more: had
-        there been one that they hold, the connector would have written it by now. Call it now and then while
-        :attr:`rest_wanted`: what it needs to know besides is asked for as :attr:`end_offsets_wanted`.
+        Rows of a snapshot that may be newer than their LSN then need not wait for a commit: the connector
+        would have written it by now. Call it regularly while :attr:`rest_wanted`; the end offsets that it
+        also needs are requested by :attr:`end_offsets_wanted`.
 
         Args:
             ends: Present end offsets, as in :meth:`end_offsets`.
@@ -227,7 +227,7 @@ class Frontier:
         return self._cuts.take()
 
     def markers_ahead(self) -> AheadMarkers | None:
-        """Returns markers of partitions that are further than the frontier; None when none has risen.
+        """Returns markers of partitions that are further than the frontier; None if none has risen.
 
         For scope ``aggregate``, while a sibling partition holds the frontier back. Publish the cuts first.
         """
@@ -252,22 +252,22 @@ class Frontier:
 
     @property
     def has_moved(self) -> bool:
-        """True if there is something to publish, transactions without change events included."""
+        """Whether there is something to publish, including transactions without change events."""
         return self._cuts.has_moved or self._has_rows_between_commits
 
     @property
     def end_offsets_wanted(self) -> bool:
-        """True if the frontier cannot go on without end offsets; answer with :meth:`end_offsets`."""
+        """Whether progress requires end offsets; answer with :meth:`end_offsets`."""
         return self._fences.are_wanted or self._completeness.is_waiting
 
     @property
     def regression(self) -> Regression | None:
-        """The place at which LSNs went back; no cut passes it. None while they rise."""
+        """The position at which LSNs went back, which no cut passes; None while they rise."""
         return self._watch.found
 
     @property
     def stale_end_count(self) -> int:
-        """ENDs at or below the newest one, since the last that was above it."""
+        """ENDs at or below the newest one, since the last one above it."""
         return self._commits.stale_count
 
     @property
@@ -284,7 +284,7 @@ class Frontier:
 
     @property
     def is_in_snapshot(self) -> bool:
-        """True if the connector has begun a snapshot and may still complete it."""
+        """Whether the connector has begun a snapshot and may still complete it."""
         return self._snapshots.announced.is_under_way
 
     @property
@@ -294,7 +294,7 @@ class Frontier:
 
     @property
     def queue_length(self) -> int:
-        """Transactions of which END was read and that are above the frontier."""
+        """Transactions above the frontier whose END was read."""
         return len(self._commits.queue)
 
     @property
@@ -310,14 +310,14 @@ class Frontier:
     def named_topics(self) -> set[str]:
         """Returns the topics of tables that transactions and snapshots name, and those of earlier cuts.
 
-        With dots in the name of a table, only this tells that a topic is the source's.
+        If the name of a table contains dots, only this shows that a topic belongs to the source.
         """
         announced = filter(self._subscription.is_followed, self._snapshots.announced.scanned_tables())
         tables = {*self.missing_tables(), *announced}
         return self._start_topics | {self._topics.data(table) for table in tables}
 
     def open_transactions(self, limit: int = 100) -> list[OpenTransaction]:
-        """Lists the transactions the frontier waits for, next first; ``since_ms`` stays 0: no clock here."""
+        """Lists the transactions that hold back the frontier, next first; ``since_ms`` is left at 0."""
         first = self._commits.first_waiting(limit)
         result = [open_transaction(t, self._missing_tables(t), self._partitions_with_rows(t)) for t in first]
         if self._snapshots.pending is not None:
@@ -338,7 +338,7 @@ class Frontier:
                 self._end_cut()
 
     def _step(self, *, is_at_rest: bool) -> bool:
-        """Passes the next transaction or snapshot; returns False when it may not be passed yet."""
+        """Passes the next transaction or snapshot; returns False if it may not be passed yet."""
         snapshot, head = self._snapshots.pending, self._commits.head
         if snapshot is not None and not self._snapshots.shows_before(
             head, snapshot, is_beginning=not self._cuts.lsn
@@ -367,9 +367,9 @@ class Frontier:
         return False
 
     def _has_begun(self, beginning: Pending) -> bool:
-        """Returns whether it is certain that no snapshot rows come before the first transaction.
+        """Returns whether no snapshot rows can precede the first transaction.
 
-        They would be the first records of partitions, so one record of each that is not empty is enough.
+        They would be the first records of partitions, so one record of each non-empty partition is enough.
         """
         unread = [p for p in self._partitions if p.position == p.start]
         if self._fences.fence(beginning) is None or self.missing_snapshot:
@@ -387,10 +387,10 @@ class Frontier:
         return True
 
     def _may_pass(self, transaction: Transaction) -> bool:
-        """Returns whether nothing undecided lies before the rows of a complete transaction.
+        """Returns whether nothing undecided precedes the rows of a complete transaction.
 
-        Late rows of snapshots, and repeated rows of tables without keys, may lie in between: then the next
-        cut must hold the later commits, too, to which those belong.
+        Late rows of snapshots, and repeated rows of tables without keys, may be in between: then the next cut
+        must also contain the later commits to which those belong.
         """
         for partition in transaction.partitions:
             front = partition.front()
@@ -404,9 +404,9 @@ class Frontier:
 
     @property
     def _has_rows_between_commits(self) -> bool:
-        """True if rows of an ad hoc snapshot can be shown that no commit has shown.
+        """Whether there are rows of an ad hoc snapshot to show that no commit has shown.
 
-        Behind a regression they may be of either timeline.
+        After a regression they may be of either timeline.
         """
         if self._cuts.ready or not self._cuts.cut_lsn or self._watch.found is not None:
             return False
@@ -415,7 +415,7 @@ class Frontier:
     # --- decisions of an operator
 
     def _skip(self, transaction: Transaction) -> bool:
-        """Passes an incomplete transaction if it may be skipped and nothing more of it can be read."""
+        """Passes an incomplete transaction if it may be skipped and no more of it can be read."""
         if transaction.commit_lsn > self._skip_lsn:
             return False
         if not self._fences.is_read_past(transaction, self._partitions):
@@ -428,9 +428,9 @@ class Frontier:
     def _drop_unfinished_before(self, transaction: Transaction) -> bool:
         """Gives up transactions without END before one that is at or below the LSN to skip to.
 
-        Order in a partition is commit order, so their ENDs would have come before that one's; but a row
-        without a key that comes again may stand behind rows of later commits. Only a cut with that one may
-        end behind the rows of those that are given up.
+        Order in a partition is commit order, so their ENDs would have come earlier; but a repeated row
+        without a key may follow rows of later commits. Only a cut that contains the later transaction may end
+        after the rows of those that are given up.
         """
         if transaction.commit_lsn > self._skip_lsn or self._may_have_moved_back(transaction):
             return False
@@ -442,7 +442,7 @@ class Frontier:
         return self._may_pass(transaction)
 
     def _may_have_moved_back(self, transaction: Transaction) -> bool:
-        """Returns whether a transaction's first row in a partition may be one that was written again."""
+        """Returns whether a transaction's first row in a partition may have been written again."""
         if not transaction.is_keyless:
             return False
         return transaction.is_repeated or not self._fences.is_read_past(transaction, self._partitions)
@@ -459,7 +459,7 @@ class Frontier:
             self._cuts.add_late(self._snapshots.release(self._cuts.passed))
 
     def _end_at_barrier(self, following: Transaction) -> None:
-        """Ends a cut if the newest commit is a barrier, unless rows behind it belong to the one before."""
+        """Ends a cut if the newest commit is a barrier, unless rows after it belong to the one before."""
         end, cuts = following.end, self._cuts
         if end is None or not self._barriers.is_before(end.commit_ts_ms) or not cuts.may_end:
             return
@@ -472,7 +472,7 @@ class Frontier:
             self._end_cut()
 
     def _take_off(self, transaction: Transaction) -> None:
-        """Goes on behind the next transaction: it is on the frontier, or contained in a snapshot."""
+        """Passes the next transaction: it is on the frontier, or contained in a snapshot."""
         self._commits.take_off()
         self._cuts.pass_sequence(transaction.sequence or 0)
 

@@ -1,16 +1,16 @@
 """The initial snapshot: its attempts as they are announced, and the rows of the one that counts.
 
-The rows of an initial snapshot carry one LSN and together are one pseudo-transaction. It is complete by the
-counts in Debezium's notifications, rows that the producer wrote twice left out.
+The rows of an initial snapshot have one LSN and together form one pseudo-transaction. It is complete by the
+counts in Debezium's notifications, without rows that the producer wrote twice.
 
-An interrupted attempt is void; the next one repeats everything. It usually has a higher LSN, but the same
-when nothing was written to the database in between, and a lower one was seen. So attempts are kept apart by
-time: the portion of rows that was begun last says which announcement counts, and every portion counts for the
-announcement of its own time only. Without announcements the connector's run keeps them apart. Where records
-do not name that either, every further portion may be of another attempt.
+An interrupted attempt is void; the next one repeats everything. It usually has a higher LSN, the same one if
+nothing was written to the database in between, and a lower one has been observed. So attempts are
+distinguished by time: the portion of rows that began last decides which announcement counts, and every
+portion counts only for the announcement of its own time. Without announcements, the connector's run
+distinguishes them. If records do not name the run either, every further portion may be of another attempt.
 
-Ad hoc snapshots that block the stream are announced in the same words. Which rows an announcement belongs to
-is decided by time: rows carry the moment they were read, by the clock that stamps notifications.
+Ad hoc snapshots that block the stream are announced in the same words. Time decides which rows an
+announcement belongs to: rows contain the moment they were read, by the clock that stamps notifications.
 """
 
 from collections import deque
@@ -26,9 +26,9 @@ _INITIAL = "Initial Snapshot"
 _INCREMENTAL = "Incremental Snapshot"
 _EMPTY = "EMPTY"
 _READ = ("SUCCEEDED", _EMPTY)
-"""What is said of tables of which an incremental snapshot has read all rows."""
+"""The status of tables of which an incremental snapshot has read all rows."""
 _RECENT_ROWS = 20_000
-"""Rows of a partition that are compared with the next one: more than one batch of a producer holds."""
+"""Rows of a partition that are compared with the next one: more than a producer's batch contains."""
 
 _NEVER = 1 << 63
 
@@ -43,9 +43,9 @@ class Announcement:
     completed_ms: int | None = None
     """The time at which all rows had been read from the database; None if that is not known."""
     is_given_up: bool = False
-    """True if the connector has started again without taking it again: its offset says that it need not."""
+    """Whether the connector restarted without repeating it, because its offset says that it need not."""
     unreadable: str = ""
-    """The fault of a notification that may be about it, if there is one: its counts are not known then."""
+    """The fault of a notification that may be about it, if any: its counts are then unknown."""
 
     @property
     def is_completed(self) -> bool:
@@ -74,14 +74,14 @@ class Announcements:
         return bool(self._announced)
 
     def skip_to(self, commit_ts_ms: int) -> None:
-        """Says when the timeline before committed last: attempts that had STARTED by then are not read."""
+        """Notes when the previous timeline committed last: attempts that had STARTED by then are ignored."""
         self._first_ms = commit_ts_ms - CLOCK_SKEW_MS
 
     def read(self, notification: Notification) -> None:
         """Takes a notification; only those of initial and blocking snapshots matter.
 
         Raises:
-            UndecodableRecordError: It does not say how many rows of which table there are.
+            UndecodableRecordError: It does not contain the number of rows of each table.
         """
         if notification.aggregate_type == _INCREMENTAL:
             self._read_incremental(notification)
@@ -105,16 +105,16 @@ class Announcements:
             newest.completed_ms = notification.timestamp_ms
 
     def read_unreadable(self, problem: str) -> None:
-        """Takes a record that is no notification: it may have been one about the snapshot under way."""
+        """Takes a record that is not a notification: it may have been one about the current snapshot."""
         if self._latest is not None and not self._latest.is_completed:
             self._latest.unreadable = problem
 
     def announcement_at(self, first_ms: int) -> Announcement | None:
-        """Returns the announcement of the attempt whose first row was read at a time; None if none is."""
+        """Returns the announcement of the attempt whose first row was read at a time, if any."""
         return next((a for a in reversed(self._announced) if a.may_have_rows_from(first_ms)), None)
 
     def up_to(self, announced: Announcement) -> list[Announcement]:
-        """Returns the announcements before one, and that one, oldest first."""
+        """Returns the announcements up to and including one, oldest first."""
         return self._announced[: self._announced.index(announced) + 1]
 
     def newest(self) -> Announcement | None:
@@ -122,7 +122,7 @@ class Announcements:
         return self._announced[-1] if self._announced else None
 
     def is_again(self, announced: Announcement | None) -> bool:
-        """Returns whether an attempt is not the first; rows of that may be lost, even all."""
+        """Returns whether an attempt is not the first; rows of the first may be lost, even all."""
         if announced is None:
             return False
         return announced is not self._announced[0] or announced.started_ms > self._skipped_ms
@@ -134,7 +134,7 @@ class Announcements:
         return any(announced.is_completed for announced in self._announced)
 
     def began_with_snapshot(self) -> bool:
-        """Returns whether the connector has skipped none before one was complete."""
+        """Returns whether the connector skipped none before one was complete."""
         completed = (a.completed_ms for a in self._announced if a.completed_ms is not None)
         return min(completed, default=_NEVER) < self._skipped_ms
 
@@ -148,24 +148,24 @@ class Announcements:
         return set(self._incremental).union(*(announced.scanned for announced in self._announced))
 
     def counts_of(self, table: str) -> dict[int, int | None]:
-        """Returns the rows of a table in each completed snapshot, by the time of that; None: not known."""
+        """Returns the rows of a table in each completed snapshot, by the time of that; None if unknown."""
         completed = (a for a in self._announced if table in a.scanned)
         counts = {a.completed_ms: a.scanned[table] for a in completed if a.completed_ms is not None}
         return {**self._incremental.get(table, {}), **counts}
 
     @property
     def is_under_way(self) -> bool:
-        """True if an attempt has begun and may still become complete."""
+        """Whether an attempt has begun and may still become complete."""
         newest = self._latest
         return newest is not None and not (newest.is_completed or newest.is_given_up)
 
     def why_incomplete(self) -> str:
-        """Says why no attempt is complete, for people."""
+        """Returns why no attempt is complete, for people."""
         if self._latest is None:
             return "the connector has skipped its first snapshot"
         if self._latest.is_given_up:
             return "the connector failed in its first snapshot, and skipped it when it started again"
-        return "the connector has begun its first snapshot, and has not said that it is complete"
+        return "the connector has begun its first snapshot, and has not announced that it is complete"
 
     def _read_incremental(self, notification: Notification) -> None:
         data = notification.additional_data or {}
@@ -190,13 +190,13 @@ class Portion:
         self.first_ms = _NEVER
         """The time at which its first row was read from the database, by the connector's clock."""
         self.received: dict[str, int] = {}
-        """Rows per table, those written twice left out."""
+        """Rows per table, without those written twice."""
         self.has_last = False
-        """Whether the row marked ``last`` is among them."""
+        """Whether it contains the row marked ``last``."""
 
 
 class RecentRows:
-    """The newest rows of a partition: a producer that tries again may write a batch twice."""
+    """The newest rows of a partition: a producer that retries may write a batch twice."""
 
     __slots__ = ("_hashes", "_order")
 
@@ -205,7 +205,7 @@ class RecentRows:
         self._hashes: set[int] = set()
 
     def has(self, value: bytes) -> bool:
-        """Returns whether a row is among them; it is from now on."""
+        """Returns whether it contains a row, which it does from now on."""
         key = hash(value)
         if key in self._hashes:
             return True
@@ -244,7 +244,7 @@ class InitialSnapshot(Waiting):
         self._subscription = subscription
         self.portions = {first: None}
         self.newest = first
-        """The portion that was begun last: its attempt is the one that counts."""
+        """The portion that began last: its attempt is the one that counts."""
         self.is_late = False
         """Whether its rows are newer than its LSN: it repeats an interrupted one."""
         self.newest_ms = 0
@@ -253,9 +253,9 @@ class InitialSnapshot(Waiting):
         self.is_repeated = False
         """Whether a row was written twice."""
         self.over: Waiting | None = None
-        """The fence behind which no more rows can come, once it was asked for."""
+        """The fence after which no more rows can come, once it was requested."""
         self.written_ms = 0
-        """Record timestamp, at least, of the newest row."""
+        """A lower bound of the record timestamp of the newest row."""
 
     @property
     def lsn(self) -> int:
@@ -274,7 +274,7 @@ class InitialSnapshot(Waiting):
 
     @property
     def announcement(self) -> Announcement | None:
-        """The announcement of the newest attempt; None if that is not known."""
+        """The announcement of the newest attempt; None if unknown."""
         return self._announcement(self.newest)
 
     def attempt(self) -> list[Portion]:
@@ -285,7 +285,7 @@ class InitialSnapshot(Waiting):
         return same if self._announced else [p for p in same if p.run == newest.run]
 
     def is_counted(self) -> bool:
-        """Returns whether the notifications say that all rows of the newest attempt were read."""
+        """Returns whether all rows of the newest attempt were read, according to the notifications."""
         announced = self.announcement
         if announced is None or not announced.is_completed or announced.unreadable:
             return False
@@ -296,7 +296,7 @@ class InitialSnapshot(Waiting):
         return any(portion.has_last for portion in self.attempt())
 
     def expected(self) -> dict[str, int]:
-        """Returns the rows per table, as far as the notifications say."""
+        """Returns the rows per table, as far as notifications announce them."""
         return {table: count for table, (count, _) in self._counts().items()}
 
     def received(self) -> dict[str, int]:
@@ -305,7 +305,7 @@ class InitialSnapshot(Waiting):
         return _received(self.attempt()) | counted
 
     def repeats_interrupted_one(self) -> bool:
-        """Returns whether the newest attempt repeats one that was interrupted, with rows or a start read."""
+        """Returns whether the newest attempt repeats an interrupted one of which something was read."""
         newest = self.newest
         if self._announced.is_again(self.announcement):
             return True
@@ -318,8 +318,8 @@ class InitialSnapshot(Waiting):
     def _counts(self) -> dict[str, tuple[int, int]]:
         """Returns per table the number of announced rows, and of those that were read.
 
-        An ad hoc snapshot of an idle database may look like a further attempt, but has some of the tables
-        only: for the others an earlier attempt counts, if it was completed at the same LSN.
+        An ad hoc snapshot of an idle database may look like a further attempt that has only some of the
+        tables. For the others an earlier attempt counts, if it was completed at the same LSN.
         """
         newest, is_followed = self.announcement, self._subscription.is_followed
         result: dict[str, tuple[int, int]] = {}

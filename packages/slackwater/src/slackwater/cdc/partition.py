@@ -22,16 +22,16 @@ _NO_XID = -1
 
 
 class Partition(PartitionQueue):
-    """The reader of one partition: decodes its records and says whose rows they are.
+    """The reader of one partition: decodes its records and determines whose rows they are.
 
     Args:
         topic: The data topic.
         number: The number of the partition.
         start: The offset where reading begins.
-        mark: Stands for this partition in the tracks of transactions, from 1 to 255.
+        mark: Represents this partition in the tracks of transactions, from 1 to 255.
         subscription: The tables that are followed.
-        commits: Told of rows of transactions.
-        snapshots: Told of rows of snapshots.
+        commits: Receives rows of transactions.
+        snapshots: Receives rows of snapshots.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class Partition(PartitionQueue):
         track = self._track(transaction, table)
         self.tables.add(table)
         has_no_key = self._is_keyless or bool(flags & IS_TRUNCATE)
-        if has_no_key or self.has_new_siblings:  # before the queue is asked if the row is scattered
+        if has_no_key or self.has_new_siblings:  # before the queue decides whether the row is scattered
             self.has_keyless_rows = True
             transaction.read_keyless()
         if self not in transaction.partitions:
@@ -205,7 +205,7 @@ class Partition(PartitionQueue):
         return track
 
     def _return_to(self, offset: int, transaction: Transaction, table: str, track: Track) -> None:
-        """Goes on with a transaction that has rows here; queues it again if others may stand between."""
+        """Continues a transaction that has rows here; queues it again if others may be in between."""
         tracks = [track] if self._is_exempt else transaction.tracks_of(table)
         self._newest = max(0, *(t.rfind(self._mark) for t in tracks))
         newest = self._firsts[-1][0]
@@ -215,7 +215,7 @@ class Partition(PartitionQueue):
             self._firsts.append((transaction, offset, self.run))
 
     def _track(self, transaction: Transaction, table: str) -> Track:
-        """The track of a table in the run that is being read, made when missing."""
+        """Returns the track of a table in the current run, created if missing."""
         self._is_exempt = table in self._subscription.exempt
         if self._is_exempt:
             rows = self._rows = transaction.exempt_rows_of(self.run)
@@ -229,7 +229,7 @@ class Partition(PartitionQueue):
         return track
 
     def _beyond(self, order: int, track: Track) -> int:
-        """A row whose number is larger than the track; returns the newest number."""
+        """Takes a row whose number is larger than the track; returns the newest number."""
         transaction = self._transaction
         if transaction is not None and transaction.end is not None and not self._is_exempt:
             transaction.is_renumbered = True
@@ -237,10 +237,10 @@ class Partition(PartitionQueue):
         return order
 
     def _again(self, order: int, track: Track) -> None:
-        """A row whose number does not rise, or was read before.
+        """Takes a row whose number does not rise, or was read before.
 
-        The same number as at the first time is a plain repeat. Anything else shows a second numbering: in a
-        partition the numbers of a transaction rise, and a repeated row has the same key, hence the same
+        The same number as before is a plain repeat. Anything else shows a second numbering: in a partition
+        the numbers of a transaction rise, and a repeated row has the same key, so it is in the same
         partition.
         """
         transaction, mark = self._transaction, self._mark
@@ -257,7 +257,7 @@ class Partition(PartitionQueue):
         self._rows.add(track, order, mark)
 
     def _outside(self, offset: int, row: Row, value: bytes) -> Row | None:
-        """Deals with everything that has no transaction; returns the row when it was only wrapped."""
+        """Handles everything without a transaction; returns the row if it was only wrapped."""
         if row.payload is not None:
             row = row.payload
             if row.transaction is not None:

@@ -1,8 +1,7 @@
 """The partitions of a source's data topics: their progress, and the queues of what is not passed yet.
 
-Pending things stand in the topics and are not done: they hold back the end offsets of cuts. Some of them wait
-until the partitions were read past a fence: the end offsets of a moment. Whoever has read past them has read
-all that was readable then.
+Pending items hold back the end offsets of cuts. Some of them wait until the partitions were read past a
+fence: the end offsets of a moment. A reader that is past them has read everything that was readable then.
 """
 
 from collections import deque
@@ -12,7 +11,7 @@ from typing import ClassVar, Protocol
 from slackwater.protocol import SourceTopics
 
 EndOffsets = Mapping[tuple[str, int], int]
-"""(topic, partition) to the first offset that was not readable when it was asked for."""
+"""(topic, partition) to the first offset that was not readable at the time of the request."""
 
 _UNKNOWN = 1 << 62
 
@@ -20,24 +19,24 @@ _UNKNOWN = 1 << 62
 class Pending(Protocol):
     """Something whose records hold back the end offsets of cuts until it is done.
 
-    Its owner changes it; the queues of partitions only ask.
+    Its owner changes it; the queues of partitions only read it.
     """
 
     is_done: bool
     """Whether the frontier has passed it, or it turned out to be void."""
     sequence: int | None
-    """The place in the commit order; None while that is unknown."""
+    """The position in the commit order; None while unknown."""
     fence: EndOffsets | None
-    """End offsets that were asked for when everything else pointed to completeness."""
+    """End offsets that were requested when everything else pointed to completeness."""
 
     @property
     def is_transaction(self) -> bool:
-        """True if it is a transaction: those stand in the order of their commits in every partition."""
+        """Whether it is a transaction: those are in the order of their commits in every partition."""
         ...
 
 
 class Waiting:
-    """Implements :class:`Pending` for everything that is no transaction."""
+    """Implements :class:`Pending` for everything that is not a transaction."""
 
     __slots__ = ("fence", "is_done", "sequence")
 
@@ -70,10 +69,10 @@ class Obstacle(Waiting):
 
 
 class PartitionQueue:
-    """The progress in one partition of a data topic, and all that holds back its end offset.
+    """The progress in one partition of a data topic, and everything that holds back its end offset.
 
-    The first records of transactions stand in commit order in a partition, so a queue of them gives the end
-    offset of any cut. The reader of the partition appends; whoever owns a pending thing says when it is done.
+    The first records of transactions are in commit order in a partition, so a queue of them yields the end
+    offset of any cut. The reader of the partition appends; the owner of a pending item marks it as done.
     """
 
     __slots__ = (
@@ -96,17 +95,17 @@ class PartitionQueue:
         self.start = start
         """The offset at which reading began."""
         self.position = start
-        """The next offset to be read, as far as is known."""
+        """The next offset to be read, as far as known."""
         self.tables: set[str] = set()
-        """Tables of which rows were read here."""
+        """Tables with rows that were read here."""
         self.run = ""
-        """The connector run that wrote what is being read; empty when its records do not say."""
+        """The connector run that wrote the current records; empty if they do not name it."""
         self.timestamp_ms = 0
-        """Record timestamp, at least, of what was read last."""
+        """A lower bound of the record timestamp of what was read last."""
         self.has_new_siblings = False
-        """Whether partitions were added to the topic: a row that comes again may be in another one."""
+        """Whether partitions were added to the topic: a repeated row may be in another one."""
         self.has_keyless_rows = False
-        """Whether a row that comes again may be in another partition: rows without keys, added partitions."""
+        """Whether a repeated row may be in another partition: rows without keys, added partitions."""
         self._firsts: deque[tuple[Pending, int, str]] = deque()
         self._passed_sequence = 0
 
@@ -117,11 +116,11 @@ class PartitionQueue:
 
     @property
     def backlog(self) -> int:
-        """The number of transactions above the frontier with rows here, at most."""
+        """An upper bound of the number of transactions above the frontier with rows here."""
         return len(self._firsts)
 
     def skip_to(self, position: int) -> None:
-        """Says that there is nothing more to be read below an offset: gaps, markers of Kafka transactions."""
+        """Notes that nothing more can be read below an offset: gaps, markers of Kafka transactions."""
         self.position = max(self.position, position)
 
     def append(self, pending: Pending, offset: int) -> None:
@@ -129,11 +128,11 @@ class PartitionQueue:
         self._firsts.append((pending, offset, self.run))
 
     def newest(self) -> Pending | None:
-        """Returns the last in the queue, done or not; None when it is empty."""
+        """Returns the last in the queue, done or not; None if it is empty."""
         return self._firsts[-1][0] if self._firsts else None
 
     def front(self) -> Pending | None:
-        """Returns the first in the queue that is not done; None when nothing here is above the frontier."""
+        """Returns the first in the queue that is not done; None if nothing here is above the frontier."""
         firsts = self._firsts
         while firsts and firsts[0][0].is_done:
             done = firsts.popleft()[0]
@@ -146,7 +145,7 @@ class PartitionQueue:
         return self.position if self.front() is None else self._firsts[0][1]
 
     def last_sequence_before(self, transaction: Pending) -> int | None:
-        """Returns the largest sequence before a transaction's last rows; None if something has none yet."""
+        """Returns the largest sequence before a transaction's last rows; None if one has none yet."""
         largest = found = 0
         for pending, _, _ in self._firsts:
             if pending is transaction:
@@ -164,7 +163,7 @@ class PartitionQueue:
         return next(known, self._passed_sequence)
 
     def newest_certain(self) -> tuple[int, int] | None:
-        """Finds the newest transaction with END, if nothing undecided lies before it; else None.
+        """Finds the newest transaction with END, if nothing undecided precedes it.
 
         Order within a partition is commit order, so all commits before that one are complete here.
 
@@ -195,11 +194,11 @@ class PartitionQueue:
 
 
 class Partitions:
-    """Every partition that was declared.
+    """All declared partitions.
 
     Args:
-        topics: Which topic has a table's rows.
-        counts: How many partitions the topics had earlier, at least.
+        topics: Which topic contains a table's rows.
+        counts: The least number of partitions that the topics had earlier.
     """
 
     def __init__(self, topics: SourceTopics, counts: Mapping[str, int]) -> None:
@@ -220,13 +219,13 @@ class Partitions:
         self._note_growth(partition.topic, siblings)
 
     def remember_counts(self) -> None:
-        """Has partitions that are added from now on count as new: their topics have grown."""
+        """Treats partitions that are added from now on as new: their topics have grown."""
         if len(self._by_key) != self._remembered:
             self._remembered = len(self._by_key)
             self._counts |= {topic: len(partitions) for topic, partitions in self._by_topic.items()}
 
     def _note_growth(self, topic: str, partitions: list[PartitionQueue]) -> None:
-        """Tells the partitions of a topic that has grown: a key may have moved to another one."""
+        """Notifies the partitions of a topic that has grown: a key may have moved to another one."""
         if len(partitions) > self._counts.get(topic, len(partitions)):
             for partition in partitions:
                 partition.has_new_siblings = True
@@ -237,11 +236,11 @@ class Partitions:
         return self._by_topic.keys()
 
     def tables_of(self, topic: str) -> set[str]:
-        """Returns the tables of which rows were read in a topic."""
+        """Returns the tables with rows that were read in a topic."""
         return {table for p in self._by_topic.get(topic, ()) for table in p.tables}
 
     def with_table(self, table: str) -> list[PartitionQueue]:
-        """Returns the partitions of a table: its topic is named after it, or rows of it were read there."""
+        """Returns the partitions of a table: its topic is named after it, or contained rows of it."""
         topic = self._topics.data(table)
         return [p for p in self._by_key.values() if p.topic == topic or table in p.tables]
 
@@ -254,24 +253,24 @@ class Partitions:
 
 
 class Fences:
-    """Asks for end offsets in the name of whatever waits for them; one answer serves all that wait."""
+    """Requests end offsets for everything that waits for them; one answer serves all."""
 
     def __init__(self) -> None:
         self._waiting: list[Pending] = []
 
     @property
     def are_wanted(self) -> bool:
-        """True if something waits for end offsets."""
+        """Whether something waits for end offsets."""
         return bool(self._waiting)
 
     def answer(self, ends: EndOffsets) -> None:
-        """Takes end offsets that were asked for after everything up to now was read."""
+        """Takes end offsets that were requested after everything up to now was read."""
         for pending in self._waiting:
             pending.fence = ends
         self._waiting.clear()
 
     def fence(self, pending: Pending) -> EndOffsets | None:
-        """The end offsets that something has to be read past; asks for them at the first time."""
+        """Returns the end offsets that something must be read past; requests them at the first call."""
         if pending.fence is None and pending not in self._waiting:
             self._waiting.append(pending)
         return pending.fence

@@ -1,8 +1,8 @@
-"""The dialect of PostgreSQL: everything that the connector of another database would write or do otherwise.
+"""The dialect of PostgreSQL: everything that the connector of another database would do differently.
 
 To the rest of Slackwater a commit is a *commit position* (``slackwater.protocol.commit_position``): a number
-that rises in the order of commits. Where such numbers stand in records, which of them belong to no commit,
-how a row of a snapshot is recognised and how far clocks may differ is said here and nowhere else.
+that rises in the order of commits. Where records contain such numbers, which of them belong to no commit, how
+a row of a snapshot is recognised and by how much clocks may differ is defined only here.
 """
 
 from typing import Annotated
@@ -35,33 +35,32 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_initial_snapshot(self) -> bool:
-        """True if the row belongs to an initial or a blocking snapshot; older connectors write booleans."""
+        """Whether the row belongs to an initial or a blocking snapshot; older connectors write booleans."""
         value = self.snapshot
         return value is True or value in _INITIAL_SNAPSHOT
 
     @property
     def is_incremental_snapshot(self) -> bool:
-        """True if the row belongs to an incremental snapshot: never counted, never waited for."""
+        """Whether the row belongs to an incremental snapshot: it is neither counted nor required."""
         return self.snapshot == "incremental"
 
     @property
     def is_last_of_snapshot(self) -> bool:
-        """True if the connector read no row of the snapshot after this one."""
+        """Whether the connector read no row of the snapshot after this one."""
         return self.snapshot == "last"
 
 
 class FullOrigin(Origin, frozen=True, gc=False):
-    """The ``source`` block with what only few rows are asked for."""
+    """The ``source`` block with the fields that only few rows need."""
 
     sequence: msgspec.Raw = msgspec.Raw(b"null")
     """A text that is a JSON array: the LSN of the last commit before the row, and the row's own LSN."""
 
     def has_paused_stream(self) -> bool:
-        """Returns whether a row of a snapshot was read while the stream stood still, not at start-up.
+        """Returns whether a row of a snapshot was read while the stream was paused, not at start-up.
 
         Raises:
-            msgspec.MsgspecError: ``sequence`` is no text.
-            UnicodeDecodeError: it is damaged.
+            msgspec.MsgspecError: ``sequence`` is not text. UnicodeDecodeError: It is damaged.
         """
         sequence = _decode_sequence(self.sequence)
         return bool(sequence) and not str(sequence).startswith("[null")
@@ -74,7 +73,7 @@ _decode_sequence = msgspec.json.Decoder(str | None).decode
 
 _MAX_XID = (1 << 32) - 1
 _DIGITS = 20
-"""A number of as many digits has more than 63 bits."""
+"""A number with this many digits has more than 63 bits."""
 
 
 def parse_transaction_id(text: str) -> tuple[int, int]:
@@ -83,7 +82,7 @@ def parse_transaction_id(text: str) -> tuple[int, int]:
     Only the LSN of an END record is a commit position; BEGIN and rows carry their own (since Debezium 2.0).
 
     Raises:
-        MalformedRecordError: the text has another form.
+        MalformedRecordError: The text has another form.
     """
     xid, _, lsn = text.partition(":")
     numbers = [int(part) for part in (xid, lsn) if part.isascii() and part.isdigit() and len(part) < _DIGITS]
@@ -96,16 +95,16 @@ def parse_transaction_id(text: str) -> tuple[int, int]:
 
 
 def transaction_of_row(origin: Origin, transaction_id: str) -> int:
-    """The xid of a row, whose transaction block has an ``id``.
+    """Returns the xid of a row whose transaction block has an ``id``.
 
     Raises:
-        MalformedRecordError: the row has neither ``txId`` nor an id of a PostgreSQL connector.
+        MalformedRecordError: The row has neither ``txId`` nor an id of a PostgreSQL connector.
     """
     return origin.xid or parse_transaction_id(transaction_id)[0]
 
 
 def xid_of_position(position: int) -> int:
-    """The xid of what is shown at a position and belongs to no single transaction: one that none has.
+    """Returns the xid of something that belongs to no single transaction, which no transaction has.
 
     Xids of the database have 32 bits.
     """
@@ -120,11 +119,11 @@ def is_logical_message(data_collection: str) -> bool:
 # --- positions that belong to no commit
 
 _LSN_STEP = 8
-"""The ends of log records are aligned to so many bytes: LSNs in between belong to no commit."""
+"""The ends of log records are aligned to this many bytes: LSNs in between belong to no commit."""
 
 
 def next_position_between_commits(position: int) -> int | None:
-    """The position after one, if no commit can have it; None if one may."""
+    """Returns the next position if no commit can have it; None if one may."""
     return None if (position + 1) % _LSN_STEP == 0 else position + 1
 
 
@@ -133,9 +132,9 @@ def next_position_between_commits(position: int) -> int | None:
 CLOCK_SKEW_MS = 1000
 """The most by which the clocks of connector and database may differ."""
 STARTED_SKEW_MS = 100
-"""The most by which the stamp of a snapshot's row may lie before that of its STARTED; no connector starts
-again as fast."""
+"""The most by which the stamp of a snapshot's row may precede that of its STARTED; no connector restarts as
+fast."""
 ON_ITS_WAY_MS = 30_000
-"""Longer than a snapshot's row may take to become readable: at most 1.2 s were measured, without a crash."""
+"""Longer than a snapshot's row may take to become readable: at most 1.2 s were measured without a crash."""
 COMMIT_TIME_MARGIN_MS = 10_000
 """The most by which commit times may be out of order: as long as a commit takes."""

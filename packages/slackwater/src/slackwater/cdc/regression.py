@@ -1,16 +1,16 @@
 """LSNs that go back without a new timeline: a failover, a restore, another cluster behind the same connector.
 
 A connector repeats ENDs after a restart, with the xid, LSN and commit time of the first time. So an END at or
-below the newest one is a regression when
+below the newest one is a regression if
 
-1. its LSN lies in the range of which this process has read every END, and it was not among them; or
-2. it was committed clearly later than everything read before.
+1. its LSN is in the range in which this process has read every END, and it was not among them; or 2. it was
+committed clearly later than everything read before.
 
 So is an initial snapshot at or below the frontier that was taken clearly later, and one above it: the
 connector lost its position, and rows deleted before the new snapshot will never be named.
 
-Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are
-compared with a margin: commit times may be out of order by as long as a commit takes.
+Rule 2 finds what is below that range. Times, also those of initial snapshots below the frontier, are compared
+with a margin: commit times may be out of order by as long as a commit takes.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from slackwater.cdc.postgres import CLOCK_SKEW_MS, COMMIT_TIME_MARGIN_MS
 
 @dataclass(slots=True)
 class Regression:
-    """The place at which LSNs went back, or a new snapshot began; no cut passes it."""
+    """The position at which LSNs went back, or a new snapshot began; no cut passes it."""
 
     transaction_offset: int
     """The offset of the first END that went back: where the new timeline begins in the transaction topic."""
@@ -31,7 +31,7 @@ class Regression:
     newest_lsn: int
     """The newest LSN before."""
     has_snapshot: bool = False
-    """Whether an initial snapshot was seen behind it."""
+    """Whether an initial snapshot was seen after it."""
 
 
 class RegressionWatch:
@@ -53,7 +53,7 @@ class RegressionWatch:
         self._found_ms: int | None = None
 
     def read_new_end(self, commit_lsn: int, commit_ts_ms: int) -> None:
-        """Notes an END above all before."""
+        """Notes an END above all earlier ones."""
         self._newest_lsn = max(self._newest_lsn, commit_lsn)
         self._newest_ms = max(self._newest_ms, commit_ts_ms)
         self._first_unknown_offset = None
@@ -63,8 +63,8 @@ class RegressionWatch:
 
         Args:
             offset: In the transaction topic.
-            end: What it says.
-            known_from_lsn: Above this, every END that was read is remembered.
+            end: Its content.
+            known_from_lsn: Every END above this that was read is remembered.
         """
         if self._first_unknown_offset is None:
             self._first_unknown_offset = offset
@@ -81,14 +81,14 @@ class RegressionWatch:
     def read_old_snapshot(self, lsn: int, ts_ms: int) -> None:
         """Takes a row of an initial snapshot at or below the frontier: a repeat, or LSNs that went back.
 
-        Commits above the frontier say nothing: they may be the new snapshot's successors.
+        Commits above the frontier prove nothing: they may follow the new snapshot.
         """
         if ts_ms > self._passed_ms + COMMIT_TIME_MARGIN_MS:
             self._find_snapshot(lsn, ts_ms)
         self.read_new_snapshot(ts_ms)
 
     def read_snapshot_after_commits(self, lsn: int, ts_ms: int) -> None:
-        """Takes a start-up snapshot above what was published: deletes in between are not known."""
+        """Takes a start-up snapshot above what was published: deletes in between are unknown."""
         self._find_snapshot(lsn, ts_ms)
         self.read_new_snapshot(ts_ms)
 
@@ -99,7 +99,7 @@ class RegressionWatch:
             self.found.has_snapshot = True
 
     def may_be_behind(self, commit_ts_ms: int) -> bool:
-        """Returns whether a commit whose END was read before may be of the new timeline nevertheless."""
+        """Returns whether a commit whose END was read before may nevertheless be of the new timeline."""
         return self._found_ms is not None and commit_ts_ms > self._found_ms - COMMIT_TIME_MARGIN_MS
 
     def begin_at(self, offset: int, commit_ts_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Describes for people the things the frontier waits for."""
+"""Describes for people what the frontier waits for."""
 
 from collections.abc import Iterable
 
@@ -10,18 +10,18 @@ from slackwater.cdc.transaction import Transaction
 from slackwater.protocol import SNAPSHOT_XID, OpenTransaction
 
 WAITS_FOR_OTHERS = "complete, waits for others"
-"""The hint of a transaction that lacks nothing itself."""
-_UNDECIDED_SNAPSHOT = "initial snapshot, its announcements do not fit its rows"
+"""The hint for a transaction that lacks nothing itself."""
+UNDECIDED_SNAPSHOT = "initial snapshot, its announcements do not match its rows"
 """Begins the hint of a snapshot that may have to be taken again; the doctor searches for it."""
 
 
 def open_transaction(
     transaction: Transaction, missing_tables: list[str], partitions: Iterable[PartitionQueue]
 ) -> OpenTransaction:
-    """A transaction above the frontier; ``since_ms`` is left at 0.
+    """Returns a transaction above the frontier; ``since_ms`` is left at 0.
 
     Args:
-        transaction: What is known of it.
+        transaction: The transaction.
         missing_tables: Those of its tables of which no partition is known.
         partitions: The partitions of its tables.
     """
@@ -40,7 +40,7 @@ def open_transaction(
 
 
 def open_snapshot(snapshot: InitialSnapshot, announcements: Announcements) -> OpenTransaction:
-    """An initial snapshot above the frontier; ``since_ms`` is left at 0."""
+    """Returns an initial snapshot above the frontier; ``since_ms`` is left at 0."""
     return OpenTransaction(
         xid=SNAPSHOT_XID,
         commit_lsn=snapshot.lsn,
@@ -52,7 +52,7 @@ def open_snapshot(snapshot: InitialSnapshot, announcements: Announcements) -> Op
 
 
 def late_rows(rows: LateRows) -> OpenTransaction:
-    """Rows of an ad hoc snapshot that cannot be shown yet; ``since_ms`` is left at 0."""
+    """Returns rows of an ad hoc snapshot that cannot be shown yet; ``since_ms`` is left at 0."""
     return OpenTransaction(
         xid=SNAPSHOT_XID,
         commit_lsn=rows.lsn,
@@ -70,15 +70,15 @@ def _snapshot_hint(snapshot: InitialSnapshot, announcements: Announcements) -> s
             "initial snapshot without notifications: the row that ends it was not read, or others may follow"
         )
     if announced is None:
-        return f"{_UNDECIDED_SNAPSHOT}: its rows are older than every announcement of a snapshot"
+        return f"{UNDECIDED_SNAPSHOT}: its rows are older than every announcement of a snapshot"
     if announced.unreadable:
-        return f"{_UNDECIDED_SNAPSHOT}: a notification cannot be read: {announced.unreadable}"
+        return f"{UNDECIDED_SNAPSHOT}: a notification cannot be read: {announced.unreadable}"
     if announced.is_given_up:
-        return f"{_UNDECIDED_SNAPSHOT}: it was interrupted, and the connector did not take it again"
+        return f"{UNDECIDED_SNAPSHOT}: it was interrupted, and the connector did not take it again"
     if announced is not newest and not snapshot.is_counted():
-        return f"{_UNDECIDED_SNAPSHOT}: it was begun again, and no row of the newest attempt was read"
+        return f"{UNDECIDED_SNAPSHOT}: it was begun again, and no row of the newest attempt was read"
     if not snapshot.is_counted():
-        return f"{_UNDECIDED_SNAPSHOT}: rows are missing" if announced.is_completed else "initial snapshot"
+        return f"{UNDECIDED_SNAPSHOT}: rows are missing" if announced.is_completed else "initial snapshot"
     if snapshot.repeats_interrupted_one():
         return "initial snapshot, repeated after a crash: waits for a commit after it"
     return "initial snapshot"

@@ -1,18 +1,18 @@
 """Snapshots: rows outside transactions, and the conditions for showing them.
 
-The initial snapshot passes when its newest attempt is complete (see ``initial_snapshot``). Where there is no
-topic of notifications nothing says how many rows there are, and the row marked ``last`` may be readable
-before others: it is complete when that row was read, and a commit behind it was written so much later that no
+The initial snapshot passes when its newest attempt is complete (see ``initial_snapshot``). Without a topic of
+notifications, nothing says how many rows there are, and the row marked ``last`` may be readable before
+others. It is then complete when that row was read, and a commit after it was written so much later that no
 row can still be on its way.
 
 Debezium 3.7 reads only the first attempt at exactly its LSN (in the database snapshot of the new slot); a
-later one reads each table when it comes to it. So do ad hoc snapshots that block the stream: their LSN is the
-position where the stream paused. Such rows are *late*: newer than their LSN, and what changed them comes
-behind them in the stream. They may be shown only together with a commit that is newer than they are (by
+later one reads each table at a later time. So do ad hoc snapshots that block the stream: their LSN is the
+position at which the stream paused. Such rows are *late*: newer than their LSN, and the changes that produced
+them follow them in the stream. They may be shown only together with a commit that is newer than they are (by
 commit time against the connector's clock), or when the source has been at rest for so long that there is
 none.
 
-Rows of incremental snapshots have no LSN at all: the next cut that ends behind them shows them.
+Rows of incremental snapshots have no LSN at all: the next cut that ends after them shows them.
 """
 
 from collections.abc import Iterable
@@ -72,11 +72,11 @@ class IncrementalRows:
         self.first.setdefault(partition, offset)
 
     def can_be_shown(self) -> bool:
-        """Returns whether a cut at the present frontier would end behind such a row."""
+        """Returns whether a cut at the present frontier would end after such a row."""
         return any(first < p.end_offset() for p, first in self.first.items())
 
     def show(self) -> bool:
-        """Says that a cut ends at the present frontier; returns whether it has such rows."""
+        """Notes that a cut ends at the present frontier; returns whether it has such rows."""
         self.count = 0
         shown = {p: end for p, first in self.first.items() if first < (end := p.end_offset())}
         for partition, end in shown.items():
@@ -95,9 +95,9 @@ class Snapshots:
         subscription: The tables that are followed.
         commits: What was read of the transaction topic; only read.
         partitions: All that are read.
-        fences: Asked for end offsets.
-        watch: Told of snapshots at or below the frontier.
-        start: The cut to go on from.
+        fences: Provides end offsets.
+        watch: Receives snapshots at or below the frontier.
+        start: The cut to continue from.
         complete: Tables that need no snapshot, as an operator says.
     """
 
@@ -152,14 +152,14 @@ class Snapshots:
                 self.announced.read_unreadable(problem)
 
     def skip_notifications_to(self, position: int) -> None:
-        """Says that there is nothing more to be read below an offset of the notification topic."""
+        """Notes that nothing more can be read below an offset of the notification topic."""
         self.notification_position = max(self.notification_position, position)
 
     def read_row(self, partition: PartitionQueue, offset: int, row: Row, value: bytes) -> None:
         """Takes a row whose ``source.lsn`` is the snapshot's LSN.
 
         Raises:
-            UndecodableRecordError: it does not say when or at which LSN it was read.
+            UndecodableRecordError: It does not contain the time or the LSN at which it was read.
         """
         source = row.source
         table = f"{source.schema}.{source.table}"
@@ -200,7 +200,7 @@ class Snapshots:
         self.incremental.add(partition, offset)
 
     def _snapshot_with(self, portion: Portion) -> InitialSnapshot | None:
-        """The pending snapshot, which takes the portion if it is new; None if that is not waited for."""
+        """Returns the pending snapshot, which takes the portion if it is new; None if it is not expected."""
         lsn, pending = portion.lsn, self.pending
         if pending is not None and portion in pending.portions:
             return pending
@@ -231,7 +231,7 @@ class Snapshots:
     # --- when the initial snapshot may pass
 
     def may_pass(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
-        """Returns whether a snapshot is complete and may be shown; settles whether its rows are late.
+        """Returns whether a snapshot is complete and may be shown; decides whether its rows are late.
 
         Args:
             snapshot: The pending one.
@@ -255,33 +255,33 @@ class Snapshots:
     ) -> bool:
         """Returns whether a commit below a snapshot is shown before it: an earlier connector's.
 
-        Not if nothing was shown yet, and an earlier snapshot is void or there was none: the commits behind
-        that are of no use without it, and the newer snapshot contains them.
+        Not if nothing was shown yet, and an earlier snapshot is void or there was none: commits after it are
+        useless without it, and the newer snapshot contains them.
         """
         if not isinstance(head, Transaction) or head.commit_lsn >= snapshot.lsn:
             return False
         return not (is_beginning and (snapshot.repeats_interrupted_one() or self.tables.are_untold))
 
     def has_read_notifications(self, pending: Pending) -> bool:
-        """Returns whether every notification was read that stood there when something began to wait."""
+        """Returns whether every notification that existed when something began to wait was read."""
         fence = self._fences.fence(pending)
         topic = self._topics.notifications
         return fence is not None and self.notification_position >= fence.get((topic, 0), 0)
 
     def why_untold(self, fence: EndOffsets | None) -> str:
-        """Says why nothing that was read tells of a snapshot; empty if something does, or need not.
+        """Returns why no record mentions a snapshot; empty if one does, or need not.
 
         Args:
-            fence: The end offsets when something began to wait; None: it does not wait yet.
+            fence: The end offsets when something began to wait; None if it does not wait yet.
         """
         if fence is None or not self.tables.are_untold:
             return ""
         if fence.get((self._topics.notifications, 0), 0) > 0:
-            return "its notification topic is there, and nothing that tells of a snapshot can be read in it"
+            return "its notification topic exists, but contains no readable notification of a snapshot"
         return self.tables.why_untold()
 
     def _has_all_rows(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
-        """Judges by counts whether all rows were read; without notifications by what was written later."""
+        """Judges by counts whether all rows were read; without notifications, by what was written later."""
         if self.announced:
             return snapshot.is_counted()
         fence = self._fences.fence(snapshot)
@@ -295,7 +295,7 @@ class Snapshots:
         return False
 
     def _is_long_over(self, snapshot: InitialSnapshot) -> bool:
-        """Returns whether something was written so much later that no row of a snapshot can be on its way."""
+        """Returns whether something was written so much later that no row can be on its way."""
         newest_written_ms = self._commits.newest_written_ms
         return snapshot.written_ms > 0 and newest_written_ms >= snapshot.written_ms + ON_ITS_WAY_MS
 
@@ -313,7 +313,7 @@ class Snapshots:
         )
 
     def _has_read_earlier_runs(self, snapshot: InitialSnapshot) -> bool:
-        """Returns whether rows of interrupted runs would have been seen: they stand before all others."""
+        """Returns whether rows of interrupted runs would have been seen: they precede all others."""
         undecided = [
             p for p in self._partitions if p not in snapshot.partitions and not p.has_streamed_rows()
         ]
@@ -331,12 +331,12 @@ class Snapshots:
                 rows.sequence = self._commits.sequence
 
     def settle_at_rest(self) -> None:
-        """Ties late rows to the newest END, since no more is to be expected."""
+        """Ties late rows to the newest END, since no more is expected."""
         for rows in self.late:
             rows.sequence = self._commits.sequence if rows.sequence is None else rows.sequence
 
     def release(self, passed: int) -> set[int]:
-        """Says that a sequence was passed; returns the LSNs of late rows that may be shown now."""
+        """Notes that a sequence was passed; returns the LSNs of late rows that may be shown now."""
         shown = [rows for rows in self.late if rows.sequence is not None and rows.sequence <= passed]
         for rows in shown:
             rows.is_done = True
@@ -346,7 +346,7 @@ class Snapshots:
     # --- what is shown
 
     def finish(self, snapshot: InitialSnapshot) -> None:
-        """Says that the pending snapshot is on the frontier."""
+        """Notes that the pending snapshot is on the frontier."""
         snapshot.is_done = True
         self.pending = None
         self.tables.finish(snapshot)
@@ -357,12 +357,12 @@ class Snapshots:
             self._repeated.add(snapshot.lsn)
 
     def pass_lsn(self, lsn: int, commit_ts_ms: int) -> None:
-        """Says that the frontier is at a commit: a snapshot at or below its LSN is no longer waited for."""
+        """Notes that the frontier is at a commit: a snapshot at or below its LSN is no longer expected."""
         self._passed_lsn = max(self._passed_lsn, lsn)
         self._watch.pass_commit(commit_ts_ms)
 
     def take_repeated(self) -> set[int]:
-        """The LSNs of snapshots on the frontier of which rows came again since the last call."""
+        """The LSNs of snapshots on the frontier with rows that were repeated since the last call."""
         repeated, self._repeated = self._repeated, set()
         return repeated
 
@@ -374,7 +374,7 @@ def _lsn(row: Row, value: bytes) -> int:
 
 
 def _read_ms(row: Row, partition: PartitionQueue, value: bytes) -> int:
-    """Returns the time at which a row was read from the database, or at least the time of its record."""
+    """Returns the time at which a row was read from the database, or else the time of its record."""
     if row.ts_ms is None:
         return partition.timestamp_ms
     if type(row.ts_ms) is not int or not 0 <= row.ts_ms < _END_OF_TIME:

@@ -25,7 +25,7 @@ class Subscription:
         return self._tables is None or table in self._tables
 
     def table(self, place: tuple[str, str]) -> str | None:
-        """``schema.table`` for a schema and a table; None when the table is not followed."""
+        """Returns ``schema.table`` for a schema and a table; None if the table is not followed."""
         try:
             return self._names[place]
         except KeyError:
@@ -34,14 +34,14 @@ class Subscription:
             return result
 
     def only_followed(self, end: End) -> End:
-        """END without the counts of tables that are not followed."""
+        """Returns END without the counts of tables that are not followed."""
         if all(map(self.is_followed, end.counts)):
             return end
         counts = {table: count for table, count in end.counts.items() if self.is_followed(table)}
         return End(end.xid, end.commit_lsn, end.commit_ts_ms, counts)
 
     def counted(self, end: End) -> Mapping[str, int]:
-        """The counts of END for the tables that are judged by counts."""
+        """Returns the counts of END for the tables that are judged by counts."""
         if not self.exempt or self.exempt.keys().isdisjoint(end.counts):
             return end.counts
         return {table: count for table, count in end.counts.items() if table not in self.exempt}

@@ -1,13 +1,13 @@
 """Which topics have rows of tables without a complete snapshot: cuts name them.
 
-A stream says what has changed. Without a snapshot, the rows that a table had before are unknown: the
-connector failed in its first snapshot and went on without it, it takes none (``snapshot.mode``), or the table
-was added to it later. A table may be shown once there is one of the following:
+A stream contains changes. Without a snapshot, the rows that a table had before are unknown: the connector
+failed in its first snapshot and continued without it, it takes none (``snapshot.mode``), or the table was
+added to it later. A table may be shown once there is one of the following:
 
 * a completed snapshot that the notifications announce, initial or ad hoc, of which all rows were read;
 * without notifications, an initial snapshot that has rows of it, of which the row marked ``last`` was read;
 * an earlier cut that has its topic and does not name it;
-* an operator's word that it is complete, for example because it was made after the first snapshot.
+* an operator's statement that it is complete, for example because it was created after the first snapshot.
 
 A source that has had no snapshot at all has no cut. One that pipelines or services write needs none: its
 topics begin with it.
@@ -41,7 +41,7 @@ class TableSnapshots:
         announced: The notifications about snapshots; only read.
         commits: What was read of the transaction topic; only read.
         partitions: All that are read.
-        start: The cut to go on from.
+        start: The cut to continue from.
         complete: Tables that need no snapshot, as an operator says.
     """
 
@@ -73,12 +73,12 @@ class TableSnapshots:
         self._ad_hoc_rows[table] = self._ad_hoc_rows.get(table, 0) + 1
 
     def finish(self, snapshot: InitialSnapshot) -> None:
-        """Says that an initial snapshot is on the frontier."""
+        """Notes that an initial snapshot is on the frontier."""
         self._tables |= snapshot.expected().keys() | snapshot.received().keys()
         self._has_finished = True
 
     def why_none(self) -> str:
-        """Says why the source has had no snapshot; empty if it has, or needs none."""
+        """Returns why the source has had no snapshot; empty if it has, or needs none."""
         announced = self._announced
         if not announced.is_told or self._tables or announced.has_completed() or announced.tables():
             return ""
@@ -86,11 +86,11 @@ class TableSnapshots:
 
     @property
     def are_untold(self) -> bool:
-        """True if nothing has told of a snapshot, and the tables are not known to need none."""
+        """Whether no record mentions a snapshot, and the tables are not known to need none."""
         return not (self._announced.is_told or self._tables or self._commits.are_whole)
 
     def why_untold(self) -> str:
-        """Says that the connector writes no notifications, and how it would."""
+        """Returns that the connector writes no notifications, and how to change that."""
         return (
             "the connector writes no notifications, so nothing proves that a snapshot is complete; set "
             "notification.enabled.channels=sink and "
@@ -99,7 +99,7 @@ class TableSnapshots:
 
     @property
     def has_new_topics(self) -> bool:
-        """True if a topic is read of which no cut says whether its tables have had a snapshot."""
+        """Whether a topic is read that no cut has classified."""
         return not self._partitions.topics <= self._shown | self.missing.keys()
 
     def find_missing(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class TableSnapshots:
     # --- rules
 
     def _why_incomplete(self, topic: str) -> str:
-        """Says what the tables of a topic lack; empty if that is nothing."""
+        """Returns what the tables of a topic lack; empty if nothing."""
         named = {t for t in self._tables | self._announced.tables() if self._topics.data(t) == topic}
         tables = self._partitions.tables_of(topic) or named
         if not tables:
@@ -145,7 +145,7 @@ class TableSnapshots:
         return reason if self._announced.is_told else f"{reason}: {self.why_untold()}"
 
     def _is_later(self) -> bool:
-        """Returns whether, as an operator says, a table without a snapshot was made after the first one."""
+        """Returns whether a table without a snapshot was created after the first one, as an operator says."""
         if not self._accepts_later:
             return False
         return self._announced.began_with_snapshot() or (self._has_finished and not self._announced)

@@ -9,14 +9,14 @@ from slackwater.cdc.partition_queues import EndOffsets, PartitionQueue
 _CAPACITY = 16
 _TO_ONE = bytes([0] + [1] * 255)
 Track = bytearray
-"""The rows of one table by their order: 0, or the mark of the partition where the row was read first."""
+"""The rows of one table by their order: 0, or the mark of the partition in which the row was read first."""
 
 
 class RunRows:
     """The rows of one transaction that one run of the connector has written.
 
-    Everything the hot loop touches is here. No reference leads back from the tracks: with cyclic garbage
-    collection off that would be a leak.
+    Everything that the hot loop touches is here. Tracks hold no reference back: without cyclic garbage
+    collection that would be a leak.
     """
 
     __slots__ = ("missing", "run", "tracks")
@@ -26,17 +26,17 @@ class RunRows:
         self.tracks: dict[str, Track] = {}
         """The tracks by table."""
         self.missing = 0
-        """Rows that END counts and that were not read; before END minus the number of rows read."""
+        """Rows that END counts and that were not read; before END, minus the number of rows read."""
 
     def track(self, table: str) -> Track:
-        """The track of a table, made when missing."""
+        """Returns the track of a table, created if missing."""
         track = self.tracks.get(table)
         if track is None:
             track = self.tracks[table] = Track(_CAPACITY)
         return track
 
     def expect(self, counts: Mapping[str, int]) -> bool:
-        """Takes over the counts of END; False if rows beyond them were read: there are several numberings."""
+        """Adopts the counts of END; False if rows beyond them were read: there are several numberings."""
         tracks = self.tracks
         missing, is_beyond = 0, False
         for table, count in counts.items():
@@ -70,7 +70,7 @@ class RunRows:
         return len(track) > count and not track.count(0, 1, count + 1)
 
     def is_exactly(self, table: str, count: int) -> bool:
-        """Returns whether rows 1 … count of a table were read and none beyond."""
+        """Returns whether rows 1 … count of a table were read, and none beyond."""
         track = self.tracks.get(table, b"")
         return self.covers(table, count) and track.count(0, count + 1) == len(track) - count - 1
 
@@ -88,8 +88,8 @@ def union(runs: Sequence[RunRows], table: str) -> bytes:
 class Transaction(RunRows):
     """A transaction of which something was read and that is not on the frontier.
 
-    Implements :class:`~slackwater.cdc.partition_queues.Pending`. It is itself the rows of the first run of
-    which rows were read.
+    Implements :class:`~slackwater.cdc.partition_queues.Pending`. It also holds the rows of the first run that
+    was read.
     """
 
     __slots__ = (
@@ -146,7 +146,7 @@ class Transaction(RunRows):
         self.last_end_ms = 0
         """Record timestamp of the last END."""
         self.later: list[RunRows] | None = None
-        """Rows of further connector runs, in the order in which they were met."""
+        """Rows of further connector runs, in the order in which they were found."""
         self.partitions: dict[PartitionQueue, int] = {}
         """The partitions in which rows were read, with the offset of the first one."""
         self.is_repeated = False
@@ -154,13 +154,13 @@ class Transaction(RunRows):
         self.is_behind_late_rows = False
         """Whether it has rows on both sides of rows of a snapshot in a partition."""
         self.is_renumbered = False
-        """Whether rows may stand under more than one numbering: the fast evidence is void."""
+        """Whether rows may have more than one numbering: the fast evidence is void."""
         self.is_keyless = False
         """Whether a repeated row may be in another partition than the first one."""
 
     @property
     def may_be_scattered(self) -> bool:
-        """True if rows of it may stand behind rows of something later in a partition."""
+        """Whether its rows may follow rows of something later in a partition."""
         return self.is_keyless or self.is_behind_late_rows
 
     @property
@@ -169,7 +169,7 @@ class Transaction(RunRows):
         return 0 if self.end is None else self.end.commit_lsn
 
     def read_begin(self, timestamp_ms: int) -> None:
-        """Counts a BEGIN: at a further one the connector has started the transaction again."""
+        """Counts a BEGIN: a further one shows that the connector has started the transaction again."""
         self.begins += 1
         self.last_begin_ms = timestamp_ms
         if self.begins == 1:
@@ -204,7 +204,7 @@ class Transaction(RunRows):
         self.fence = None
 
     def rows_of(self, run: str) -> RunRows:
-        """Returns the rows of a run, kept from now on if it is new."""
+        """Returns the rows of a run, which is remembered if it is new."""
         if not self.has_counted_rows:
             self.has_counted_rows = True
             self.run = run
@@ -225,15 +225,15 @@ class Transaction(RunRows):
 
     @property
     def runs(self) -> list[RunRows]:
-        """All runs of which rows were read, the first at the front."""
+        """All runs with rows that were read, the first at the front."""
         return [self] if self.later is None else [self, *self.later]
 
     def tracks_of(self, table: str) -> list[Track]:
-        """The tracks of a table, one for each run that has written rows of it."""
+        """Returns the tracks of a table, one for each run that has written rows of it."""
         return [r.tracks[table] for r in self.runs if table in r.tracks]
 
     def received(self, table: str) -> int:
-        """The number of different orders of a table that were read, over all runs."""
+        """Returns the number of different orders of a table that were read, over all runs."""
         return union([*self.runs, *(self.exempt or {}).values()], table).count(1)
 
     def _rows_of_new_run(self, run: str) -> RunRows:

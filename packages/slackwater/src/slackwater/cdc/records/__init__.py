@@ -1,5 +1,5 @@
 """Finds the changes of a batch among the records of topics.
 
-A batch is divided into tasks; repetitions are dropped, rows of snapshots placed, bad records refused with
+A batch is divided into tasks; repetitions are dropped, rows of snapshots placed, and bad records refused with
 their place.
 """

@@ -1,4 +1,4 @@
-"""A batch of a source: its transactions, the stretches of partitions that hold them, and its tasks. Pure."""
+"""A batch of a source: its transactions, the spans of partitions that contain them, and its tasks. Pure."""
 
 import zlib
 from array import array
@@ -14,7 +14,7 @@ MAX_LSN = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """A stretch of one partition that a batch holds, or a part of it."""
+    """A part of one partition that a batch contains."""
 
     topic: str
     partition: int
@@ -22,18 +22,18 @@ class OffsetSpan:
     to_offset: int
     """Exclusive."""
     sequence: int
-    """Place among all spans of the batch, by topic, partition and offset; in scope ``aggregate`` with the
+    """Position among all spans of the batch, by topic, partition and offset; in scope ``aggregate`` with the
     partition in its high bits."""
     after_lsn: int = 0
     """Only commits above this LSN belong to the batch."""
     up_to_lsn: int = MAX_LSN
     """Only commits up to this LSN belong to the batch."""
     next_offset: int | None = None
-    """Where the next batch reads on in the partition, if that is below the end of this one (scope
-    ``aggregate``); None: at its end."""
+    """The offset at which the next batch continues in the partition, if that is below the end of this one
+    (scope ``aggregate``); None: at its end."""
 
     is_of_group: bool = False
-    """Whether its partition goes on by its own markers (scope ``aggregate``)."""
+    """Whether its partition advances by its own markers (scope ``aggregate``)."""
 
     @property
     def size(self) -> int:
@@ -43,27 +43,27 @@ class OffsetSpan:
 
 @dataclass(frozen=True, slots=True)
 class BatchContent:
-    """The transactions of a batch, and what is special about them."""
+    """The transactions of a batch, and their peculiarities."""
 
     transactions: tuple[CommittedTransaction, ...]
     """In commit order."""
     repeated: frozenset[int]
-    """Commit LSNs of those with rows that may stand in Kafka twice."""
+    """Commit LSNs with rows that may be in Kafka twice."""
     commit_ts_ms: int
     """Commit time of the newest."""
     skipped: tuple[int, ...] = ()
-    """Xids of those that an operator let pass though rows were missing."""
+    """Xids of those that an operator let pass although rows were missing."""
 
     late_snapshots: frozenset[int] = frozenset()
-    """``source.lsn`` of snapshots whose rows in it are newer than that."""
+    """``source.lsn`` of snapshots with rows in the batch that are newer."""
     has_incremental_rows: bool = False
-    """Whether rows of an incremental snapshot stand in it."""
+    """Whether it contains rows of an incremental snapshot."""
 
     @property
     def may_split(self) -> bool:
-        """True if a partition may be divided between tasks.
+        """Whether a partition may be divided between tasks.
 
-        It may not when repeated rows have to be found, nor when changes behind a snapshot's row matter.
+        It may not if repeated rows have to be found, or if changes after a snapshot's row matter.
         """
         return not (self.repeated or self.late_snapshots or self.has_incremental_rows)
 
@@ -106,13 +106,13 @@ class TransactionTable:
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """One task: stretches of partitions, and the transactions that count. Holds no secrets."""
+    """One task: spans of partitions, and the transactions that count. Contains no secrets."""
 
     spans: tuple[OffsetSpan, ...]
     table: TransactionTable = field(repr=False)
     repeated: frozenset[int] = frozenset()
     touch_lsn: int | None = None
-    """In one task of a batch: the LSN of its first commit, from which on the groups of no columns exist."""
+    """The LSN of the batch's first commit, set in one task: from then on the groups of no columns exist."""
     may_start_late: bool = False
     """Whether records below the earliest of a partition may be missing."""
     late_snapshots: frozenset[int] = frozenset()
@@ -120,7 +120,7 @@ class BatchTask:
     end_lsn: int = MAX_LSN
     """The commit LSN at which the batch ends."""
     has_whole_topics: bool = False
-    """Whether all of the batch that a topic has is in this task: rows without keys may repeat anywhere."""
+    """Whether this task contains all of the batch that a topic has: rows without keys may repeat anywhere."""
 
     @property
     def size(self) -> int:
@@ -129,7 +129,7 @@ class BatchTask:
 
     @property
     def needs_look_ahead(self) -> bool:
-        """True if it matters what stands behind rows of snapshots; then its partitions are whole."""
+        """Whether it matters what follows rows of snapshots; then its partitions are whole."""
         return bool(self.late_snapshots) or self.has_incremental_rows
 
 
@@ -143,7 +143,7 @@ class PlannedBatch:
 
 
 def in_one_task(tasks: Sequence[BatchTask]) -> BatchTask:
-    """Returns the task that reads what all tasks of a batch read."""
+    """Returns the task that reads everything that the tasks of a batch read."""
     return replace(
         tasks[0],
         spans=tuple(span for task in tasks for span in task.spans),
@@ -161,7 +161,7 @@ class TaskPolicy:
     target_task_events: int
 
     def tasks(self, size: int) -> int:
-        """Returns the number of tasks for so many offsets, at least 1."""
+        """Returns the number of tasks for this many offsets, at least 1."""
         wanted = min(self.parallelism, size // self.min_task_events)
         return max(1, wanted, -(-size // self.target_task_events))
 
@@ -175,14 +175,14 @@ def plan_tasks(
 ) -> list[list[OffsetSpan]]:
     """Divides a batch into tasks of about equal size.
 
-    Each is a stretch of the sorted spans, so sequences rise from task to task.
+    Each is a part of the sorted spans, so sequences rise from task to task.
 
     Args:
         spans: ``(topic, partition, from, to)``, sorted, none of them empty.
         policy: How many tasks.
-        may_split: Whether a partition may be divided between tasks. Not when repeated rows have to be found,
-            since a row and its repetition have to meet in one task.
-        keep_topics: Whether all spans of a topic have to be in one task: repeated rows without keys.
+        may_split: Whether a partition may be divided between tasks. Not if repeated rows have to be found,
+            since a row and its repetition must be in one task.
+        keep_topics: Whether all spans of a topic must be in one task, because of repeated rows without keys.
 
     Returns:
         At most the tasks that the policy says, none of them empty.

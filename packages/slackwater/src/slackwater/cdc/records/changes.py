@@ -1,15 +1,15 @@
 """Finds the changes of a batch among records: drops those of others, refuses what it cannot understand.
 
-Rows of snapshots that belong to no commit get their place in the commit order. Two kinds of them carry no LSN
-at which they are true:
+Rows of snapshots that belong to no commit get their place in the commit order. Two kinds of them do not
+contain the LSN at which they are true:
 
-- a row of an *incremental* snapshot is what the database held at the record's place in its partition;
-- a *late* row, of an ad hoc snapshot that blocked the stream or of an initial one that was repeated, is newer
-  than its place: changes that it contains already may stand behind it, in the same batch.
+- a row of an *incremental* snapshot is what the database contained at the record's place in its partition; -
+a *late* row, of an ad hoc snapshot that blocked the stream or of an initial one that was repeated, is newer
+than its place: changes that it already contains may follow it, in the same batch.
 
-So the former takes the commit LSN of the next change behind it in its partition, the latter that of the next
-change of the same key, each standing before that change; without one, the end of the batch. A document thus
-never shows a row before it was so, and never an older state after a newer one.
+So the former gets the commit LSN of the next change in its partition, the latter that of the next change of
+the same key, each preceding that change; without one, the end of the batch. A document therefore never shows
+a row too early, and never an older state after a newer one.
 """
 
 from bisect import bisect_right
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
 Located = tuple[Record, Change, int]
-"""The record, what it says, and the commit LSN of its transaction."""
+"""The record, its content, and the commit LSN of its transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The transactions that a stretch of a partition contributes.
+    """The transactions that a span of a partition contributes.
 
     Attributes:
         table: The only table of the partition's topic.
@@ -55,23 +55,22 @@ class BatchChanges:
     """Finds a batch's changes among the records of its spans.
 
     Rows of commits outside a span's LSNs belong to another batch. Rows whose transaction is not in the
-    batch's table are repetitions of earlier ones, or rows of an initial snapshot that was started again. All
-    of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
-    ``(xid, lsn, table, op, key)``; only the first counts, in whichever partition the others stand: some may
-    have been added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read
-    twice.
+    batch's table repeat earlier ones, or belong to an initial snapshot that was restarted. All of them are
+    dropped. Rows of transactions known to be in Kafka twice are compared by change identity ``(xid, lsn,
+    table, op, key)``; only the first counts, whichever partition the others are in: partitions may have been
+    added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read twice.
 
-    Rows of snapshots that belong to no commit take the LSN that :class:`SnapshotPlaces` says, so a batch that
-    has any is read twice: first by :func:`find_places`.
+    Rows of snapshots that belong to no commit get the LSN from :class:`SnapshotPlaces`, so a batch with such
+    rows is read twice: first by :func:`find_places`.
 
     Args:
         task: The task whose spans are read.
         source: The connector's ``topic.prefix``.
         tables: The tables that the query reads.
-        places: Of this task's snapshot rows without a commit; None: it has none.
-        topics: Where tables are; None: in the topics that Debezium names after them.
-        to_json: Makes JSON of values; None: they are JSON.
-        keyless: The repeated rows without keys, by :func:`find_keyless`; None: such rows are refused.
+        places: Those of this task's snapshot rows without a commit; None if it has none.
+        topics: The topics of tables; None for those that Debezium names after them.
+        to_json: Converts values to JSON; None if they are JSON.
+        keyless: The repeated rows without keys, by :func:`find_keyless`; None to refuse such rows.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class BatchChanges:
         self._by_topic: dict[str, frozenset[str]] = {}
 
     def window(self, span: OffsetSpan) -> Window | None:
-        """Returns the window of a span whose records may be regular; None if each needs :meth:`find`."""
+        """Returns the interval of a span whose records may be regular; None if each needs :meth:`find`."""
         tables = self._tables_of(span.topic)
         if self._to_json is not None or len(tables) != 1:
             return None
@@ -146,9 +145,8 @@ class BatchChanges:
     def _refuse_passed_truncate(self, span: OffsetSpan, message: Record, change: Change) -> None:
         """Refuses a TRUNCATE that comes too late for its group of partitions.
 
-        It has no key: written for the first time after a crash, it may stand in any partition.
-
-        A group that has shown nothing yet leaves out what a snapshot contains.
+        It has no key: written for the first time after a crash, it may be in any partition. A group that has
+        shown nothing yet omits what a snapshot contains.
         """
         if span.after_lsn:
             raise bad_input(
@@ -163,7 +161,7 @@ class BatchChanges:
         if change.is_snapshot and change.lsn not in self._late:
             return change.lsn if change.lsn in self._snapshots else None
         if span.next_offset is not None and (message.offset() or 0) >= span.next_offset:
-            return None  # the next batch reads it again, and what stands behind it
+            return None  # the next batch reads it again, and what follows it
         if change.is_snapshot and message.key() is None:
             problem = f"a row of an ad hoc snapshot of {change.table}, which has no key"
             raise bad_input(message, f"{problem} to find newer changes by; give it a primary key")
@@ -178,10 +176,10 @@ class BatchChanges:
         return self._places
 
     def _may_be_left_out(self, message: Record, change: Change) -> bool:
-        """Returns true for logical messages, and for rows of other tables that share a topic.
+        """Returns True for logical messages, and for rows of other tables that share a topic.
 
         Raises:
-            BadInputError: The record has no business in this topic.
+            BadInputError: The record does not belong in this topic.
         """
         if change.op == "m":
             return True
@@ -252,7 +250,7 @@ def find_places(
     topics: SourceTopics | None = None,
     to_json: "ToJson | None" = None,
 ) -> "SnapshotPlaces":
-    """Reads a task's spans for the changes behind its snapshot rows; see :class:`SnapshotPlaces`.
+    """Reads a task's spans for the changes after its snapshot rows; see :class:`SnapshotPlaces`.
 
     Raises:
         BadInputError: At the first record that cannot be understood.
@@ -267,10 +265,10 @@ def find_places(
 
 
 class SnapshotPlaces:
-    """Collects, in a first reading of the spans, the changes that stand behind rows without a commit.
+    """Collects, in a first reading of the spans, the changes that follow rows without a commit.
 
-    Memory: one entry per stretch of incremental rows, and one per key that changes behind a stretch of late
-    ones. Spans must be whole: what stands behind a row has to be in the same task.
+    Memory: one entry per run of incremental rows, and one per key that changes after a run of late ones.
+    Spans must be whole: what follows a row must be in the same task.
     """
 
     def __init__(self, end_lsn: int) -> None:
@@ -293,7 +291,7 @@ class SnapshotPlaces:
             behind.has_new_incremental = True
 
     def commit_lsn(self, message: Record, change: Change) -> int:
-        """Returns the commit LSN that a row without one takes; at most the end of the batch."""
+        """Returns the commit LSN of a row without one; at most the end of the batch."""
         behind = self._partitions.get((message.topic() or "", message.partition() or 0), _NOTHING)
         if not change.is_snapshot:
             return self._next(behind.any_key, message)
@@ -307,7 +305,7 @@ class SnapshotPlaces:
 
 
 class _Behind:
-    """The first changes behind stretches of snapshot rows in one partition: offsets and commit LSNs."""
+    """The first changes after runs of snapshot rows in one partition: offsets and commit LSNs."""
 
     __slots__ = ("_stretch", "any_key", "by_key", "has_new_incremental", "has_new_late")
 

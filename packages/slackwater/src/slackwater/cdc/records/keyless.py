@@ -1,9 +1,9 @@
-"""Repeated rows of tables without keys: they may stand in any partition, and equal rows may be two rows.
+"""Repeated rows of tables without keys: they may be in any partition, and equal rows may be two rows.
 
 A run of the connector writes every row at most once under one number, so within a run equal rows with
-different numbers are different rows. Between runs the numbers of a transaction either go on, or start again
-lower, all by the same distance. Rows that both runs have written show the distance; then the number tells
-which rows are the same, however many of them are equal.
+different numbers are different rows. Between runs the numbers of a transaction either continue, or start
+again lower, all by the same distance. Rows that both runs have written reveal the distance; then the number
+shows which rows are the same, however many of them are equal.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ Content = tuple[int, str, bytes]
 
 
 class KeylessRow(NamedTuple):
-    """A change of a table without key, of one transaction."""
+    """A change of a table without a key, of one transaction."""
 
     run: str
     order: int
@@ -34,7 +34,7 @@ class KeylessRow(NamedTuple):
 
 
 class UndecidableError(Exception):
-    """Equal rows may be repetitions of each other or not."""
+    """Equal rows may or may not be repetitions of each other."""
 
 
 class KeylessRows:
@@ -45,7 +45,7 @@ class KeylessRows:
         self._doubles: frozenset[Place] | None = None
 
     def note(self, message: Record, change: Change) -> None:
-        """Takes a row; all rows of a transaction and table must come here before any question."""
+        """Takes a row; all rows of a transaction and table must be added before the first query."""
         digest = blake2b(digest_size=16)
         for part in (change.before, change.after):
             digest.update(b"-" if part is None else b"+" + bytes(part))
@@ -61,7 +61,7 @@ class KeylessRows:
         """Returns whether another place holds the same row, and that one counts.
 
         Raises:
-            UndecidableError: It cannot be known.
+            UndecidableError: It cannot be determined.
         """
         key = change.xid, change.table
         rows = self._rows.get(key)
@@ -77,7 +77,7 @@ def doubles_of(rows: Iterable[KeylessRow]) -> frozenset[Place]:
     Which copy of a row counts does not depend on the order in which the rows are given.
 
     Raises:
-        UndecidableError: It cannot be known.
+        UndecidableError: It cannot be determined.
     """
     numberings: dict[str, dict[int, KeylessRow]] = {}
     doubles: set[Place] = set()
@@ -108,7 +108,7 @@ def _add(numbering: dict[int, KeylessRow], order: int, row: KeylessRow, doubles:
 
 
 def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> int | None:
-    """Returns the number to add to those of a run for those of known rows; None if no row is in both.
+    """Returns the number to add to those of a run to get those of known rows; None if no row is in both.
 
     Raises:
         UndecidableError: Several distances are possible, or none.
@@ -120,7 +120,7 @@ def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) ->
     in_both = places.keys() & others.keys()
     candidates = {0} | {places[content] - others[content] for content in in_both} | _by_lsn(known, run)
     possible = [distance for distance in candidates if _contradicts_nothing(known, run, distance)]
-    if 0 in possible:  # the same row under the same number: numbers that go on are the usual case
+    if 0 in possible:  # the same row under the same number: continued numbers are the usual case
         possible = [d for d in possible if d == 0 or any(order + d in known for order in run)]
     if len(possible) != 1 or not _is_supported(known, run, possible[0], in_both):
         raise UndecidableError
@@ -128,7 +128,7 @@ def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) ->
 
 
 def _by_lsn(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> set[int]:
-    """Returns the distances at which rows of one LSN may be the same, or stand side by side.
+    """Returns the distances at which rows of one LSN may be the same, or be neighbours.
 
     Raises:
         UndecidableError: There are too many.
@@ -165,7 +165,7 @@ def _contradicts_nothing(
 def _is_supported(
     known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow], distance: int, unique: Set[Content]
 ) -> bool:
-    """Returns whether enough rows speak for a distance: rows of one LSN may look like others by chance."""
+    """Returns whether enough rows support a distance: rows of one LSN may look like others by chance."""
     shared = {known[o + distance].content for o in run if o + distance in known}
     if len({content[0] for content in shared}) > 1:
         return True

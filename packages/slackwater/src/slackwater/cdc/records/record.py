@@ -1,4 +1,4 @@
-"""A record of a topic, as Kafka's client hands it over, its place, and the error that names it."""
+"""A record of a topic as Kafka's client returns it, its place, and the error that names it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -6,14 +6,14 @@ from typing import Final, Protocol
 from slackwater.cdc import BadInputError
 
 _SHOWN_BYTES: Final = 200
-"""The beginning of a value that an error shows."""
+"""The number of a value's first bytes that an error shows."""
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
 class Record(Protocol):
-    """The part of ``confluent_kafka.Message`` that is read here."""
+    """The part of ``confluent_kafka.Message`` that is used here."""
 
     def topic(self) -> str | None:
         """Returns the name of the topic."""
@@ -28,7 +28,7 @@ class Record(Protocol):
         ...
 
     def timestamp(self) -> tuple[int, int]:
-        """Returns of which kind its time is, and the time in milliseconds since the epoch."""
+        """Returns the kind of its time, and the time in milliseconds since the epoch."""
         ...
 
     def key(self) -> bytes | None:
@@ -52,5 +52,5 @@ def place_of(record: Record) -> Place:
 
 
 def bad_input(record: Record, problem: str) -> BadInputError:
-    """Makes the error for a record, with its place and the first bytes of its value."""
+    """Returns the error for a record, with its place and the first bytes of its value."""
     return BadInputError(*place_of(record), problem, (record.value() or b"")[:_SHOWN_BYTES])

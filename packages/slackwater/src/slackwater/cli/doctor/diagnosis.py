@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from slackwater.cdc.report import UNDECIDED_SNAPSHOT
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.cli.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.cli.signs import signs_of
@@ -218,7 +219,7 @@ def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
 def _snapshot(case: _OpenCase) -> Finding | None:
     if case.transaction.xid != SNAPSHOT_XID:
         return None
-    if case.transaction.hint.startswith("initial snapshot, its announcements do not fit"):
+    if case.transaction.hint.startswith(UNDECIDED_SNAPSHOT):
         return case.finding(
             Cause.SNAPSHOT,
             [case.transaction.hint],
