@@ -129,6 +129,15 @@ def test_a_move_out_of_a_row_that_nobody_knows_is_refused(engine: LocalEngine) -
         engine.run(move(200, 190, (3, 1), (30, 1), row("large")))
 
 
+def test_an_update_of_a_row_that_nobody_knows_is_refused_before_it_moves(engine: LocalEngine) -> None:
+    changes = [
+        change("u", 200, 190, (3, 1), row("large"), ("doc",)),
+        *move(200, 191, (3, 1), (30, 1), row("large")),
+    ]
+    with pytest.raises(EngineInputError, match=r'"id":3.*an update omits an unchanged value \(TOAST\)'):
+        engine.run(changes)
+
+
 def test_an_insert_without_values_that_no_delete_goes_with_is_refused(engine: LocalEngine) -> None:
     engine.run([change("c", 100, 90, (3, 1), row("large"))])
     with pytest.raises(

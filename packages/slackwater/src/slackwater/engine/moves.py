@@ -85,9 +85,7 @@ class MovedRows:
                 rows[row] = packed
             elif not _is_moved(packed):
                 old = rows[row]
-                rows[row] = (
-                    packed[0] if len(packed) > 1 or old is None else self._merged(number, packed[0], old)
-                )
+                rows[row] = packed[0] if old is None else self._merged(number, packed[0], old)
             else:
                 old = self._removed(event, removed)
                 rows[row] = complete = self._merged(number, packed[0], old)
