@@ -63,7 +63,7 @@ def test_it_says_how_to_get_a_control_plane(
     runs: list[SidecarSettings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*FLAGS, "--control", "127.0.0.1:0"]) == 2
-    assert "pip install --find-links DIST 'slackwater[control]'" in capsys.readouterr().err
+    assert "run `slackwater sidecar`" in capsys.readouterr().err
     assert runs == []
 
 

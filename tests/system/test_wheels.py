@@ -69,7 +69,7 @@ def check_imports(ran: Ran, commands: Path, member: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("extra", ["control", "dev", "hdfs", "lake", "postgres", "spark", "telemetry"])
+@pytest.mark.parametrize("extra", ["dev", "hdfs", "lake", "postgres", "spark", "telemetry"])
 def test_an_extra_brings_all_that_is_said_to_come_with_it(extra: str, install: Install, ran: Ran) -> None:
     commands = install(f"slackwater[{extra}]")
     brought = {module for module, words in EXTRAS.items() if words == f"slackwater[{extra}]"}

@@ -9,7 +9,7 @@ import click
 
 from slackwater.command.boundary import run_command, watch_process
 from slackwater.command.options import general_options
-from slackwater.settings.errors import CommandConfigError, installing
+from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 from slackwater_sidecar.command import ControlPlane, sidecar_command
 
@@ -18,9 +18,8 @@ from slackwater_sidecar.command import ControlPlane, sidecar_command
 def _no_control_plane(settings: Settings) -> Iterator[ControlPlane | None]:
     if settings.control.listen is not None:
         raise CommandConfigError(
-            "the control plane is not installed",
-            "remove control.listen, or run `slackwater sidecar`, which you get with: "
-            + installing("slackwater[control]"),
+            "slackwater-sidecar does not serve the control plane",
+            "run `slackwater sidecar`, or remove control.listen",
         )
     yield None
 

@@ -17,7 +17,6 @@ PARTS = (
     "slackwater.outputs",
 )
 """What is imported again, because it imports what is missing."""
-SERVERS = ["--bootstrap", "127.0.0.1:1", "--redis-url", "redis://127.0.0.1:1"]
 
 
 class Absence:
@@ -47,11 +46,6 @@ def forget(what: Callable[[str], bool], monkeypatch: pytest.MonkeyPatch) -> None
         (["demo"], "slackwater_lab", "slackwater-lab"),
         (["run", "anything", "--checkpoint", "c"], "pyspark", "slackwater[spark]"),
         (["certify", "--help"], "slackwater_certify", "slackwater[certify]"),
-        (
-            ["sidecar", "--source", "inv", *SERVERS, "--control", "127.0.0.1:0"],
-            "uvicorn",
-            "slackwater[control]",
-        ),
         (["indoubt", "--help"], "slackwater_messaging", "slackwater[messaging]"),
     ],
 )

@@ -101,8 +101,6 @@ EXTRAS = {
     "sqlalchemy": "slackwater[lake]",
     "opentelemetry": "slackwater[telemetry]",
     "hdfs_native": "slackwater[hdfs]",
-    "starlette": "slackwater[control]",
-    "uvicorn": "slackwater[control]",
 }
 """What is installed only with an extra, or with the laboratory, and what to install for it."""
 

@@ -344,22 +344,6 @@ class HttpSection(_Section):
     """Says to whom the pages of sidecars and runs are shown, which sidecar.http and run.http switch on."""
 
     tokens: Path | None = None
-    """File of tokens, see `slackwater token`; /metrics and /status then require one; default: anyone who can
-    reach the port can read them."""
-    certificate: Path | None = None
-    """File with the server certificate, and the certificates that it is signed by; default: no TLS."""
-    key: Path | None = None
-    """File with the private key of that certificate."""
-    client_ca: Path | None = None
-    """File with the certificates that client certificates have to be signed by; default: none are needed."""
-
-
-class ControlSection(_Section):
-    """Says where and to whom the control plane answers, which a sidecar starts beside itself."""
-
-    listen: str | None = None
-    """host:port of the page and the API; port 0: any free port; default: no control plane."""
-    tokens: Path | None = None
     """File of access tokens, see `slackwater token`; default: anyone who reaches the port can read, and
     nobody can make decisions."""
     certificate: Path | None = None
@@ -370,6 +354,13 @@ class ControlSection(_Section):
     """File with the CA certificates for client certificates; default: clients need no certificate."""
     requests_per_second: float = Field(default=50, gt=0)
     """Requests per second that are answered per client address, with bursts of up to five times as many."""
+
+
+class ControlSection(HttpSection):
+    """Says where and to whom the control plane answers, which a sidecar starts beside itself."""
+
+    listen: str | None = None
+    """host:port of the page and the API; port 0: any free port; default: no control plane."""
 
 
 class ConnectSection(_Section):

@@ -1,6 +1,6 @@
 """The routes of the control plane, over a picture that is given.
 
-How the promises were seen to fail. Roles: ``_refused`` returns nothing. One truth: an answer that is not the
+How the promises were seen to fail. Roles: ``refused`` returns nothing. One truth: an answer that is not the
 picture's. Bodies: ``LARGEST_BODY`` is not looked at.
 """
 
@@ -16,13 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from slackwater.cli.control.access import RateLimit
-from slackwater.cli.control.api import LARGEST_BODY, ROOT, ROUTES, make_app, openapi
+from slackwater.cli.control.api import LARGEST_BODY, ROOT, ROUTES, control_routes, openapi
 from slackwater.cli.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.control.server import control_settings
 from slackwater.cli.doctor.facts import Cause, Finding
 from slackwater.cli.doctor.report import AwaitedPartition, AwaitedTransaction, SourceReport
 from slackwater.cli.readers import RevisionStatus, revision_status
-from slackwater.command.tokens import Gate, Role, new_token
+from slackwater.command.http_server import make_app
+from slackwater.command.tokens import Role, new_token
 from slackwater.control import (
     DelayCourse,
     DelayHistory,
@@ -37,9 +38,10 @@ from slackwater.control import (
     topology_json,
 )
 from slackwater.cuts import CompactedTopicUnavailableError
-from slackwater.protocol import CommitPosition, Lease, PipelineEntry, SystemClock
+from slackwater.protocol import CommitPosition, Lease, PipelineEntry
 from slackwater.protocol.metrics import CONTROL_METRICS
 from slackwater.settings.errors import CommandInputError
+from slackwater.settings.model import ControlSection
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NAME, SOURCE = REGISTRATION.pipeline, REGISTRATION.source
@@ -141,10 +143,11 @@ class GivenPicture:
 class Api:
     """The application with a client of each role."""
 
-    def __init__(self, tokens: Path | None, limit: RateLimit | None = None) -> None:
+    def __init__(self, tokens: Path | None) -> None:
         self.picture = GivenPicture()
-        clock = SystemClock()
-        app = make_app(self.picture, Gate(tokens), limit or RateLimit(1e6, 1_000_000, clock))
+        section = ControlSection(listen="127.0.0.1:0", tokens=tokens, requests_per_second=1e6)
+        routes = control_routes(self.picture, has_tokens=tokens is not None)
+        app = make_app(routes, control_settings(section))
         self.client = TestClient(app, "http://127.0.0.1:8086", raise_server_exceptions=False)
 
     def get(self, path: str, token: str = "", **headers: str) -> Any:
@@ -358,39 +361,6 @@ def test_servers_that_are_away_are_said_so_and_a_fault_tells_nobody_of_itself(
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert "of a secret" in caplog.text
-
-
-def test_who_asks_too_often_waits() -> None:
-    api = Api(None, RateLimit(0.001, 3, SystemClock()))
-    assert [api.get(path).status_code for path in ("/", f"{ROOT}/topology", "/none", "/")] == [
-        200,
-        200,
-        404,
-        429,
-    ]
-    assert int(api.get("/").headers["Retry-After"]) > 1
-
-
-def test_no_answer_may_be_framed_sniffed_or_run_scripts_of_others(api: Api) -> None:
-    for path in ("/", f"{ROOT}/topology", "/none"):
-        headers = api.get(path).headers
-        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
-        assert "unsafe" not in headers["Content-Security-Policy"]
-        assert headers["X-Content-Type-Options"] == "nosniff"
-
-
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8086", "127.0.0.1.evil.example", "10.0.0.1"])
-def test_another_sites_name_that_leads_here_is_not_answered(
-    api: Api, tokens: tuple[Path, dict[str, str]], host: str
-) -> None:
-    for path in ("/", f"{ROOT}/topology"):
-        assert api.get(path, Host=host).status_code == 421
-        assert api.get(path, Host="localhost:9").status_code == 200
-        assert api.get(path, Host="[::1]:9").status_code == 200
-    with_tokens = Api(tokens[0])
-    assert with_tokens.get(f"{ROOT}/topology", tokens[1]["viewer"], Host=host).status_code == 200
-    app = make_app(api.picture, Gate(None), RateLimit(1e6, 100, SystemClock()), has_tls=True)
-    assert TestClient(app, "https://control.example").get(f"{ROOT}/topology").status_code == 200
 
 
 def test_what_an_operator_has_decided_already_is_decided_again(tokens: tuple[Path, dict[str, str]]) -> None:

@@ -6,27 +6,25 @@ first. The culprit: ``measure_delays`` blames nobody.
 """
 
 import shutil
-import socket
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from slackwater.cli.control.access import RateLimit
-from slackwater.cli.control.api import make_app
+from slackwater.cli.control.api import control_routes
 from slackwater.cli.control.requests import DecisionAnswer, DecisionRequest, SwitchAnswer, SwitchRequest
+from slackwater.cli.control.server import control_settings
 from slackwater.cli.doctor.facts import Cause, Finding
 from slackwater.cli.doctor.report import SourceReport
 from slackwater.cli.readers import RevisionStatus, revision_status
-from slackwater.command.tokens import Gate, Role, new_token
+from slackwater.command.http_server import HttpServer
+from slackwater.command.tokens import Role, new_token
 from slackwater.control import (
     DelayCourse,
     Delays,
@@ -56,6 +54,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
+from slackwater.settings.model import ControlSection
 from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 
 CHROMIUM, DRIVER = (shutil.which(name) for name in ("chromium", "chromedriver"))
@@ -241,16 +240,11 @@ PAUSED = ConnectorReport(read_ms=now_ms(), since_ms=now_ms() - 60_000, name="inv
 
 @contextmanager
 def serving(picture: LivePicture, tokens: Path | None = None) -> Iterator[str]:
-    app = make_app(picture, Gate(tokens), RateLimit(1e6, 1_000_000, SystemClock()))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(SECONDS)
+    section = ControlSection(listen="127.0.0.1:0", tokens=tokens, requests_per_second=1e6)
+    server = HttpServer(control_routes(picture, has_tokens=tokens is not None), control_settings(section))
+    server.start()
+    with closing(server):
+        yield server.address
 
 
 class Page:

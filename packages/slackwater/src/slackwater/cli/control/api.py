@@ -15,15 +15,12 @@ from importlib.resources import files
 from typing import Any, Protocol
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slackwater.cli.control.access import RateLimit, is_loopback
 from slackwater.cli.control.metrics import write_metrics
 from slackwater.cli.control.requests import (
     DecisionAnswer,
@@ -34,7 +31,8 @@ from slackwater.cli.control.requests import (
 )
 from slackwater.cli.doctor.report import SourceReport
 from slackwater.cli.readers import RevisionStatus
-from slackwater.command.tokens import Client, Gate, Role
+from slackwater.command.http_server import JSON, PROMETHEUS, Problem, problem, refused, response_headers
+from slackwater.command.tokens import Client, Role
 from slackwater.control import (
     DelayCourse,
     Delays,
@@ -54,16 +52,6 @@ _log = logging.getLogger(__name__)
 ROOT = "/api/v1"
 LARGEST_BODY = 64 << 10
 """Bytes of a request: decisions are short."""
-_JSON = "application/json"
-_PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-_HEADERS = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -115,15 +103,6 @@ class Picture(Protocol):
     def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
         """Lets readers of a pipeline read another revision."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Why a request was not answered."""
-
-    error: str
-    hint: str
-    """What helps; empty where the error says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,51 +297,34 @@ class Routes:
             raise _unknown("source", source)
 
 
-def make_app(picture: Picture, gate: Gate, limit: RateLimit, *, has_tls: bool = False) -> ASGIApp:
-    """Returns the application: the routes, their description, and the page.
-
-    Without tokens and TLS only names of this machine are answered: a page of another site, whose name is made
-    to lead here, would else read everything.
+def control_routes(picture: Picture, *, has_tokens: bool) -> list[Route]:
+    """Returns the routes, their description, and the page.
 
     Args:
         picture: Where answers come from.
-        gate: Says who asks.
-        limit: Says how often.
-        has_tls: Whether the server shows a certificate, which no other name has.
+        has_tokens: Whether there are tokens, without which nobody decides.
     """
     routes = Routes(picture)
     described = msgspec.json.encode(openapi())
 
     async def describe(request: Request) -> Response:
-        return _response(HTTPStatus.OK, described, request)
+        return _response(described, request)
 
     async def expose(request: Request) -> Response:
         """Answers Prometheus, which sends a token as anybody else."""
-        client = gate.admit(request.headers.get("authorization", ""), _address(request))
-        refused = _refused(client, Role.VIEWER, has_tokens=gate.has_tokens)
-        if refused is not None:
-            return refused
-        try:
-            body = await run_in_threadpool(
-                lambda: write_metrics(picture.topology(), picture.delays(), picture.leases())
-            )
-        except ExplainedError as error:
-            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
-        return _response(HTTPStatus.OK, body, request, _PROMETHEUS)
+        return refused(request) or await _answered(
+            lambda: write_metrics(picture.topology(), picture.delays(), picture.leases()), request, PROMETHEUS
+        )
 
-    app = Starlette(
-        routes=[
-            *(
-                Route(ROOT + each.path, _endpoint(each, routes, gate), methods=[each.method])
-                for each in ROUTES
-            ),
-            Route(f"{ROOT}/openapi.json", describe),
-            Route("/metrics", expose),
-            Route("/{path:path}", _page),
-        ],
-        exception_handlers={HTTPException: _http_problem, Exception: _fault},
-    )
-    return _Guarded(app, limit, has_loopback_only=not has_tls and not gate.has_tokens)
+    return [
+        *(
+            Route(ROOT + each.path, _endpoint(each, routes, has_tokens=has_tokens), methods=[each.method])
+            for each in ROUTES
+        ),
+        Route(f"{ROOT}/openapi.json", describe),
+        Route("/metrics", expose),
+        Route("/{path:path}", _page),
+    ]
 
 
 def openapi() -> dict[str, Any]:
@@ -374,10 +336,10 @@ def openapi() -> dict[str, Any]:
     ]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(map(repr, types), schemas, strict=True))
-    problem = {"content": {_JSON: {"schema": schema_of[repr(Problem)]}}}
+    problem = {"content": {JSON: {"schema": schema_of[repr(Problem)]}}}
     paths: dict[str, Any] = {}
     for each in ROUTES:
-        content = {_JSON: {"schema": schema_of[repr(each.answer)]}}
+        content = {JSON: {"schema": schema_of[repr(each.answer)]}}
         operation: dict[str, Any] = {
             "operationId": each.name,
             "summary": each.summary,
@@ -394,7 +356,7 @@ def openapi() -> dict[str, Any]:
         if each.body is not None:
             operation["requestBody"] = {
                 "required": True,
-                "content": {_JSON: {"schema": schema_of[repr(each.body)]}},
+                "content": {JSON: {"schema": schema_of[repr(each.body)]}},
             }
         paths.setdefault(ROOT + each.path.replace(":path}", "}"), {})[each.method.lower()] = operation
     return {
@@ -409,45 +371,53 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _endpoint(route: Answered, routes: Routes, gate: Gate) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    route: Answered, routes: Routes, *, has_tokens: bool
+) -> Callable[[Request], Awaitable[Response]]:
     answer = getattr(routes, route.name)
+    hint = (
+        "use the token of an operator"
+        if has_tokens
+        else "set control.tokens to a file of tokens; without it, no decisions can be made over HTTP"
+    )
+
+    def answering(request: Request, **given: object) -> Callable[[], bytes]:
+        return lambda: msgspec.json.encode(answer(request.state.client, **request.path_params, **given))
 
     async def read(request: Request) -> Response:
-        client = gate.admit(request.headers.get("authorization", ""), _address(request))
-        refused = _refused(client, route.role, has_tokens=gate.has_tokens)
-        return refused or await _answered(lambda: answer(client, **request.path_params), request)
+        return refused(request, route.role, hint) or await _answered(answering(request), request)
 
     async def decide(request: Request) -> Response:
-        client = gate.admit(request.headers.get("authorization", ""), _address(request))
+        name, path = request.state.client.name, request.url.path
         asked: object = "what was not read"
         status = HTTPStatus.INTERNAL_SERVER_ERROR
         try:
-            response = _refused(client, route.role, has_tokens=gate.has_tokens)
+            response = refused(request, route.role, hint)
             if response is None:
                 body = asked = await _body(request, route.body)
-                response = await _answered(lambda: answer(client, **request.path_params, body=body), request)
+                response = await _answered(answering(request, body=body), request)
             status = HTTPStatus(response.status_code)
             return response
         except HTTPException as error:
             status = HTTPStatus(error.status_code)
             raise
         finally:  # whoever was refused is logged, too
-            fields = {"client": client.name, "path": request.url.path, "status": int(status)}
-            _log.warning("%s asks for %s: %s: %d", client.name, request.url.path, asked, status, extra=fields)
+            fields = {"client": name, "path": path, "status": int(status)}
+            _log.warning("%s asks for %s: %s: %d", name, path, asked, status, extra=fields)
 
     return read if route.body is None else decide
 
 
-async def _answered(answer: Callable[[], object], request: Request) -> Response:
+async def _answered(answer: Callable[[], bytes], request: Request, kind: str = JSON) -> Response:
     """Answers in a thread: whatever asks Kafka blocks."""
     try:
-        return _response(HTTPStatus.OK, msgspec.json.encode(await run_in_threadpool(answer)), request)
+        return _response(await run_in_threadpool(answer), request, kind)
     except _NotFoundError as error:
-        return _problem(HTTPStatus.NOT_FOUND, error.problem, error.hint)
+        return problem(HTTPStatus.NOT_FOUND, error.problem, error.hint)
     except CommandInputError as error:
-        return _problem(HTTPStatus.CONFLICT, error.problem, error.hint)
+        return problem(HTTPStatus.CONFLICT, error.problem, error.hint)
     except ExplainedError as error:
-        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
 
 
 class _NotFoundError(ExplainedError):
@@ -458,33 +428,14 @@ def _unknown(kind: str, name: str) -> _NotFoundError:
     return _NotFoundError(f"no {kind} {name!r} is known", f"{ROOT}/{kind}s lists those that are")
 
 
-def _refused(client: Client, role: Role, *, has_tokens: bool) -> Response | None:
-    if client.role is None:
-        problem = (
-            "a token is needed",
-            "send it as Authorization: Bearer TOKEN; an operator makes one: slackwater token",
-        )
-        response = _problem(HTTPStatus.UNAUTHORIZED, *problem)
-        response.headers["WWW-Authenticate"] = "Bearer"
-        return response
-    if role is Role.OPERATOR and client.role is not Role.OPERATOR:
-        hint = (
-            "use the token of an operator"
-            if has_tokens
-            else "set control.tokens to a file of tokens; without it, no decisions can be made over HTTP"
-        )
-        return _problem(HTTPStatus.FORBIDDEN, f"this needs the role {role}", hint)
-    return None
-
-
 async def _body(request: Request, kind: Any) -> Any:
     """Reads a body, but no more than a decision needs.
 
     Raises:
         HTTPException: it is not what the route takes.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip() != _JSON:
-        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected Content-Type: {_JSON}")
+    if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
+        raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected Content-Type: {JSON}")
     body = b""
     try:
         async for part in request.stream():
@@ -500,67 +451,17 @@ async def _body(request: Request, kind: Any) -> Any:
         raise HTTPException(HTTPStatus.BAD_REQUEST, problem) from error
 
 
-class _Guarded:
-    """Lets each address ask so often, and only under names that are expected; around all routes."""
-
-    def __init__(self, app: ASGIApp, limit: RateLimit, *, has_loopback_only: bool) -> None:
-        self._app = app
-        self._limit = limit
-        self._has_loopback_only = has_loopback_only
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-        if self._has_loopback_only and not is_loopback(request.url.hostname or ""):
-            hint = "ask 127.0.0.1 or localhost; other names need control.tokens or control.certificate"
-            await _problem(HTTPStatus.MISDIRECTED_REQUEST, "this name is not served", hint)(
-                scope, receive, send
-            )
-            return
-        wait = self._limit.take(_address(request))
-        if wait > 0:
-            response = _problem(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                "too many requests",
-                "send fewer requests, or raise control.requests_per_second",
-            )
-            response.headers["Retry-After"] = str(int(wait) + 1)
-            await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-def _address(request: Request) -> str:
-    return request.client.host if request.client else "unknown"
-
-
 def _etag(body: bytes) -> str:
     return f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
 
 
-def _response(status: HTTPStatus, body: bytes, request: Request | None = None, kind: str = _JSON) -> Response:
+def _response(body: bytes, request: Request, kind: str = JSON) -> Response:
     """Makes an answer; one that the client has already is not sent again."""
-    headers = _HEADERS | {"ETag": _etag(body)}
-    known = "" if request is None or request.method != "GET" else request.headers.get("if-none-match", "")
+    headers = response_headers() | {"ETag": _etag(body)}
+    known = request.headers.get("if-none-match", "") if request.method == "GET" else ""
     if headers["ETag"] in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(body, status, headers, kind)
-
-
-def _problem(status: HTTPStatus, error: str, hint: str = "") -> Response:
-    return Response(msgspec.json.encode(Problem(error=error, hint=hint)), status, _HEADERS, _JSON)
-
-
-async def _http_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - nothing else comes here
-    return _problem(HTTPStatus(error.status_code), error.detail)
-
-
-async def _fault(request: Request, error: Exception) -> Response:
-    _log.error("a request for %s failed", request.url.path, exc_info=error)
-    return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error of the control plane; see its log")
+    return Response(body, HTTPStatus.OK, headers, kind)
 
 
 def _read_page() -> Mapping[str, tuple[str, bytes]]:
@@ -583,6 +484,6 @@ async def _page(request: Request) -> Response:
     """Serves the page and its assets."""
     name = request.path_params["path"] or "index.html"
     if name not in _PAGE:
-        return _problem(HTTPStatus.NOT_FOUND, f"no page at /{name}", "the page is at /, the API at /api/v1")
+        return problem(HTTPStatus.NOT_FOUND, f"no page at /{name}", "the page is at /, the API at /api/v1")
     kind, body = _PAGE[name]
-    return _response(HTTPStatus.OK, body, request, kind)
+    return _response(body, request, kind)

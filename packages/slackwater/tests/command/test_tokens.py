@@ -1,38 +1,15 @@
-"""Who is admitted to the control plane, and how often.
+"""Who is admitted over HTTP. Seen to fail: ``Gate.admit`` compares names."""
 
-How the promises were seen to fail. Tokens: ``Gate.admit`` compares names. Rates: ``RateLimit.take`` gives
-everybody the burst anew.
-"""
-
-import asyncio
 import os
-import ssl
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from uvicorn.server import ServerState
 
 from slackwater.cli import main
-from slackwater.cli.control.access import RateLimit
-from slackwater.cli.control.server import check_control, web_config
 from slackwater.command.tokens import Gate, Role, new_token, read_tokens
-from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
-from slackwater.settings.model import ControlSection
 
 HERE = "10.0.0.7"
-
-
-class HandClock(SystemClock):
-    """Stands still unless it is moved."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 @pytest.fixture
@@ -113,23 +90,6 @@ def test_a_file_that_cannot_be_used_is_refused(path: Path, text: str) -> None:
         Gate(path)
 
 
-def test_a_client_may_ask_at_its_rate_and_for_a_moment_more_often() -> None:
-    clock = HandClock()
-    limit = RateLimit(2, 4, clock)
-    assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
-    assert limit.take("b") == 0
-    clock.seconds = 1.0
-    assert [limit.take("a") for _ in range(3)] == [0, 0, 0.5]
-    clock.seconds = 100.0
-    assert [limit.take("a") > 0 for _ in range(5)] == [False] * 4 + [True]
-
-
-def test_only_so_many_clients_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater.cli.control.access._MANY_CLIENTS", 2)
-    limit = RateLimit(1, 1, HandClock())
-    assert [limit.take(name) > 0 for name in "abacba"] == [False, False, True, False, False, False]
-
-
 def test_the_command_prints_an_entry_and_tells_the_token_apart(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,29 +99,6 @@ def test_the_command_prints_an_entry_and_tells_the_token_apart(
     token = said.err.split()[-1]
     assert Gate(path).admit(f"Bearer {token}", HERE).role is Role.OPERATOR
     assert token not in said.out
-
-
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:0", "[::1]:0", "127.1.2.3:80", ":0"])
-def test_this_machine_needs_no_tokens(listen: str) -> None:
-    check_control(ControlSection(listen=listen))
-
-
-@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.0.0.1:80", "db.example:80"])
-def test_other_machines_do(listen: str, path: Path) -> None:
-    with pytest.raises(CommandConfigError, match="other machines could read everything"):
-        check_control(ControlSection(listen=listen))
-    path.write_text("")
-    check_control(ControlSection(listen=listen, tokens=path))
-    check_control(ControlSection(listen=listen, certificate=path, key=path, client_ca=path))
-    with pytest.raises(CommandConfigError, match="other machines could read everything"):
-        check_control(ControlSection(listen=listen, certificate=path, key=path))
-
-
-def test_files_of_tls_need_each_other(path: Path) -> None:
-    for name in ("certificate", "key", "client_ca"):
-        settings = ControlSection.model_validate({"listen": "127.0.0.1:0", name: path})
-        with pytest.raises(CommandConfigError, match=r"control\."):
-            check_control(settings)
 
 
 def test_a_file_that_comes_back_is_obeyed(path: Path) -> None:
@@ -204,45 +141,3 @@ def test_spaces_around_a_token_and_capitals_of_its_hash_do_not_matter(path: Path
     key, _, digest = entry.rpartition("sha256 = ")
     path.write_text(f"{key}sha256 = {digest.upper()}")
     assert Gate(path).admit(f"Bearer  {token} ", HERE).role is Role.VIEWER
-
-
-def test_the_web_server_has_its_limits_and_asks_for_certificates(path: Path) -> None:
-    async def app(scope: object, receive: object, send: object) -> None: ...
-
-    plain = web_config(ControlSection(listen="127.0.0.1:0"), app)
-    assert (plain.limit_concurrency, plain.h11_max_incomplete_event_size) == (256, 16 << 10)
-    assert (plain.timeout_keep_alive, plain.proxy_headers, plain.server_header) == (30, False, False)
-    assert (plain.access_log, plain.ws, plain.lifespan) == (False, "none", "off")
-    assert (plain.ssl_certfile, plain.ssl_ca_certs) == (None, None)
-    asking = web_config(ControlSection(listen="x:0", certificate=path, key=path, client_ca=path), app)
-    assert asking.ssl_cert_reqs == ssl.CERT_REQUIRED
-    assert (asking.ssl_certfile, asking.ssl_keyfile, asking.ssl_ca_certs) == (path, path, str(path))
-    assert web_config(ControlSection(certificate=path, key=path), app).ssl_cert_reqs == ssl.CERT_NONE
-
-
-class Wire(asyncio.Transport):
-    """A connection that leads nowhere."""
-
-    is_aborted = False
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-
-def test_of_too_many_connections_those_end_that_have_asked_for_nothing_for_longest() -> None:
-    async def app(scope: object, receive: object, send: object) -> None: ...
-
-    async def connect() -> list[Wire]:
-        config = web_config(ControlSection(listen="127.0.0.1:0"), app)
-        config.load()
-        protocol: Any = config.http_protocol_class
-        state, wires = ServerState(), [Wire() for _ in range(130)]
-        for number, wire in enumerate(wires):
-            connection = protocol(config, state, {})
-            connection.connection_made(wire)
-            if number == 0:
-                connection.cycle = SimpleNamespace(response_complete=False)  # it is being answered
-        return wires
-
-    ended = [number for number, wire in enumerate(asyncio.run(connect())) if wire.is_aborted]
-    assert ended == [1, 2]
