@@ -66,7 +66,7 @@ class LogConsumer:
         return self._log.first, self._log.end
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self._position is None, "what is assigned goes on fetching"
+        assert self._position is None, "assigned partitions continue to be fetched"
         self._position, self._told_end = partitions[0].offset, -1
 
     def unassign(self) -> None:

@@ -1,4 +1,4 @@
-"""What helps against an error of Kafka is said in the words of whoever met it."""
+"""Advice for an error of Kafka is in the words of the client that met it."""
 
 import pytest
 from confluent_kafka import KafkaError

@@ -78,7 +78,7 @@ LOST = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 
 
 class FakeTime:
-    """A clock that only goes on while somebody pauses."""
+    """A clock that only advances during pauses."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

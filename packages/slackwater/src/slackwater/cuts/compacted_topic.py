@@ -1,4 +1,4 @@
-"""Topics in which runs and readers tell the whole cluster something: compacted, with one partition."""
+"""Compacted topics with one partition, in which runs and readers publish state to the whole cluster."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ from slackwater.kafka.retry import (
 
 _CLOSING_SECONDS = 2.0
 _SEGMENT_BYTES = 4 * 1024 * 1024
-"""Only closed segments are compacted: with hundreds of reports a second, others would hold gigabytes."""
+"""Only closed segments are compacted: with hundreds of reports a second, larger ones would hold gigabytes."""
 _SEGMENT_MS = 60 * 60 * 1000
 _TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -43,16 +43,16 @@ Decode = Callable[[bytes, int, int, bytes], Entry | None]
 class CompactedTopic(Generic[Entry]):
     """Reads the newest record of each key of a topic, and writes records.
 
-    Methods raise nothing but :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and wait for
-    the time-out at most while Kafka is silent. Not thread-safe, except for :meth:`send`.
+    Methods raise only :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and wait at most for
+    the time-out while Kafka is silent. Not thread-safe, except for :meth:`send`.
 
     Args:
         topic: Its name.
-        decode: Makes an entry of a record.
+        decode: Returns the entry of a record.
         bootstrap: Kafka's ``bootstrap.servers``.
         kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long an answer is waited for, also while errors pass.
-        replication_factor: Of the topic if it has to be made; -1 is the broker's default.
+        timeout: How long to wait for an answer, including transient errors.
+        replication_factor: Used if the topic has to be created; -1 for the broker's default.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class CompactedTopic(Generic[Entry]):
         self._is_losing = False
 
     def ensure(self) -> None:
-        """Makes the topic if it does not exist, and prepares to write."""
-        from confluent_kafka.admin import AdminClient  # most runs find the topic made
+        """Creates the topic if it does not exist, and prepares to write."""
+        from confluent_kafka.admin import AdminClient  # most runs find an existing topic
         from confluent_kafka.cimpl import NewTopic
 
         producer = self._writer()
@@ -105,10 +105,10 @@ class CompactedTopic(Generic[Entry]):
     def write(self, operation: str, values: Mapping[bytes, bytes | None]) -> int:
         """Writes records by key and returns the largest offset when all are acknowledged; None removes a key.
 
-        :meth:`read` then has them.
+        :meth:`read` returns them afterwards.
 
         Args:
-            operation: What is done, for the error.
+            operation: The operation, for the error.
             values: By key.
         """
         offset = self._write(operation, values)
@@ -118,8 +118,8 @@ class CompactedTopic(Generic[Entry]):
     def send(self, key: bytes, value: bytes) -> None:
         """Queues a record to be written soon, without waiting; never raises.
 
-        One that cannot be written is lost. The first of them is logged, and the first after one that could be
-        written. May be called by one other thread.
+        A record that cannot be written is lost. The first failure is logged, and so is the first success
+        after it. May be called by one other thread.
         """
         producer = self._writer()
         try:
@@ -129,7 +129,7 @@ class CompactedTopic(Generic[Entry]):
             self._note_loss(reason_of(error))
 
     def close(self) -> None:
-        """Gives records that wait two seconds to be written, then frees connections."""
+        """Waits two seconds at most for queued reports to be written, then frees connections."""
         if self._producer is not None:
             self._producer.flush(_CLOSING_SECONDS)
             self._producer.purge()
@@ -143,10 +143,10 @@ class CompactedTopic(Generic[Entry]):
             self._producer = Producer(
                 {
                     "linger.ms": 0,
-                    # What is written are signs of life, whose absence is taken for death.
+                    # These records are signs of life, and their absence means death.
                     "reconnect.backoff.max.ms": 1_000,
                     "message.timeout.ms": int(self._timeout * 1000),
-                    # A record that is sent again must not come behind a newer one.
+                    # A record that is sent again must not follow a newer one.
                     "max.in.flight.requests.per.connection": 1,
                     **self._config,
                 }
@@ -169,7 +169,7 @@ class CompactedTopic(Generic[Entry]):
         producer.flush(self._timeout)
         if failures or len(offsets) < len(values):
             reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
-            producer.purge()  # what is said to have failed must not be written later
+            producer.purge()  # a record reported as failed must not be written later
             raise CompactedTopicUnavailableError(self._topic, operation, reason)
         return max(offsets)
 
@@ -185,7 +185,7 @@ class CompactedTopic(Generic[Entry]):
         self._is_losing = True
 
     def _read_to(self, least_end: int) -> None:
-        """Reads what is new up to the end as it is now; that is waited for if it is below `least_end`."""
+        """Reads new records up to the present end; waits for the end while it is below `least_end`."""
         low, high = self._bounds()
         if high < self._position:  # the topic was recreated
             self._entries.clear()
@@ -199,7 +199,7 @@ class CompactedTopic(Generic[Entry]):
             except KafkaException as error:
                 if code_of(error) not in OUT_OF_RANGE_CODES or self._bounds()[0] <= low:
                     raise
-                self._read_to(least_end)  # records were deleted meanwhile
+                self._read_to(least_end)  # records were deleted in the meantime
                 return
         self._position = max(self._position, end)
         for key, message in newest.items():

@@ -22,38 +22,38 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoggedRecord:
-    """A record together with where the cut log keeps it."""
+    """A record with its position in the cut log."""
 
     record: LogRecord
     log_offset: int
     """Its offset in the cut log."""
     written_ms: int = field(default=0, compare=False)
-    """Its timestamp, milliseconds since the epoch; 0: not known."""
+    """Its timestamp, milliseconds since the epoch; 0 if unknown."""
 
 
 class CutLog(Protocol):
     """The durable record of cuts; one partition, offsets rise with each record and may have gaps.
 
-    Besides cuts it holds markers of partitions ahead of the frontier, refusals, and decisions of operators.
-    Methods that return cuts pass over everything else, and all pass over what is not Slackwater's, see
-    :class:`RecordDecoder`.
+    Besides cuts it contains markers of partitions ahead of the frontier, refusals, and decisions of
+    operators. Methods that return cuts skip everything else, and all skip records that are not Slackwater's,
+    see :class:`RecordDecoder`.
 
     Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
-    log's time-out, and raise only :class:`~slackwater.cuts.errors.CutLogError`, among them
-    :class:`~slackwater.cuts.errors.CutLogDamagedError`, and protocol errors. Not thread-safe.
+    log's time-out, and raise only :class:`~slackwater.cuts.errors.CutLogError` (including
+    :class:`~slackwater.cuts.errors.CutLogDamagedError`) and protocol errors. Not thread-safe.
     """
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """Writes cuts and returns when all of them are acknowledged, with their offsets.
 
-        When it raises, any prefix of the cuts may have been written.
+        If it raises, any prefix of the cuts may have been written.
         """
         ...
 
     def append_records(self, records: Sequence[LogRecord]) -> list[int]:
         """Writes records of any kind; returns their offsets when all are acknowledged.
 
-        When it raises, any prefix of the records may have been written.
+        If it raises, any prefix of the records may have been written.
         """
         ...
 
@@ -61,8 +61,8 @@ class CutLog(Protocol):
         """Returns the cuts at offsets in ``[from_offset, to_offset)``, ascending.
 
         Raises:
-            CutLogTruncatedError: the log starts above ``from_offset``.
-            CutLogReplacedError: the log ends below ``to_offset``.
+            CutLogTruncatedError: The log starts above ``from_offset``. CutLogReplacedError: The log ends
+                below ``to_offset``.
         """
         ...
 
@@ -70,12 +70,12 @@ class CutLog(Protocol):
         """Returns the cuts that were readable above ``after_offset`` at the time of the call, ascending.
 
         Args:
-            after_offset: Exclusive; -1: everything. A log that starts above it is read from its start.
-            limit: At most so many, the oldest.
+            after_offset: Exclusive; -1 for everything. A log that starts above it is read from its start.
+            limit: The most cuts to return, the oldest.
 
         Raises:
-            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record. One
-                that is empty, or cannot be found for a moment, does not tell: :meth:`identity` does.
+            CutLogReplacedError: The log ends at or below ``after_offset``, at which there was a record. A log
+                that is empty, or briefly missing, is not evidence: :meth:`identity` is.
         """
         ...
 
@@ -86,20 +86,20 @@ class CutLog(Protocol):
 
         Args:
             after_offset: As for :meth:`tail`.
-            limit: At most so many, the oldest.
-            with_cuts: False: only what is no cut; cuts are passed over without being decoded.
+            limit: The most records to return, the oldest.
+            with_cuts: False to skip cuts without decoding them.
 
         Raises:
-            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record. One
-                that is empty, or cannot be found for a moment, does not tell: :meth:`identity` does.
+            CutLogReplacedError: The log ends at or below ``after_offset``, at which there was a record. A log
+                that is empty, or briefly missing, is not evidence: :meth:`identity` is.
         """
         ...
 
     def newest(self) -> PublishedCut | None:
-        """Returns the last cut in the log; None when it has none or does not exist.
+        """Returns the last cut in the log; None if it has none or does not exist.
 
         Raises:
-            CutLogTruncatedError: it has none any more, since its records were deleted.
+            CutLogTruncatedError: It has none any more, since its records were deleted.
         """
         ...
 
@@ -108,13 +108,13 @@ class CutLog(Protocol):
         ...
 
     def end(self) -> int:
-        """Returns the offset that the next record will at least have; 0 when the log does not exist."""
+        """Returns a lower bound of the next record's offset; 0 if the log does not exist."""
         ...
 
     def identity(self) -> str | None:
         """Returns an id that differs for every other log, even one of the same name, recreated or elsewhere.
 
-        None when the log does not exist.
+        None if the log does not exist.
         """
         ...
 
@@ -134,16 +134,16 @@ def beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
 
 
 class RecordDecoder:
-    """Takes the records of one log out of their bytes.
+    """Decodes the records of one log.
 
-    Whatever does not begin like a record of ours (tombstones too), or is of another source, was written by
-    somebody else: it is passed over and said once. What begins like one of ours and cannot be read may be a
-    cut or a decision that everybody relies on: nobody reads on past it until an operator has decided so.
+    Records that do not begin like ours (including tombstones), or are of another source, were written by
+    something else: they are skipped and logged once. One that begins like ours and cannot be read may be a
+    cut or a decision that others rely on: nothing is read past it until an operator has decided so.
 
     Args:
-        source: Whose log it is.
-        decisions: Returns what operators have let pass, as far as it is written behind an offset. Asked only
-            for a damaged record.
+        source: The source whose log it is.
+        decisions: Returns the operators' decisions that are written after an offset; called only for a
+            damaged record.
     """
 
     def __init__(self, source: str, decisions: Callable[[int], Iterable[PassDecision]]) -> None:
@@ -152,19 +152,19 @@ class RecordDecoder:
         self._topic = cut_log_topic(source)
         self._told_up_to = -1
         self._passed: set[int] = set()
-        """Offsets of damaged records that operators let pass, as far as they were looked for."""
+        """Offsets of damaged records that operators let pass, as far as they were read."""
 
     def decode(self, value: bytes | None, log_offset: int, written_ms: int = 0) -> LoggedRecord | None:
-        """Returns a record; None when it is passed over.
+        """Returns a record; None if it is skipped.
 
         Args:
-            value: Of the record.
+            value: The record's value.
             log_offset: Its offset.
-            written_ms: Its timestamp; 0: not known.
+            written_ms: Its timestamp; 0 if unknown.
 
         Raises:
-            CutLogDamagedError: it cannot be read.
-            slackwater.protocol.UnsupportedVersionError: a newer version wrote it.
+            CutLogDamagedError: It cannot be read. slackwater.protocol.UnsupportedVersionError: A newer
+                version wrote it.
         """
         if value is None or not value.startswith(_BEGIN):
             self._log_passed(log_offset, "it is not a record of Slackwater")
@@ -184,7 +184,7 @@ class RecordDecoder:
         return LoggedRecord(record, log_offset, written_ms)
 
     def decision(self, value: bytes | None, log_offset: int) -> PassDecision | None:
-        """Returns a record that lets a damaged one pass; None for any other, which is not decoded.
+        """Returns a record that lets a damaged one pass; None for any other record, which is not decoded.
 
         Raises like :meth:`decode`.
         """
@@ -204,7 +204,7 @@ class RecordDecoder:
 
 
 def is_no_cut(value: bytes) -> bool:
-    """Says whether a record of ours is no cut, by its first bytes: a cut may be large."""
+    """Returns whether a record of ours is not a cut, by its first bytes, because a cut may be large."""
     return _OTHER_KIND.match(value) is not None
 
 

@@ -13,8 +13,8 @@
         ├── CutLogDamagedError          a record of the log cannot be read: an operator decides
         └── CutLogReplacedError         the log is not the one that was read or written before: start over
 
-``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log. All can
-be pickled: their data are their positional arguments.
+``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log. All
+errors can be pickled: their data are their positional arguments.
 """
 
 from slackwater.protocol import ExplainedError
@@ -81,15 +81,15 @@ class MarkerStoreContentError(MarkerStoreUnavailableError):
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(operation, address, reason)
         self.problem = (
-            f"Redis {address}: {operation} found data that Slackwater has not written: {reason}. Nothing "
+            f"Redis {address}: {operation} found data that Slackwater did not write: {reason}. Nothing "
             "is lost: readers use the cut log in the meantime, and a running sidecar replaces it "
             "within seconds"
         )
-        self.hint = "make sure that nobody else writes to keys slackwater:*"
+        self.hint = "make sure that nothing else writes to keys slackwater:*"
 
 
 class MarkerStoreRefusedError(MarkerStoreUnavailableError):
-    """The user of Redis may not do what was asked."""
+    """The user of Redis lacks the right to do this."""
 
     def __init__(self, operation: str, address: str, reason: str) -> None:
         super().__init__(operation, address, reason)

@@ -25,7 +25,7 @@ from slackwater.protocol import Cut, LogRecord, PassDecision, PublishedCut, enco
 from slackwater.protocol.keys import cut_log_topic
 
 _FETCH_WAIT_MS = 1
-"""Only what is there is read: a fetch that waits for more delays the next question."""
+"""Only available records are read: a fetch that waits for more delays the next request."""
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class KafkaCutLog:
         source: The connector's ``topic.prefix``.
         bootstrap: Kafka's ``bootstrap.servers``.
         kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long an answer is waited for, also while errors pass.
+        timeout: How long to wait for an answer, including transient errors.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class KafkaCutLog:
         self._reader: TopicReader | None = None
 
     def ensure_topic(self, *, replication_factor: int = -1) -> None:
-        """Creates the topic when it does not exist; leaves an existing one as it is. Prepares to append.
+        """Creates the topic if it does not exist; leaves an existing one unchanged. Prepares to append.
 
         Args:
-            replication_factor: -1: the broker's default.
+            replication_factor: -1 for the broker's default.
 
         Raises:
             CutLogUnavailableError: Kafka refuses or does not answer.
@@ -72,7 +72,7 @@ class KafkaCutLog:
 
         self._asked("creation", functools.partial(create_topics, admin, [topic]))
         self._opened().expected.add(self._topic)
-        self._writer()  # a producer begins to ask for its id at once, which may take a second
+        self._writer()  # a producer requests its id at once, which may take a second
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """See the protocol. The topic must exist: :meth:`ensure_topic`."""
@@ -83,7 +83,7 @@ class KafkaCutLog:
         return [offset for offset, _ in self._append(records)]
 
     def _append(self, records: Sequence[LogRecord]) -> list[tuple[int, int]]:
-        """Returns offset and timestamp of each."""
+        """Returns offset and timestamp of each record."""
         producer = self._writer()
         offsets: dict[int, tuple[int, int]] = {}
         failures: list[str] = []
@@ -215,9 +215,9 @@ class KafkaCutLog:
         return max(low, after_offset + 1), high
 
     def _bounds(self) -> tuple[int, int]:
-        """First readable and end offset; (0, 0) when the topic does not exist.
+        """Returns the first readable and the end offset; (0, 0) if the topic does not exist.
 
-        One that was seen is waited for: a broker that has just made it, or has just started, may deny it.
+        A topic that was seen is waited for: a broker that has just created it or just started may deny it.
         """
         reader = self._opened()
         with self._guarded("read"):
@@ -258,7 +258,7 @@ class KafkaCutLog:
         return not is_no_cut(message.value() or b"") and bool(cuts_of(self._decoded([message])))
 
     def _decisions(self, after_offset: int) -> list[PassDecision]:
-        """Reads with a reader of its own, while the damaged record is still being read."""
+        """Uses another reader, because this one is still at the damaged record."""
         with self._guarded("read"), self._new_reader() as reader:
             messages = reader.read({self._place: (after_offset + 1, reader.bounds(self._place)[1])})
             found = (self._decoder.decision(m.value(), m.offset() or 0) for m in messages)

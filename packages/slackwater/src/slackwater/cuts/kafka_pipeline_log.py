@@ -21,8 +21,8 @@ class KafkaPipelineLog:
     Args:
         bootstrap: Kafka's ``bootstrap.servers``.
         kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long one request may block; errors that pass are waited for so long.
-        replication_factor: Of the topic if it has to be made; -1 is the broker's default.
+        timeout: How long one request may block, including transient errors.
+        replication_factor: Used if the topic has to be created; -1 for the broker's default.
     """
 
     def __init__(

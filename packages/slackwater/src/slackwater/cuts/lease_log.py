@@ -23,24 +23,24 @@ _log = logging.getLogger(__name__)
 class LeaseLog(Protocol):
     """The leases of a cluster's readers and the holds of its pipelines.
 
-    Written by both, read by anybody. Methods raise nothing but
-    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block for the time-out at most.
+    Written by both, read by all. Methods raise only
+    :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`, and block for at most the time-out.
     Not thread-safe.
     """
 
     def ensure(self) -> None:
-        """Makes the topic if it does not exist."""
+        """Creates the topic if it does not exist."""
         ...
 
     def read(self) -> list[LeaseRecord]:
         """Returns all records that were readable at the time of the call, oldest first.
 
-        None if there is no topic. What is not Slackwater's, or of a newer version, is passed over and logged.
+        None if there is no topic. Records of others, or of a newer version, are skipped and logged.
         """
         ...
 
     def write(self, *records: LeaseRecord) -> None:
-        """Writes records, each in place of an earlier one of its key; returns when they are acknowledged."""
+        """Writes records, each replacing an earlier one of its key; returns when they are acknowledged."""
         ...
 
     def remove(self, records: Iterable[LeaseRecord]) -> None:
@@ -56,9 +56,9 @@ class KafkaLeaseLog:
     """Implements :class:`LeaseLog`; one topic for a cluster.
 
     Args:
-        kafka: Where it is.
-        timeout: How long one request may block; errors that pass are waited for so long.
-        replication_factor: Of the topic if it has to be made; -1 is the broker's default.
+        kafka: The cluster.
+        timeout: How long one request may block, including transient errors.
+        replication_factor: Used if the topic has to be created; -1 for the broker's default.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class KafkaLeaseLog:
 
 
 def decoded_lease_record(value: bytes, offset: int, written_ms: int, key: bytes) -> LeaseRecord | None:
-    """Returns a record; None, and a line in the log, if it is none of ours."""
+    """Returns a record; None, after logging it, if it is not ours."""
     del written_ms
     try:
         record = decode_lease_record(value)

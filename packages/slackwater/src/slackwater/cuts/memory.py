@@ -35,7 +35,7 @@ from slackwater.protocol.keys import cut_log_topic, registration_key, report_key
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """Bytes that somebody else wrote."""
+    """Bytes from another writer."""
 
     value: bytes | None
     log_offset: int
@@ -106,7 +106,7 @@ class InMemoryCutLog:
         return self._identity
 
     def append_bytes(self, value: bytes | None) -> int:
-        """Writes bytes that are no record, as anybody could; returns their offset."""
+        """Writes bytes that are not a record, as anyone could; returns their offset."""
         self._records.append(_Bytes(value, self._end))
         self._end += 1
         return self._end - 1
@@ -117,7 +117,7 @@ class InMemoryCutLog:
         self._records = [r for r in self._records if r.log_offset >= offset]
 
     def recreate(self) -> None:
-        """Loses everything and becomes another log, as when its topic is deleted and made again."""
+        """Loses everything and becomes another log, as if its topic were deleted and recreated."""
         self._records, self._begin, self._end = [], 0, 0
         self._identity = uuid.uuid4().hex
 
@@ -150,7 +150,7 @@ class InMemoryPipelineLog:
     """Implements :class:`~slackwater.cuts.pipeline_log.PipelineLog` in this process.
 
     Args:
-        clock: Says when a record is written; None: the system's.
+        clock: Determines when a record is written; None for the system's.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -179,7 +179,7 @@ class InMemoryPipelineLog:
             self.append(key.encode(), None)
 
     def append(self, key: bytes, value: bytes | None) -> int:
-        """Writes any bytes, as anybody could; returns their offset."""
+        """Writes any bytes, as anyone could; returns their offset."""
         offset, self._end = self._end, self._end + 1
         self._entries.pop(key, None)
         written_ms = epoch_ms(self._clock.now())
@@ -195,7 +195,7 @@ class InMemoryLeaseLog:
     """Implements :class:`~slackwater.cuts.lease_log.LeaseLog` in this process; several may share records.
 
     Args:
-        records: The topic, by key; None: one of its own.
+        records: The topic, by key; None for a new one.
     """
 
     def __init__(self, records: dict[bytes, bytes] | None = None) -> None:
@@ -220,7 +220,7 @@ class InMemoryLeaseLog:
             self.append(lease_record_key(record), None)
 
     def append(self, key: bytes, value: bytes | None) -> None:
-        """Writes any bytes, as anybody could."""
+        """Writes any bytes, as anyone could."""
         self.records.pop(key, None)
         if value is not None:
             self.records[key] = value
@@ -241,7 +241,7 @@ class InMemoryMarkerStore:
         self._open: dict[str, list[OpenTransaction]] = {}
         self._log_ids: dict[str, str] = {}
         self.bound = ""
-        """The id of the cut log that was bound; empty: none was."""
+        """The id of the bound cut log; empty if there is none."""
 
     def bind(self, log_id: str) -> None:
         """See the protocol."""

@@ -20,32 +20,32 @@ _log = logging.getLogger(__name__)
 class PipelineLog(Protocol):
     """The registration and the newest report of each run of each pipeline.
 
-    Written by runs, read by anybody. Methods raise nothing but
+    Written by runs, read by all. Methods raise only
     :class:`~slackwater.cuts.errors.CompactedTopicUnavailableError`. Not thread-safe, except for
     :meth:`report`, which one other thread may call at the same time.
     """
 
     def ensure(self) -> None:
-        """Makes the topic if it does not exist, and prepares to write. Blocks for the time-out at most."""
+        """Creates the topic if it does not exist, and prepares to write. Blocks for at most the time-out."""
         ...
 
     def read(self) -> list[PipelineEntry]:
         """Returns all entries that were readable at the time of the call, oldest first.
 
-        None if there is no topic. What is not Slackwater's, or of a newer version, is passed over and logged.
-        Blocks for the time-out at most; a second call reads only what is new.
+        None if there is no topic. Records of others, or of a newer version, are skipped and logged. Blocks
+        for at most the time-out; a second call reads only what is new.
         """
         ...
 
     def register(self, registration: PipelineRegistration) -> int:
-        """Writes a registration and returns its offset when it is acknowledged; :meth:`read` then has it."""
+        """Writes a registration, which :meth:`read` then returns; returns its acknowledged offset."""
         ...
 
     def report(self, report: PipelineReport) -> None:
-        """Writes a report some time soon, without waiting; never raises.
+        """Queues a report to be written soon, without waiting; never raises.
 
-        A report that cannot be written is lost. The first of them is logged, and the first after one that
-        could be written.
+        A report that cannot be written is lost. The first failure is logged, and so is the first success
+        after it.
         """
         ...
 
@@ -54,12 +54,12 @@ class PipelineLog(Protocol):
         ...
 
     def close(self) -> None:
-        """Gives reports that wait two seconds to be written, then frees connections."""
+        """Waits two seconds at most for queued reports to be written, then frees connections."""
         ...
 
 
 def decoded_entry(value: bytes, offset: int, written_ms: int, key: bytes) -> PipelineEntry | None:
-    """Returns a record with its place; None, and a line in the log, if it is none of ours."""
+    """Returns a record with its place; None, after logging it, if it is not ours."""
     try:
         record = decode_pipeline_record(value)
     except (MalformedRecordError, UnsupportedVersionError) as error:

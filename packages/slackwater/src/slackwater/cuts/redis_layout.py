@@ -1,11 +1,11 @@
 """The layout of the data in Redis: fields and their texts, and the scripts that change several at once.
 
-What is read is checked: decoding raises KeyError, TypeError, ValueError or a protocol error for whatever no
-Slackwater wrote.
+Everything that is read is checked: decoding raises KeyError, TypeError, ValueError or a protocol error for
+values that Slackwater did not write.
 
 LSNs are unsigned 64-bit numbers and Lua's numbers hold 53 bits: scripts compare them by XADD, or as decimal
-text. Nothing that stands in Redis is relied on: a value that is no number is an error that begins with
-WRONGVALUE, and no loop is longer because of it.
+text. Nothing in Redis is trusted: a value that is not a number is an error that begins with WRONGVALUE, and
+it cannot make a loop longer.
 """
 
 import dataclasses
@@ -76,11 +76,11 @@ return 1
 """
 """Keys: markers, frontier, open. Arguments: id of the cut log whose content stays (empty: nothing stays),
 what the keys of cuts begin with, up to which timeline at least. The streams of cuts have the same hash tag as
-the declared keys, hence the same slot in a cluster."""
+the declared keys, so they are in the same slot of a cluster."""
 
 
 def decode_published(entry: tuple[bytes, dict[bytes, bytes]]) -> PublishedCut:
-    """Returns a cut from an entry of the stream of cuts."""
+    """Returns the cut in an entry of the stream of cuts."""
     fields = entry[1]
     return PublishedCut(decode_cut(fields[b"cut"]), decode_number(fields[b"log"]))
 
@@ -103,7 +103,7 @@ def decode_number(text: bytes | str, below: int = 2**64) -> int:
     """Returns a number from its text.
 
     Raises:
-        ValueError: It is no number, negative, or too large.
+        ValueError: It is not a number, negative, or too large.
     """
     number = int(text)
     if not 0 <= number < below:
@@ -124,7 +124,7 @@ def encode_frontier(cut: PublishedCut, status: FrontierStatus) -> dict[str, Any]
 
 
 def encode_status(status: FrontierStatus) -> dict[Any, Any]:
-    """Returns the fields of the frontier hash that say the state."""
+    """Returns the fields of the frontier hash that describe the state."""
     return {
         "wall_ms": status.wall_ms,
         "sidecar": status.sidecar,

@@ -31,16 +31,16 @@ from slackwater.protocol import (
 from slackwater.protocol.keys import cuts_key, frontier_key, markers_key, open_key
 
 _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
-"""The words of Redis and our scripts for a key that holds something else."""
+"""The words of Redis and our scripts for a key that contains something else."""
 
 
 class RedisMarkerStore:
     """Implements :class:`~slackwater.cuts.store.MarkerStore`.
 
     Args:
-        client: Must return bytes and have a socket time-out; :meth:`connect` makes one.
-        address: How errors name the server; no credentials.
-        retention: How many of the cuts that this store is given are kept.
+        client: Must return bytes and have a socket time-out; :meth:`connect` creates one.
+        address: The server's name in errors, without credentials.
+        retention: How many of the cuts passed to this store are kept.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RedisMarkerStore:
         timeout: timedelta = timedelta(seconds=5),
         retention: CutRetention | None = None,
     ) -> "RedisMarkerStore":
-        """A store at ``redis://user@host:port/db``; does not talk to the server yet.
+        """Returns a store at ``redis://user@host:port/db``; does not connect to the server yet.
 
         Args:
             url: Address; ``rediss://`` for TLS, with ``?ssl_ca_certs=<file>`` for an authority that the
@@ -74,7 +74,7 @@ class RedisMarkerStore:
             retention: See the class.
 
         Raises:
-            ValueError: the URL has another form.
+            ValueError: The URL has another form.
         """
         seconds = timeout.total_seconds()
         options: dict[str, Any] = {"password": password} if password else {}
@@ -201,7 +201,7 @@ class RedisMarkerStore:
 
     @contextmanager
     def _checked(self, source: str) -> Iterator[Any]:
-        """Commands that are answered at one moment, together with the log that the answers come from."""
+        """Commands that are answered at one moment, with the log that the answers come from."""
         with self._client.pipeline(transaction=True) as together:
             together.hget(frontier_key(source), "log_id")
             yield together
@@ -226,14 +226,14 @@ def _kind(error: Exception) -> type[MarkerStoreUnavailableError]:
 
 
 class _RetentionWindow:
-    """The cuts that this process has published lately, to tell the ones that are too old to keep."""
+    """The cuts that this process has published lately, to recognise those that are too old to keep."""
 
     def __init__(self, retention: CutRetention) -> None:
         self._retention = retention
         self._windows: dict[str, _Window] = {}
 
     def add(self, stream: str, lsn: int, size: int) -> int:
-        """Notes a cut; returns the oldest LSN to keep, 0 while nothing needs to go."""
+        """Notes a cut; returns the oldest LSN to keep, or 0 if nothing has to be removed."""
         window = self._windows.setdefault(stream, _Window())
         if not window.cuts or lsn > window.cuts[-1][0]:
             window.cuts.append((lsn, size))
@@ -254,6 +254,6 @@ class _Window:
 
 
 def _address(url: str) -> str:
-    """Returns what may be shown of a URL."""
+    """Returns the part of a URL that may be shown."""
     parts = urlsplit(url)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,4 +1,4 @@
-"""The marker store: cuts and markers for readers that ask often, and states of sidecars."""
+"""The marker store: cuts and markers for frequent readers, and states of sidecars."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ class CutRetention:
 
     max_cuts: int = 50_000
     max_bytes: int = 64 * 1024 * 1024
-    """Encoded size; the newest cut stays even when it alone is larger."""
+    """Encoded size; the newest cut is kept even if it alone is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """The place of a store's newest cut, without the cut itself."""
+    """The position of a store's newest cut, without the cut itself."""
 
     position: CommitPosition
     """Position of the newest cut."""
@@ -30,7 +30,7 @@ class StoredPosition:
 
 
 class FrontierState(StrEnum):
-    """The state of a source's frontier: it moves, or a reason why not."""
+    """The state of a source's frontier: it advances, or the reason why not."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -47,13 +47,13 @@ class FrontierState(StrEnum):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether no further cut is published until somebody has mended the source."""
+        """Whether no further cut is published until someone repairs the source."""
         return self in (FrontierState.REGRESSED, FrontierState.BAD_INPUT, FrontierState.MISCONFIGURED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionNotice:
-    """The place at which a source's LSNs went back, for the operator who has to decide."""
+    """Where a source's LSNs went back, for the operator who has to decide."""
 
     transaction_offset: int
     """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
@@ -72,36 +72,35 @@ class FrontierStatus:
 
     state: FrontierState
     detail: str = ""
-    """The facts that a person needs beyond the state; empty when all is well."""
+    """The facts that a person needs beyond the state; empty if all is well."""
     wall_ms: int
     """The time of the report, milliseconds since the epoch."""
     sidecar: str
     """Id of the sidecar process."""
     timeline: int | None = None
-    """The timeline that the sidecar follows; None when it did not say."""
+    """The timeline that the sidecar follows; None if unknown."""
     regression: RegressionNotice | None = None
     """The reason if the state is ``regressed``."""
     connector: ConnectorReport | None = None
-    """What the sidecar knows of the connector; None: nothing. Only :meth:`MarkerStore.set_status` changes it:
-    cuts are put too often for that."""
+    """What the sidecar knows about the connector; None if nothing. Only :meth:`MarkerStore.set_status`
+    changes it, because cuts are put too often for that."""
 
 
 class MarkerStore(Protocol):
     """Cuts, markers and states of sources.
 
-    A cache without authority: it may lose everything at any moment, may lag behind the cut log, and may be
-    replaced by a copy of itself or of another store; and anybody may have written to it, so what it says is
-    true only when the cut log says so, too. All methods block for at most the store's time-out and raise
-    :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`, and nothing else: its
-    :class:`~slackwater.cuts.errors.MarkerStoreContentError` when the store holds what cannot be read. Not
-    thread-safe.
+    A cache without authority: it may lose everything at any moment, may lag behind the cut log, may be
+    replaced by a copy of itself or of another store, and may contain data of other writers. What it contains
+    is true only if the cut log confirms it. All methods block for at most the store's time-out and raise only
+    :class:`~slackwater.cuts.errors.MarkerStoreUnavailableError`: its subclass
+    :class:`~slackwater.cuts.errors.MarkerStoreContentError` if the content cannot be read. Not thread-safe.
     """
 
     def bind(self, log_id: str) -> None:
-        """Names the cut log that the cuts of this process come from, or have to come from.
+        """Names the cut log that the cuts of this process must come from.
 
-        From then on what was published from another log counts as absent, and publishing beside it is
-        refused until :meth:`adopt`. Does not talk to the server.
+        From then on everything published from another log counts as absent, and publishing from one is
+        refused until :meth:`adopt`. Does not connect to the server.
         """
         ...
 
@@ -113,9 +112,9 @@ class MarkerStore(Protocol):
         ...
 
     def clear(self, source: str, timeline: int) -> None:
-        """Removes everything about a source, whatever it is, at least up to a timeline.
+        """Removes everything about a source, at least up to a timeline.
 
-        Called by sidecars only, for what cannot be right.
+        Called by sidecars only, for content that cannot be right.
         """
         ...
 
@@ -129,7 +128,7 @@ class MarkerStore(Protocol):
         ...
 
     def position(self, source: str) -> StoredPosition | None:
-        """Returns the place of the newest cut; None when there is none. One short round trip."""
+        """Returns the position of the newest cut; None if there is none. One short round trip."""
         ...
 
     def set_markers(
@@ -138,12 +137,13 @@ class MarkerStore(Protocol):
         """Replaces the markers of all partitions, at once.
 
         Called by sidecars, after the cut log has acknowledged what they follow from: a cut, and markers that
-        are ahead of it. Refused, with False, when the store has a newer cut than the one at ``position``.
+        are ahead of it. Returns False and does nothing if the store has a newer cut than the one at
+        ``position``.
         """
         ...
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """Returns the newest cut of a timeline; None when there is none."""
+        """Returns the newest cut of a timeline; None if there is none."""
         ...
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
@@ -162,11 +162,11 @@ class MarkerStore(Protocol):
         ...
 
     def status(self, source: str) -> FrontierStatus | None:
-        """Returns the state that a sidecar reported last; None when none ever did."""
+        """Returns the state that a sidecar reported last; None if there was none."""
         ...
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
-        """Replaces the list of transactions the frontier has been waiting for, at once."""
+        """Replaces the list of transactions that the frontier waits for, at once."""
         ...
 
     def open(self, source: str) -> list[OpenTransaction]:

@@ -1,1 +1,1 @@
-"""What all who talk to Kafka share: a reader of topics, retries, transactions, advice, a schema registry."""
+"""What all users of Kafka share: a reader of topics, retries, transactions, advice, a schema registry."""

@@ -1,4 +1,4 @@
-"""What helps against errors of Kafka that another attempt would meet again: a right, or a setting."""
+"""Advice for errors of Kafka that another attempt would meet again, such as a missing right or a setting."""
 
 from dataclasses import dataclass
 
@@ -29,10 +29,10 @@ class NeededRights:
     on_id: str = "Write on its transactional id"
 
     def advice(self, error: KafkaError) -> str | None:
-        """Returns what to do about an error; None: another attempt may succeed, or nobody knows."""
+        """Returns what to do about an error; None if another attempt may succeed, or nothing is known."""
         missing = {
             KafkaError.TOPIC_AUTHORIZATION_FAILED: self.on_topics,
-            # Whoever may write to some topic may also write idempotently.
+            # A user who may write to some topic may also write idempotently.
             KafkaError.CLUSTER_AUTHORIZATION_FAILED: self.on_topics,
             KafkaError.GROUP_AUTHORIZATION_FAILED: self.on_group,
             KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: self.on_id,

@@ -34,7 +34,7 @@ Place = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 _FOR_EVER = sys.maxsize
-"""The end of what is followed: no partition has that many offsets."""
+"""The end of what is followed: no partition has this many offsets."""
 _CHUNK = 1_000
 _WAIT_SECONDS = 0.1
 """The longest wait for a record: a request to stop is noticed between two of them."""
@@ -52,21 +52,22 @@ T = TypeVar("T")
 class TopicReader:
     """Reads records of partitions. Use it from one thread, and close it; a ``with`` block does.
 
-    Errors that pass are waited for. Offsets that hold no record (transaction markers, aborted and compacted
-    records) are passed over, also at an end. Every method raises ``KafkaException`` and nothing else: for an
-    error that does not pass, or with the last one, the place and the duration, when the time is over. A
-    missing right to read or describe a topic is such an error; a right on a group is not needed.
+    Transient errors are waited for. Offsets without a record (transaction markers, aborted and compacted
+    records) are skipped, also at an end. Every method raises only ``KafkaException``: for a permanent error
+    or, when the time is over, with the last error, the place and the duration. A missing right to read or
+    describe a topic is such an error; a right on a group is not needed.
 
     Args:
         config: librdkafka's settings, with ``bootstrap.servers``.
-        seconds: How long an answer is waited for.
-        patience: How many seconds the next record is waited for, which an open transaction may hold back; as
-            long as an answer by default.
-        expected: Topics that exist: a broker that denies one does not know it yet. What is seen is added.
-        is_committed: Whether records of open and aborted transactions are left out.
+        seconds: How long to wait for an answer.
+        patience: How many seconds to wait for the next record, which an open transaction may hold back; by
+            default as long as for an answer.
+        expected: Topics that exist: a broker that denies one does not know it yet. Topics that were seen are
+            added.
+        is_committed: Whether records of open and aborted transactions are omitted.
         clock: Measures the time.
-        pause: Waits for so many seconds; called at least every five seconds while Kafka is waited for. What
-            it raises ends the wait.
+        pause: Waits for a number of seconds; called at least every five seconds while waiting for Kafka. An
+            exception that it raises ends the wait.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class TopicReader:
         return places
 
     def bounds(self, place: Place) -> tuple[int, int]:
-        """Returns the first offset of a partition, and the one behind the last that can be read.
+        """Returns the first offset of a partition, and the one after the last that can be read.
 
         That is the beginning of the first open transaction, unless this reader reads those, too.
         """
@@ -159,7 +160,7 @@ class TopicReader:
         """Yields every record from an offset to another one (exclusive), in order within each partition.
 
         Args:
-            spans: By partition. Nothing is read of one that ends where it begins.
+            spans: By partition. An empty span is not read.
 
         Raises:
             KafkaException: Also with a code of ``OUT_OF_RANGE_CODES``: the first record to be read is gone.
@@ -172,7 +173,7 @@ class TopicReader:
         try:
             yield from self._read(positions, left)
         finally:
-            if not self._is_closed:  # what stays assigned goes on fetching
+            if not self._is_closed:  # assigned partitions would continue to be fetched
                 self._consumer.unassign()
 
     def follow(self, place: Place, start: int) -> Generator[Message, None, None]:
@@ -187,13 +188,13 @@ class TopicReader:
         is_wanted: Callable[[Message], bool] = lambda _: True,
         waits: bool = False,
     ) -> list[Message]:
-        """Returns the newest records of a partition up to its end as it is now, oldest first.
+        """Returns the newest records of a partition up to its present end, oldest first.
 
         Args:
             place: The partition.
-            count: Their number; fewer are returned if there are no more.
+            count: The most to return.
             is_wanted: Which records count.
-            waits: Whether open transactions are waited for, because they may contain newer records.
+            waits: Whether to wait for open transactions, because they may contain newer records.
         """
         found: list[Message] = []
         (low, end), step = self.bounds(place), max(_FIRST_LOOK_BACK, 2 * count)
@@ -213,9 +214,9 @@ class TopicReader:
         return found[-count:]
 
     def since(self, topics: Collection[str], time_ms: int) -> Iterator[Message]:
-        """Yields the records of topics that were written at or after a time, up to the ends as they are now.
+        """Yields the records of topics that were written at or after a time, up to their present ends.
 
-        Transactions that are open are waited for, because what is behind them cannot be read.
+        Waits for open transactions, because records after them cannot be read.
 
         Args:
             topics: Their names.
@@ -227,7 +228,7 @@ class TopicReader:
         yield from self.read({place: (starts[place], ends[place]) for place in places if starts[place] >= 0})
 
     def _read(self, positions: dict[Place, int], left: dict[Place, int]) -> Iterator[Message]:
-        """Yields records until nothing is left: goes by position, since offsets may have gaps."""
+        """Yields records until nothing is left, according to positions, since offsets may have gaps."""
         topics = {topic for topic, _ in left}
         retry = self._retry("reading", topics, self._patience)
         while left:
@@ -256,7 +257,7 @@ class TopicReader:
                     del left[place]
 
     def _next(self) -> list[Message]:
-        """Returns what has arrived. Waits only for the first record: ``consume`` waits for the last."""
+        """Returns the records that have arrived. Waits only for the first: ``consume`` waits for the last."""
         found = self._consumer.consume(_CHUNK, 0) or self._consumer.consume(1, _WAIT_SECONDS)
         if not found:
             self._pause(0)
@@ -265,7 +266,7 @@ class TopicReader:
     def _judge(
         self, error: KafkaError, place: Place, positions: Mapping[Place, int], retry: KafkaRetry
     ) -> None:
-        """Raises an error that the consumer, which repeats what failed by itself, will not get over."""
+        """Raises an error from which the consumer, which retries by itself, will not recover."""
         if error.code() in OUT_OF_RANGE_CODES and place in positions:
             low, end = self.bounds(place)
             reason = f"{_name(place)} holds offsets {low} to {end}, not {positions[place]}"
@@ -278,7 +279,7 @@ class TopicReader:
     def _offsets(
         self, places: Collection[Place], time_ms: int | None, *, is_committed: bool
     ) -> dict[Place, int]:
-        """Returns the first offset at or after a time (-1: there is none), or the end without a time."""
+        """Returns the first offset at or after a time (-1 if there is none), or the end without a time."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -311,8 +312,8 @@ def list_offsets(
     """Returns an offset of each partition.
 
     Args:
-        admin: Asks.
-        places: The partitions; without any, nobody is asked.
+        admin: Sends the request.
+        places: The partitions; if there are none, no request is sent.
         spec: Which offset.
         seconds: How long the answer may take.
         is_committed: Whether the end is where the first open transaction begins.

@@ -1,8 +1,8 @@
-"""Repeats requests to Kafka while their errors are of a kind that passes by itself.
+"""Repeats requests to Kafka while their errors are transient.
 
 A broker that restarts, a leader or coordinator that moves, a connection that breaks, an answer that is late:
-none of them says anything about the data. Errors that do (offsets that are gone, a topic that does not exist,
-a right that is missing, a fenced producer) are never met with another try, nor are those nobody thought of.
+none of them is about the data. Errors that are (offsets that are gone, a topic that does not exist, a missing
+right, a fenced producer) are never retried, nor are unknown errors.
 """
 
 import logging
@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from slackwater.protocol import Clock, SystemClock
 
-if TYPE_CHECKING:  # readers of records need no administration, and start without its modules
+if TYPE_CHECKING:  # most readers need no administration, and start without its modules
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
@@ -47,14 +47,14 @@ TRANSIENT_CODES = frozenset(
         KafkaError.KAFKA_STORAGE_ERROR,
         KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        # who coordinates
+        # coordinators
         KafkaError._WAIT_COORD,  # noqa: SLF001
         KafkaError.CONCURRENT_TRANSACTIONS,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_CONTROLLER,
         KafkaError.NOT_COORDINATOR,
-        # what librdkafka itself asks to do again
+        # errors that librdkafka itself says to retry
         KafkaError._DESTROY_BROKER,  # noqa: SLF001
         KafkaError._RETRY,  # noqa: SLF001
         KafkaError._WAIT_CACHE,  # noqa: SLF001
@@ -74,13 +74,13 @@ OUT_OF_RANGE_CODES = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RA
 """A partition does not have the offset that is to be read: records were deleted, or it was recreated."""
 
 GROUP_REFUSED = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""No failure of a reader that joins no group: librdkafka looks for the coordinator of every consumer's group,
-but reads without one."""
+"""Not a failure of a reader that joins no group: librdkafka looks for the coordinator of every consumer's
+group, but reads without one."""
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _QUIET_SECONDS = 1.0
-"""What passes sooner is not worth a line in the log, such as a broker that does not know a new topic yet."""
+"""Shorter delays are not logged, such as a broker that does not know a new topic yet."""
 _FIRST_NEWS_SECONDS, _LONGEST_NEWS_SECONDS = 5.0, 60.0
 """The time between the first two lines in the log while something is waited for, and between late ones."""
 
@@ -90,7 +90,7 @@ T = TypeVar("T")
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Returns whether the same request may succeed later although nobody does anything about it."""
+    """Returns whether the same request may succeed later without any intervention."""
     return not error.fatal() and (error.retriable() or error.code() in TRANSIENT_CODES)
 
 
@@ -113,7 +113,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def is_silence(error: BaseException) -> bool:
-    """Returns whether an error, or the client's one behind it, says no more than that no answer came."""
+    """Returns whether an error, or the client's error behind it, only means that no answer came."""
     known = kafka_error(error.__cause__ or error)
     return known is not None and is_transient(known)
 
@@ -133,7 +133,7 @@ def check_visible(client: Consumer, topic: str, seconds: float) -> None:
 
 
 def create_topics(admin: "AdminClient", topics: "Sequence[NewTopic]", seconds: float) -> None:
-    """Makes topics; one that exists is left as it is, so that the request can be repeated.
+    """Creates topics; existing ones are left unchanged, so the request can be repeated.
 
     Raises:
         KafkaException: Kafka refuses or does not answer.
@@ -148,11 +148,11 @@ def create_topics(admin: "AdminClient", topics: "Sequence[NewTopic]", seconds: f
 
 
 def watermark_offsets(consumer: Consumer, place: TopicPartition, seconds: float) -> tuple[int, int]:
-    """Returns the first offset of a partition and the one behind its last record.
+    """Returns the first offset of a partition and the one after its last record.
 
     Raises:
         KafkaException: Kafka refuses, or there is no such partition.
-        TimeoutError: It did not answer in time; :meth:`KafkaRetry.call` asks again.
+        TimeoutError: It did not answer in time; :meth:`KafkaRetry.call` retries.
     """
     found = consumer.get_watermark_offsets(place, seconds)
     if found is None:
@@ -169,7 +169,7 @@ class Retry:
         what: Who retries, or the operation and its place, for the log.
         seconds: How long failures may continue; without end by default.
         clock: Measures the time.
-        pause: Waits for so many seconds.
+        pause: Waits for this many seconds.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Retry:
 
     @property
     def remaining_seconds(self) -> float:
-        """The time that is left; never 0, which librdkafka takes for "do not wait"."""
+        """The remaining time; never 0, which librdkafka takes for "do not wait"."""
         return max(0.001, self._deadline - self._clock.monotonic())
 
     @property
@@ -236,7 +236,7 @@ class KafkaRetry(Retry):
         seconds: How long transient errors are waited for.
         also: Codes that are transient for this operation, too.
         clock: Measures the time.
-        pause: Waits for so many seconds.
+        pause: Waits for this many seconds.
     """
 
     def __init__(
@@ -254,14 +254,14 @@ class KafkaRetry(Retry):
         self._deadline, self._news_at = now + seconds, now + _QUIET_SECONDS
 
     def is_transient(self, error: KafkaError) -> bool:
-        """Returns whether an error may pass, by itself or in this operation."""
+        """Returns whether an error is transient, in general or in this operation."""
         return is_transient(error) or (error.code() in self._also and not error.fatal())
 
     def call(self, request: Callable[[float], T]) -> T:
-        """Makes a request until it succeeds; it is given the seconds that are left.
+        """Makes a request until it succeeds; passes it the seconds that are left.
 
         Raises:
-            KafkaException: An error that does not pass, or the last one at the deadline, which says so.
+            KafkaException: A permanent error, or the last one at the deadline, with the duration.
         """
         while True:
             try:
@@ -275,7 +275,7 @@ class KafkaRetry(Retry):
         """Pauses if the error is transient and there is time left.
 
         Raises:
-            KafkaException: Otherwise the error; at the deadline it says how long was waited.
+            KafkaException: The error if it is permanent; at the deadline, the last one with the duration.
         """
         found = kafka_error(error)
         if found is None or not self.is_transient(found):

@@ -1,9 +1,9 @@
-"""librdkafka's transactional producer, whose failures mean what its user says.
+"""librdkafka's transactional producer, with failures in the terms of its user.
 
-librdkafka facts this module hides (2.16): with a delivery callback, ``poll()`` and ``flush()`` report fencing
-as ``SystemError`` with the ``KafkaException`` as its cause; a commit that timed out must not be tried again
-on the same producer, since its outcome is unknown; where a group's coordinator was away, sending offsets to a
-transaction can wait for it for ever, whatever the time-out.
+librdkafka facts that this module hides (2.16): with a delivery callback, ``poll()`` and ``flush()`` report
+fencing as ``SystemError`` with the ``KafkaException`` as its cause; a commit that timed out must not be
+retried on the same producer, since its outcome is unknown; if a group's coordinator was away, sending offsets
+to a transaction can wait for it for ever, whatever the time-out.
 """
 
 import logging
@@ -29,7 +29,7 @@ _FULL_QUEUE_WAIT_SECONDS = 0.05
 _ABORT_TIMEOUT_SECONDS, _DISCARD_TIMEOUT_SECONDS = 5.0, 1.0
 _FLUSH_STEP_SECONDS = 0.5
 _FIRST_RETRY_MS, _LONGEST_RETRY_MS = 2, 50
-"""A transaction that begins directly behind another one is refused until the broker has ended that one, which
+"""A transaction that begins directly after another is refused until the broker has ended that one, which
 takes some milliseconds; librdkafka's own 100 ms to 1 s would be many times as long as the transaction."""
 _LARGEST_REQUEST_BYTES = 100_000_000
 """A broker takes requests of 100 MiB by default (``socket.request.max.bytes``)."""
@@ -39,12 +39,12 @@ _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 
 
 def is_fenced(error: KafkaError) -> bool:
-    """Returns whether Kafka has given the transactional id away, or ended a transaction that stood open."""
+    """Returns whether Kafka has given the transactional id away, or ended an open transaction."""
     return error.code() in _FENCED
 
 
 class DeliveredRecord(Protocol):
-    """The part of ``confluent_kafka.Message`` that a delivery report is asked for."""
+    """The part of ``confluent_kafka.Message`` that a delivery report uses."""
 
     def partition(self) -> int | None:
         """Returns the number of the partition."""
@@ -113,13 +113,13 @@ class KafkaTransactions(ABC):
     """Writes Kafka transactions under one transactional id.
 
     Keys are partitioned as Kafka's Java producer does it (murmur2), so that other producers' conventions
-    hold. How large a record may be is left to its topic, whose ``max.message.bytes`` counts compressed bytes.
-    One thread. What its methods raise, :meth:`_meaning` says.
+    hold. The size of records is limited by their topic, whose ``max.message.bytes`` counts compressed bytes.
+    One thread. :meth:`_meaning` defines what its methods raise.
 
     Args:
         kafka: The cluster, and further librdkafka settings.
-        transactional_id: Whoever opened it before is fenced.
-        transaction_timeout: How long a transaction may stand open.
+        transactional_id: The producer that opened it before is fenced.
+        transaction_timeout: How long a transaction may stay open.
         request_timeout: How long one call may take.
         queue: Settings of librdkafka's queue of records.
     """
@@ -202,10 +202,10 @@ class KafkaTransactions(ABC):
             self._producer.poll(0)
 
     def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
-        """Waits for all delivery reports, as long as they come.
+        """Waits for all delivery reports, as long as they arrive.
 
-        When Kafka has refused a record, those that were not sent yet stay where they are until the
-        transaction is aborted: they get no report.
+        If Kafka has refused a record, those that were not sent yet stay queued until the transaction is
+        aborted: they get no report.
         """
         left, idle = len(self._producer), 0.0
         while left and idle < self._timeout and not has_failed():
@@ -218,10 +218,10 @@ class KafkaTransactions(ABC):
             raise self._late("flush", f"{left} record(s) not acknowledged after {self._timeout:g} s")
 
     def check(self) -> None:
-        """Raises what has broken the open transaction, if anything has; asks nobody.
+        """Raises the error that has broken the open transaction, if there is one; sends no request.
 
-        Records that were dropped for it have only that as their reason. librdkafka tells it to whoever wants
-        to do something that the transaction's state does not allow.
+        Records that were dropped because of it have only that as their reason. librdkafka returns it to any
+        operation that the transaction's state does not allow.
         """
         try:
             self._producer.begin_transaction()
@@ -232,12 +232,12 @@ class KafkaTransactions(ABC):
     def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
         """Adds the offsets of a consumer group to the transaction; refused if the member has lost its place.
 
-        In a thread, since librdkafka may never come back: then the producer has to be discarded, and the
+        Runs in a thread, since librdkafka may never return: then the producer has to be discarded, and the
         thread ends with it, or with the process.
 
         Args:
-            offsets: Where the group goes on.
-            member: What the member's ``consumer_group_metadata`` returns.
+            offsets: Where the group continues.
+            member: The result of the member's ``consumer_group_metadata``.
         """
         what, producer, timeout = "committing the consumer's offsets", self._producer, self._timeout
         outcome: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -260,15 +260,15 @@ class KafkaTransactions(ABC):
                 raise error
 
     def commit(self) -> None:
-        """Commits; after an error that is no refusal the outcome is unknown."""
+        """Commits; after an error that is not a refusal, the outcome is unknown."""
         with self._translated("commit_transaction"):
             self._producer.commit_transaction(self._timeout)
 
     def abort(self) -> SlackwaterError | None:
-        """Aborts if Kafka answers; otherwise the transaction is left to the next producer or its time-out.
+        """Aborts if Kafka answers; otherwise leaves the transaction to the next producer or its time-out.
 
         Returns:
-            Why it could not; None: it is aborted.
+            The reason why it could not; None if it is aborted.
         """
         try:
             with self._translated("abort_transaction"):
@@ -279,13 +279,13 @@ class KafkaTransactions(ABC):
         return None
 
     def discard(self) -> None:
-        """Drops queued records and lets go of the producer; never raises.
+        """Drops queued records and releases the producer; never raises.
 
         An open transaction is aborted if Kafka answers at once; otherwise it is left to the next producer or
-        its time-out. A commit whose outcome is unknown stays as it is. The abort is asked for even where
-        nobody needs it: librdkafka 2.16.0 ends the whole process (``rd_kafka_txn_handle_AddPartitionsToTxn``,
-        an assertion) if a producer is destroyed while it is adding partitions to its transaction, and it adds
-        none after an abort was asked for.
+        its time-out. A commit whose outcome is unknown stays as it is. The abort is requested even if it is
+        not needed: librdkafka 2.16.0 ends the whole process (``rd_kafka_txn_handle_AddPartitionsToTxn``, an
+        assertion) if a producer is destroyed while it is adding partitions to its transaction, and it adds
+        none after an abort was requested.
         """
         with suppress(KafkaException, SystemError):
             self._producer.purge()

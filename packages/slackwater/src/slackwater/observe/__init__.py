@@ -1,1 +1,1 @@
-"""What a process shows of itself: logs, metrics, traces, and how it ends."""
+"""What a process shows about itself: logs, metrics, traces, and how it ends."""

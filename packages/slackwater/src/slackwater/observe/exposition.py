@@ -1,4 +1,4 @@
-"""Gives Prometheus the metrics of a closed list: names, labels and meanings are the list's."""
+"""Exports the metrics of a closed list to Prometheus: names, labels and meanings are those of the list."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from slackwater.protocol.metrics import Distribution, Metric, MetricKind
 
 Samples = Iterable[tuple[tuple[str, ...], float | Distribution]]
-"""Values of all labels, in the order of the metric's, and the value: of a histogram its distribution."""
+"""Values of all labels, in the order of the metric's, and the value; for a histogram its distribution."""
 
 
 def make_registry(metrics: Sequence[Metric], read: Callable[[Metric], Samples]) -> CollectorRegistry:
@@ -18,7 +18,7 @@ def make_registry(metrics: Sequence[Metric], read: Callable[[Metric], Samples]) 
 
     Args:
         metrics: The list.
-        read: Returns the samples of a metric; called by any thread, whenever somebody asks.
+        read: Returns the samples of a metric; called by any thread, at each request.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ListCollector(metrics, read))

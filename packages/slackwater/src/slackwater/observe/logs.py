@@ -1,4 +1,4 @@
-"""Logging: configured here and nowhere else; every library only has loggers."""
+"""Logging, which is configured only here; libraries only have loggers."""
 
 import logging
 import logging.config
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.protocol import hide
 from slackwater.protocol.log_fields import JsonFormatter, remember_format
 
-if TYPE_CHECKING:  # pydantic takes 0.2 s, and errors of the command line need none
+if TYPE_CHECKING:  # pydantic takes 0.2 s, and errors of the command line do not need it
     from slackwater.settings.model import LogSection
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -47,7 +47,7 @@ def _printable(text: str) -> str:
 
 
 class _JsonFormatter(JsonFormatter):
-    """Leaves out the secrets of this process's settings."""
+    """Removes the secrets of this process's settings."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the line of a record."""
@@ -58,8 +58,8 @@ def configure_logging(settings: "LogSection", secrets: Collection[str] = ()) -> 
     """Sends records of the level and above to the file or, without one, to standard error. Idempotent.
 
     Args:
-        settings: What is logged, and where.
-        secrets: What is kept out of every record, and of the errors that a command ends with.
+        settings: The level, and the file.
+        secrets: What is removed from every record, and from the errors with which a command ends.
     """
     global _secrets
     _secrets = frozenset(secrets)

@@ -1,4 +1,4 @@
-"""Turns signals into requests to stop, and leaves a line in the log however a program ends."""
+"""Turns signals into requests to stop, and logs how a program ends."""
 
 import logging
 import os
@@ -18,20 +18,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_MORE = 0
 """No signal has this number."""
 _PATIENCE = timedelta(seconds=8)
-"""How long whatever was asked to stop may take: ten seconds are promised, and those who start programs kill
-them soon after."""
+"""How long the program may take to stop: ten seconds are promised, and supervisors kill it soon after."""
 
 
 @dataclass(slots=True)
 class StopRequest:
-    """Tells if, and by which signal, the process was asked to stop."""
+    """Knows whether, and by which signal, the process was asked to stop."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int | None = None
 
     @property
     def exit_code(self) -> int:
-        """130 after Ctrl-C, 0 otherwise: being asked to stop is no failure."""
+        """130 after Ctrl-C, 0 otherwise: a requested stop is not a failure."""
         return 130 if self.signal_number == signal.SIGINT else 0
 
 
@@ -39,20 +38,20 @@ class StopRequest:
 def stop_on_signals(what: str) -> Iterator[StopRequest]:
     """Turns the first SIGINT, SIGTERM or SIGHUP into a request; the same signal again ends the process.
 
-    However the block ends by itself, a line in the log says so; ``nohup`` stays in force. A second signal is
-    left to the kernel, since a handler in Python may have to wait until the main thread gets a lock.
+    However the block ends by itself, the log says so; ``nohup`` remains in force. A second signal is left to
+    the kernel, since a handler in Python may have to wait until the main thread gets a lock.
 
     If the block has not ended eight seconds after the request, because a library waits for a server, the
-    process ends where it is, with the code of the request. So the block has to survive a kill at any time.
+    process exits with the code of the request. So the block has to survive a kill at any time.
 
     Args:
-        what: What runs within the block.
+        what: The name of the program, for the log.
     """
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     handled = [n for n in _SIGNALS if n != signal.SIGHUP or before[n] is not signal.SIG_IGN]
-    # A handler may interrupt anything that holds a lock, such as a write to the log, and does not run at all
-    # while the main thread waits in a library. So another thread, which Python wakes at once, does the rest.
+    # A handler may interrupt anything that holds a lock, such as a write to the log, and does not run while
+    # the main thread waits in a library. So another thread, which Python wakes at once, does the rest.
     woken, waking = socket.socketpair()
     waking.setblocking(False)
     is_handled = SimpleQueue[int]()
@@ -114,7 +113,7 @@ def _tell_requests(
 
 
 def _leave(what: str, request: StopRequest) -> None:
-    """Ends the process although its main thread hangs; to all others this is a kill."""
+    """Ends the process although its main thread hangs; for the rest of the system this is a kill."""
     try:
         found = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - no other name
         while found is not None and not found.f_globals["__name__"].startswith(("slackwater", "__main__")):
@@ -128,9 +127,9 @@ def _leave(what: str, request: StopRequest) -> None:
 
 
 def _tell_failure(what: str, error: BaseException) -> None:
-    """Logs why a program failed, unless the boundary of the process says so on standard error anyway.
+    """Logs why a program failed, unless the command writes it to standard error anyway.
 
-    Not of a broken pipe, be it of our output or to another process: click ends quietly because of it.
+    A broken pipe, of the output or to another process, is not logged: click ends quietly because of it.
     """
     is_told = any(getattr(handler, "stream", None) is sys.stderr for handler in logging.getLogger().handlers)
     if isinstance(error, BrokenPipeError | SystemExit) or not is_told:

@@ -1,7 +1,7 @@
 """Sends metrics and traces to an OpenTelemetry collector, by OTLP over HTTP.
 
-Metrics are those that Prometheus would get: they are read from the same registry. The SDK is an extra; it is
-imported only when something is to be sent.
+Metrics are those that Prometheus would get: they are read from the same registry. The SDK is an extra, which
+is imported only if something is to be sent.
 """
 
 import logging
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Telemetry | None]":
-    """Yields what sends metrics and traces while the block lasts; None if nobody is to get any.
+    """Yields what sends metrics and traces while the block lasts; None if none are to be sent.
 
     Args:
-        settings: Where to, and how much.
-        service: What sends: ``sidecar`` or ``run``.
+        settings: The address, and how much to send.
+        service: The sender: ``sidecar`` or ``run``.
 
     Raises:
-        CommandConfigError: a certificate or key of the settings cannot be used.
+        CommandConfigError: A certificate or key of the settings cannot be used.
     """
     if settings.otlp is None:
         yield None
@@ -54,14 +54,14 @@ def sending_telemetry(settings: TelemetrySection, service: str) -> "Iterator[Tel
 
 
 class Telemetry:
-    """Sends what it is given, in threads of its own; a collector that is away costs nothing but the loss.
+    """Sends metrics and traces in its own threads; if a collector is away, they are lost without other cost.
 
     Args:
-        settings: Where to, and how much; with an address.
-        service: What sends.
+        settings: The address, and how much to send.
+        service: The sender.
 
     Raises:
-        CommandConfigError: a certificate or key of the settings cannot be used.
+        CommandConfigError: A certificate or key of the settings cannot be used.
     """
 
     def __init__(self, settings: TelemetrySection, service: str) -> None:
@@ -83,11 +83,11 @@ class Telemetry:
         self._pushing: threading.Thread | None = None
 
     def send(self, span: TransactionSpan) -> None:
-        """Sends a span soon; does not block. Called by any thread."""
+        """Queues a span to be sent soon; does not block. May be called by any thread."""
         self._spans.on_end(_readable(span, self._resource))
 
     def send_metrics(self, registry: "CollectorRegistry") -> None:
-        """Sends the metrics of a registry from now on, and once more at the end."""
+        """Sends the metrics of a registry from now on, and again at the end."""
         self._pushing = threading.Thread(
             target=self._push, args=(registry,), name="otlp-metrics", daemon=True
         )
@@ -110,13 +110,13 @@ class Telemetry:
 
 
 def _exporter_options(settings: TelemetrySection) -> dict[str, Any]:
-    """Returns what an exporter takes besides its address. Holds a secret."""
+    """Returns an exporter's arguments besides its address. Contains a secret."""
     import requests
     from requests.utils import get_environ_proxies
 
     _check_files(settings)
     session = requests.Session()
-    # Variables of the environment would win over the certificates of the settings, and .netrc over the token.
+    # Environment variables would override the certificates of the settings, and .netrc the token.
     session.trust_env = False
     session.proxies.update(get_environ_proxies(settings.otlp or ""))
     trusted = ssl.get_default_verify_paths()
@@ -130,7 +130,7 @@ def _exporter_options(settings: TelemetrySection) -> dict[str, Any]:
 
 
 def _check_files(settings: TelemetrySection) -> None:
-    """Tries files before anything is sent: the exporter would find them wrong with each request."""
+    """Checks files before anything is sent: the exporter would fail with each request."""
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca)
         if settings.ssl_certificate is not None:
@@ -147,7 +147,7 @@ def _now_ns() -> int:
 def metrics_data(
     registry: "CollectorRegistry", resource: "Resource", began_ns: int, now_ns: int
 ) -> "MetricsData":
-    """Returns the metrics of a registry as OpenTelemetry has them, cumulative since a moment."""
+    """Returns the metrics of a registry in OpenTelemetry's form, cumulative since a moment."""
     from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -188,7 +188,7 @@ def _histograms(family: "Family", began_ns: int, now_ns: int) -> Iterator[Any]:
         bounds = [bound for bound, _ in buckets[:-1]]
         below = [0, *(int(count) for _, count in buckets)]
         steps = [after - before for before, after in pairwise(below)]
-        none: Any = None  # the smallest and the largest value are not known
+        none: Any = None  # the smallest and the largest value are unknown
         yield HistogramDataPoint(
             attributes=dict(key),
             start_time_unix_nano=began_ns,

@@ -3,8 +3,8 @@
 The errors differ in what can be done about them::
 
     RegistryError
-    ├── RegistryConfigError        it refuses our credentials, or is not at this path
-    ├── RegistryInputError         it does not have the schema that a record names, or the schema is unusable
+    ├── RegistryConfigError        it refuses the credentials, or is not at this path
+    ├── RegistryInputError         it does not have the schema of a record, or the schema is unusable
     ├── RegistryRefusedError       it does not accept a schema that should be registered
     └── RegistryUnavailableError   it does not answer; try again later
 """
@@ -29,7 +29,7 @@ MAX_ANSWER_BYTES: Final = 8 << 20
 """Schemas are much shorter than this; a server that answers with more is not a schema registry."""
 
 Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
-"""Asks an address for a path; returns HTTP status and body. Raises like :func:`over_http`."""
+"""Requests a path of an address; returns HTTP status and body. Raises like :func:`over_http`."""
 
 
 class RegistryError(SlackwaterError):
@@ -84,7 +84,7 @@ class RegistryUnavailableError(RegistryError):
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
-    """Asks an address for a path; returns HTTP status and body, and raises like :func:`send_over_http`."""
+    """Requests a path of an address; returns HTTP status and body, and raises like :func:`send_over_http`."""
     return send_over_http(settings, "GET", address, path, None)
 
 
@@ -129,7 +129,7 @@ class SchemaRegistry:
 
     Args:
         settings: Its address and credentials.
-        get: Asks it.
+        get: Sends the requests.
     """
 
     def __init__(self, settings: RegistrySettings, get: Get = over_http) -> None:
@@ -141,9 +141,8 @@ class SchemaRegistry:
         """Returns the Avro schema with this id, as JSON text. Blocks for at most the time-out per address.
 
         Raises:
-            RegistryUnavailableError: No address gives an answer.
-            RegistryConfigError: It refuses our credentials.
-            RegistryInputError: There is no such schema, or it is not self-contained Avro.
+            RegistryUnavailableError: No address answers. RegistryConfigError: It refuses the credentials.
+                RegistryInputError: There is no such schema, or it is not self-contained Avro.
         """
         known = self._schemas.get(schema_id)
         if known is not None:
@@ -208,14 +207,14 @@ def _no_answer(address: str, schema_id: int, reason: str) -> RegistryUnavailable
 def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
     """Returns a function that converts a source's keys and values, in Avro or JSON, to JSON. For one thread.
 
-    Asks the registry once per schema. Calls raise:
+    Requests each schema once. Calls raise:
 
     - ``WireFormatError``: the record cannot be read, or the registry does not have its schema.
-    - ``RegistryUnavailableError``, ``RegistryConfigError``: asking again may help.
+    - ``RegistryUnavailableError``, ``RegistryConfigError``: another attempt may help.
 
     Args:
         settings: Its address and credentials.
-        get: Asks it.
+        get: Sends the requests.
     """
     registry = SchemaRegistry(settings, get)
 

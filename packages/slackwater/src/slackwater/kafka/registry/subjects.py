@@ -61,7 +61,7 @@ class SubjectRegistry:
 
     Args:
         settings: Its address and credentials.
-        send: Asks it.
+        send: Sends the requests.
     """
 
     def __init__(self, settings: RegistrySettings, send: Send = send_over_http) -> None:
@@ -75,8 +75,8 @@ class SubjectRegistry:
         Idempotent; blocks for at most the time-out per request and address.
 
         Raises:
-            RegistryUnavailableError: No address gives an answer.
-            RegistryConfigError: It refuses our credentials, or there is no registry at the address.
+            RegistryUnavailableError: No address answers. RegistryConfigError: It refuses the credentials, or
+                there is no registry at the address.
             RegistryRefusedError: The schema is not compatible with earlier versions, or not accepted at all.
         """
         *others, last = self._settings.addresses
@@ -125,7 +125,7 @@ class SubjectRegistry:
             return status, data[:_SHOWN].decode(errors="replace")
 
     def _differences(self, address: str, subject: str, body: bytes) -> str:
-        """Returns what the registry finds different; empty if it does not tell."""
+        """Returns what the registry finds different; empty if it does not say."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         try:
             _, answer = self._ask(address, subject, path, body)
