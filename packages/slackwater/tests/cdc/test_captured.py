@@ -130,6 +130,12 @@ FAULTS: dict[str, tuple[Table, list[str]]] = {
         replace(T, hides_rows=True),
         ["row-level security hides rows from the connector's user in snapshots"],
     ),
+    "bytes as text": (
+        replace(T, escapes_bytes=True, columns=columns(2, is_bytea=True)),
+        ["bytea_output is escape for the connector's user: PostgreSQL writes column a as text"],
+    ),
+    "bytes as hexadecimal digits": (replace(T, columns=columns(2, is_bytea=True)), []),
+    "no bytes": (replace(T, escapes_bytes=True), []),
 }
 
 

@@ -43,9 +43,9 @@ def database(postgres_server: "PostgresServer") -> "Iterator[psycopg.Connection]
 
     with psycopg.connect(postgres_server.dsn(), autocommit=True) as connection:
         connection.execute(SCHEMA)
-        connection.execute(
-            "DO $$ BEGIN CREATE ROLE plain_reader; EXCEPTION WHEN duplicate_object THEN END $$"
-        )
+        for role in ("plain_reader", "another"):
+            statement = f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN END $$"
+            connection.execute(statement.encode())
         yield connection
 
 
@@ -178,6 +178,49 @@ def test_a_user_whom_row_level_security_does_not_concern_reads_all_rows(
 
     assert look(database, {}, user="postgres")[1] == []
     assert look(database, {}, user="nobody of this name")[1] == []
+
+
+BYTEA_OUTPUT = {
+    # settings, from those that count most to those that count least, and whether bytes are escaped then
+    (
+        "ROLE plain_reader IN DATABASE {0} SET bytea_output = 'escape'",
+        "ROLE plain_reader SET bytea_output = 'hex'",
+    ): True,
+    (
+        "ROLE plain_reader IN DATABASE {0} SET bytea_output = 'hex'",
+        "ROLE plain_reader SET bytea_output = 'escape'",
+    ): False,
+    ("ROLE plain_reader SET bytea_output = 'escape'", "DATABASE {0} SET bytea_output = 'hex'"): True,
+    ("ROLE plain_reader SET bytea_output = 'hex'", "DATABASE {0} SET bytea_output = 'escape'"): False,
+    ("DATABASE {0} SET bytea_output = 'escape'", "ROLE ALL SET bytea_output = 'hex'"): True,
+    ("ROLE ALL SET bytea_output = 'escape'", "SYSTEM SET bytea_output = 'hex'"): True,
+    ("SYSTEM SET bytea_output = 'escape'",): True,
+    ("ROLE another SET bytea_output = 'escape'", "ROLE plain_reader SET work_mem = '1MB'"): False,
+}
+
+
+@pytest.mark.parametrize("settings", BYTEA_OUTPUT)
+def test_bytes_that_the_connector_gets_as_text_are_named(
+    database: "psycopg.Connection", postgres_server: "PostgresServer", settings: tuple[str, ...]
+) -> None:
+    import psycopg
+
+    name = database.info.dbname
+    database.execute("CREATE DOMAIN bytes AS bytea; ALTER TABLE t ADD f bytea, ADD g bytes, ADD h bytea")
+    try:
+        for setting in settings:
+            database.execute(f"ALTER {setting.format(name)}".encode())
+        database.execute("SELECT pg_reload_conf()")
+        with psycopg.connect(postgres_server.dsn(), autocommit=True) as later:
+            found = look(later, {}, user="plain_reader", added=("f", "g"))[1]
+    finally:
+        for setting in settings:
+            database.execute(
+                f"ALTER {setting.format(name).partition(' SET ')[0]} RESET bytea_output".encode()
+            )
+        database.execute("SELECT pg_reload_conf()")
+
+    assert [each.column for each in found] == (["f", "g"] if BYTEA_OUTPUT[settings] else [])
 
 
 CHANGES = {

@@ -75,6 +75,11 @@ def test_another_value_is_a_fault(name: str, value: str) -> None:
         ("offset.mismatch.strategy", "trust_slot"),
         ("snapshot.select.statement.overrides", "shop.orders"),
         ("snapshot.query.mode", "custom"),
+        ("snapshot.isolation.mode", "read_committed"),
+        ("snapshot.isolation.mode", "read_uncommitted"),
+        ("snapshot.max.threads", "4"),
+        ("database.initial.statements", "SET statement_timeout = 0; SET ROLE reader"),
+        ("database.initial.statements", "SET default_transaction_isolation TO 'read committed'"),
         ("converters", "isbn"),
         ("post.processors", "reselector"),
         ("transaction.metadata.factory", "com.example.Factory"),
@@ -133,6 +138,9 @@ def test_the_converter_of_a_worker_is_not_relied_on() -> None:
         ("snapshot.mode", "no_data"),
         ("slot.name", "own"),
         ("tombstones.on.delete", "false"),
+        ("snapshot.isolation.mode", "repeatable_read"),
+        ("snapshot.max.threads", "1"),
+        ("database.initial.statements", "SET lock_timeout = '5s'; set session statement_timeout to 0;"),
     ],
 )
 def test_what_may_be_chosen_is_no_fault(name: str, value: str) -> None:

@@ -36,6 +36,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """The transaction that last changed its definition."""
     is_sent: bool
     """Whether the publication's column list contains it."""
+    is_bytea: bool = False
+    """Also of a domain over bytea."""
     labels: Mapping[str, tuple[str, str]] = {}
     """For an enum, by the label's oid: the label, and the transaction that last changed it."""
 
@@ -105,6 +107,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The oid of the table's entry in the publication; 0: it has all tables, or those of a schema."""
     hides_rows: bool = False
     """Whether row-level security applies to the connector's user."""
+    escapes_bytes: bool = False
+    """``bytea_output`` is ``escape`` in the sessions of the connector's user."""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -173,6 +177,14 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
     if table.hides_rows:
         text = "row-level security hides rows from the connector's user in snapshots, but not in changes"
         yield _found(table, text, f"ALTER ROLE … BYPASSRLS for the connector's user, then {_NEW_TOPICS}")
+    for column in table.columns if table.escapes_bytes else ():
+        if column.is_bytea:
+            text = (
+                f"bytea_output is escape for the connector's user: PostgreSQL writes column {column.name} as "
+                "text, which Debezium takes for hexadecimal digits"
+            )
+            hint = "ALTER ROLE … SET bytea_output = 'hex' for the connector's user, restart the connector"
+            yield _found(table, text, f"{hint}, then {_NEW_TOPICS}", column.name)
 
 
 def key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:

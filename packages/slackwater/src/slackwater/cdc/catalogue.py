@@ -30,6 +30,12 @@ WITH connector AS (
     SELECT coalesce(bool_or(rolsuper OR rolbypassrls), false) AS sees_all, count(*) > 0 AS exists,
         max(oid::text)::oid AS role
     FROM pg_catalog.pg_roles WHERE rolname = %s
+), given AS (
+    SELECT split_part(option, '=', 2) AS bytea_output
+    FROM pg_catalog.pg_db_role_setting s CROSS JOIN connector CROSS JOIN unnest(s.setconfig) AS option
+    WHERE option LIKE 'bytea\\_output=%%' AND (s.setrole = 0 OR s.setrole = connector.role)
+        AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+    ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1
 )
 SELECT jsonb_build_object(
     'name', n.nspname || '.' || c.relname,
@@ -53,7 +59,10 @@ SELECT jsonb_build_object(
         WHERE r.prpubid = p.oid AND r.prrelid = c.oid), 0),
     'hides_rows', c.relrowsecurity AND connector.exists AND NOT connector.sees_all AND (
         c.relforcerowsecurity OR NOT pg_catalog.pg_has_role(
-            CASE WHEN connector.exists THEN %s ELSE current_user END, c.relowner, 'USAGE'))
+            CASE WHEN connector.exists THEN %s ELSE current_user END, c.relowner, 'USAGE')),
+    'escapes_bytes', 'escape' = coalesce((SELECT bytea_output FROM given), (
+        SELECT reset_val FROM pg_catalog.pg_settings
+        WHERE name = 'bytea_output' AND source NOT IN ('database', 'user', 'database user', 'client')), '')
 ), n.nspname || '.' || c.relname
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -69,6 +78,8 @@ SELECT a.attrelid::bigint, jsonb_build_object(
     'name', a.attname, 'number', a.attnum, 'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
     'type_oid', a.atttypid::bigint,
     'changed', a.xmin::text,
+    'is_bytea', (
+        SELECT typoutput = 'pg_catalog.byteaout'::regproc FROM pg_catalog.pg_type WHERE oid = a.atttypid),
     'is_sent', a.attgenerated <> '' OR coalesce((
         SELECT to_jsonb(t) -> 'attnames' IS NULL OR to_jsonb(t) -> 'attnames' ? a.attname
         FROM pg_catalog.pg_publication_tables t
@@ -200,7 +211,7 @@ def examine_tables(
         before: The state that the previous examination returned; empty if there was none.
         topics: The source's topics.
         publication: The connector's.
-        user: The connector's; only for row-level security.
+        user: The connector's, for row-level security and the settings of its sessions.
         keys: The declared primary keys of the tables.
     """
     now = read_tables(connection, tuple(used), publication, user)
@@ -278,7 +289,7 @@ def read_tables(
         connection: An open connection, whose user may differ from the connector's.
         tables: Their names, ``schema.table``.
         publication: The connector's.
-        user: The connector's; only for row-level security.
+        user: The connector's, for row-level security and the settings of its sessions.
     """
     rows = connection.execute(_TABLES, [user, user, publication, list(tables)]).fetchall()
     found = {str(row[1]): msgspec.convert(row[0], Table, strict=False) for row in rows}

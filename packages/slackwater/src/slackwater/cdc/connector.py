@@ -71,6 +71,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "errors.tolerance": _Rule("none", "none", _LOSES_ROWS),
     "snapshot.select.statement.overrides": _Rule(_NOTHING, _NOTHING, _LOSES_ROWS),
     "snapshot.query.mode": _Rule("select_all", "select_all", _LOSES_ROWS),
+    "snapshot.max.threads": _Rule(
+        "1", "1", "several threads may read the rows of a snapshot as of different commits"
+    ),
     "converters": _Rule(_NOTHING, _NOTHING, _OTHER_FORM),
     "post.processors": _Rule(_NOTHING, _NOTHING, "they change values, for example to those of later commits"),
     "transaction.metadata.factory": _Rule(
@@ -85,6 +88,12 @@ _RULES: Final[Mapping[str, _Rule]] = {
 _TAKES_SNAPSHOT: Final = frozenset({"always", "initial", "initial_only", "when_needed"})
 _SKIPS: Final = frozenset({"trust_slot", "trust_greater_lsn"})
 """Strategies for an offset that differs from the slot's, which omit what is between them."""
+
+_OF_ONE_COMMIT: Final = frozenset({"serializable", "repeatable_read"})
+"""Isolation levels in which all rows of a snapshot are as of one commit."""
+_SETS_HARMLESS: Final = re.compile(
+    r"\s*SET\s+(SESSION\s+)?(application_name|client_min_messages|work_mem|\w+_timeout)\b[^;]*", re.IGNORECASE
+)
 
 _CHANGES_COLUMNS: Final = re.compile(r"column\.(mask|truncate)\.")
 _SAFE_TRANSFORMS: Final = frozenset(
@@ -250,6 +259,24 @@ def _skipped_commits(properties: Mapping[str, str]) -> Iterator[Fault]:
         yield Fault(name, has, "no_validation or trust_offset", _LOSES_ROWS, is_silent=True)
 
 
+def _isolation(properties: Mapping[str, str]) -> Iterator[Fault]:
+    name = "snapshot.isolation.mode"
+    if (has := properties.get(name, "serializable")) not in _OF_ONE_COMMIT:
+        reason = "otherwise the rows of a snapshot are not all as of one commit"
+        yield Fault(name, has, "serializable or repeatable_read", reason, is_silent=True)
+
+
+def _initial_statements(properties: Mapping[str, str]) -> Iterator[Fault]:
+    name = "database.initial.statements"
+    has = properties.get(name, "")
+    if not all(_SETS_HARMLESS.fullmatch(each) for each in has.split(";") if each.strip()):
+        reason = (
+            "they may change which rows a snapshot has, and in which form; only time-outs, work_mem and "
+            "application_name may be set there"
+        )
+        yield Fault(name, has, "left out", reason, is_silent=True)
+
+
 def _changed_columns(properties: Mapping[str, str]) -> Iterator[Fault]:
     for name, columns in properties.items():
         if _CHANGES_COLUMNS.match(name):
@@ -290,6 +317,8 @@ _FINDERS: Final[tuple[Callable[[Mapping[str, str]], Iterator[Fault]], ...]] = (
     _heartbeats,
     _publication,
     _skipped_commits,
+    _isolation,
+    _initial_statements,
     _changed_columns,
     _transforms,
     _nulls,
