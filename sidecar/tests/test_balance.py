@@ -22,10 +22,13 @@ class Held:
     queue_length: int = 0
 
 
-def looked(of: Balance, a: int, b: int, ends: int = 0) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+def looked(
+    of: Balance, a: int, b: int, ends: int = 0, *, needs_commits: bool = False
+) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
     """What is paused and resumed at these backlogs."""
     partitions = [cast(Partition, Held(A, a)), cast(Partition, Held(B, b))]
-    paused, resumed = of.update(cast(Frontier, Held(END, queue_length=ends)), partitions, [A, B, END])
+    frontier = cast(Frontier, Held(END, queue_length=ends))
+    paused, resumed = of.update(frontier, partitions, [A, B, END], needs_commits=needs_commits)
     return set(paused), set(resumed)
 
 
@@ -57,6 +60,13 @@ def test_the_transaction_topic_is_paused_at_twice_as_many(watch: Balance) -> Non
 
     watch.record(5)
     assert looked(watch, 0, 0, ends=22) == ({END}, set())
+
+
+def test_the_transaction_topic_is_read_on_while_its_newest_commit_is_needed(watch: Balance) -> None:
+    looked(watch, 0, 0, ends=22)
+
+    assert looked(watch, 0, 0, ends=99, needs_commits=True) == (set(), {END})
+    assert not watch.paused
 
 
 def test_never_is_everything_paused(watch: Balance) -> None:

@@ -42,6 +42,17 @@ def test_refusals_of_this_timeline_are_told_in_order(log: InMemoryCutLog) -> Non
     assert LoggedDecisions(log, 2, -1).new() == [refused(2), skip(5, timeline=2)]
 
 
+def test_a_refusal_that_a_skip_has_ended_is_not_told_again_once_cuts_have_followed(
+    log: InMemoryCutLog,
+) -> None:
+    log.append_records([refused(1), skip(3), skip(4), refused(1)])
+
+    assert LoggedDecisions(log, 1, newest_offset=1).new() == [refused(1), skip(3), skip(4), refused(1)]
+    assert LoggedDecisions(log, 1, newest_offset=2).new() == [refused(1), skip(3), skip(4), refused(1)]
+    assert LoggedDecisions(log, 1, newest_offset=3).new() == [skip(3), skip(4), refused(1)]
+    assert LoggedDecisions(log, 1, newest_offset=9).new() == [skip(3), skip(4), refused(1)]
+
+
 def test_a_decision_shortly_before_the_newest_cut_is_read_again_and_one_long_before_it_is_not(
     log: InMemoryCutLog,
 ) -> None:

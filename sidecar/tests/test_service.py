@@ -37,7 +37,9 @@ from slackwater_sidecar import (
 from slackwater_sidecar.resume import Decision, resume
 from slackwater_sidecar.watch import ConnectorWatch
 
-SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me")
+SETTINGS = SidecarSettings(
+    source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me", connect_url="http://h:2"
+)
 TABLE = "s.a"
 
 
@@ -51,6 +53,8 @@ class FakeReader:
         self.read = [0, 0]
         self.is_away = False
         self.has_topics = True
+        self.needs_commits = False
+        self.is_slow = False
         self.held_back_offsets = 0
 
     def discover(self) -> list[str]:
@@ -61,6 +65,8 @@ class FakeReader:
 
     def poll(self, timeout_seconds: float) -> int:
         self._answer()
+        if self.is_slow:
+            return 0
         begin, frontier = list(self.read), self._frontier
         self.read = [len(self.rows), len(self.transactions)]
         frontier.read_transactions((o, v, 0) for o, v in enumerate(self.transactions[begin[1] :], begin[1]))
@@ -74,8 +80,8 @@ class FakeReader:
     def held_back(self) -> int:
         return self.held_back_offsets
 
-    def balance(self) -> None:
-        pass
+    def balance(self, *, needs_commits: bool = False) -> None:
+        self.needs_commits = needs_commits
 
     @property
     def paused_partitions(self) -> int:
@@ -130,6 +136,7 @@ class World:
         found = resume(self.log, 1)
         frontier = found.frontier(replace(SETTINGS, complete_tables=frozenset({"s.a"})))
         before, self.reader = self.reader, FakeReader(frontier)
+        self.reader.is_slow = before.is_slow
         self.reader.rows, self.reader.transactions = before.rows, before.transactions
         if found.newest is not None:
             cut = found.newest.cut
@@ -358,6 +365,55 @@ def test_what_one_sidecar_has_seen_holds_back_another_that_does_not_watch_the_co
     world.start()
 
     assert (world.turn().state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+
+
+@pytest.mark.parametrize("is_decided_before", [True, False])
+def test_what_was_committed_while_no_sidecar_looked_may_have_the_fault_too(
+    clock: Clock, is_decided_before: bool
+) -> None:
+    """It fails when ``FaultHold.skip_to`` does not wait for the newest commit of the topic."""
+    world = World(clock)
+    refuse(world)
+    world.commit(9)  # with the fault, after the sidecar was killed
+    if is_decided_before:
+        world.log.append_records([skip(802)])
+
+    world.reader.is_slow = True  # the commit is not read yet at the first look that finds no fault
+    world.start()
+    world.turn()
+    assert world.reader.needs_commits
+    if not is_decided_before:
+        world.log.append_records([skip(802)])
+    assert (world.turn().state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+    world.reader.is_slow = False
+    status = world.turn()
+
+    assert (status.state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+    assert "at least 0/386" in status.detail  # 902
+    refusals = [r.record for r in world.log.records(-1) if isinstance(r.record, Refusal)]
+    assert refusals[-1].newest_lsn == 902
+    world.log.append_records([skip(902)])
+    world.turn()
+    assert (world.turn().state, world.lsns()) == (FrontierState.RUNNING, [702, 802, 902])
+    world.start()
+    world.commit(10)
+    world.turn()
+    assert (world.turn().state, world.lsns()) == (FrontierState.RUNNING, [702, 802, 902, 1002])
+
+
+def test_a_word_about_values_is_not_taken_while_nobody_can_look_at_the_connector(clock: Clock) -> None:
+    world = World(clock)
+    refuse(world)
+    world.watch.report = ConnectorReport(read_ms=1, since_ms=1, connect_error="refused")
+    world.start()
+    world.log.append_records([skip(802)])
+    world.turn()
+    assert (world.turn().state, world.lsns()) == (FrontierState.MISCONFIGURED, [702])
+
+    world.watch.report = SOUND
+    world.turn()
+
+    assert (world.turn().state, world.lsns()) == (FrontierState.RUNNING, [702, 802])
 
 
 def test_nothing_is_published_before_the_log_has_told_whether_the_source_is_refused(world: World) -> None:

@@ -257,6 +257,35 @@ def test_a_refusal_in_the_log_holds_until_a_skip_to_its_newest_commit() -> None:
     assert (hold.reason, hold.unrecorded) == ("", None)
 
 
+def test_a_word_that_reaches_the_newest_commit_counts_as_soon_as_that_one_is_known() -> None:
+    hold = FaultHold("inv", 3, 0, sees_connector=True)
+    hold.take(refusal(5, 20))
+    assert [hold.needs_bound] == [False], "nobody has looked"
+    hold.skip_to(30)
+    hold.skip_to(20)
+    hold.update(SOUND, 15, has_read=True)
+    assert (hold.reason != "", hold.needs_bound) == (True, True)
+    hold.bound(30)
+    assert (hold.reason, hold.needs_bound) == ("", False)
+    hold.take(refusal(30, 40))
+    assert hold.needs_bound, "a later fault is another one"
+    hold.bound(40)
+    assert "at least 0/28" in hold.reason
+
+
+def test_a_fault_that_comes_back_may_have_more_commits() -> None:
+    hold = FaultHold("inv", 3, 0, sees_connector=True)
+    hold.update(FAULTY, 20, has_read=True)
+    hold.update(SOUND, 20, has_read=True)
+    hold.bound(20)
+    hold.update(FAULTY, 25, has_read=True)
+    hold.update(SOUND, 25, has_read=True)
+    hold.skip_to(25)
+    assert hold.needs_bound
+    hold.bound(28)
+    assert "at least 0/1C" in hold.reason
+
+
 def test_a_fault_that_is_still_seen_begins_a_new_refusal_after_a_skip() -> None:
     hold = hold_after((SOUND, 10), (FAULTY, 20))
     hold.take(refusal(10, 20))

@@ -37,17 +37,29 @@ class FaultHold:
     it: the source stays refused until an operator says that the values are right, or begins a new timeline.
     Only a fault that was gone before anything was read leaves nothing behind.
 
+    A fault that was seen may have been there until the first look that finds none, so all that the
+    transaction topic holds at that look may be wrong, read or not. An operator's word counts once this is
+    known.
+
     Args:
         source: The connector's ``topic.prefix``.
         timeline: The one that is followed.
         sound_lsn: Commits up to here were published already.
+        sees_connector: Whether looks are to be expected; without any, an operator's word counts at once.
     """
 
-    def __init__(self, source: str, timeline: int, sound_lsn: int) -> None:
+    def __init__(self, source: str, timeline: int, sound_lsn: int, *, sees_connector: bool = False) -> None:
         self._source = source
         self._timeline = timeline
         self._sound_lsn = sound_lsn
+        self._sees_connector = sees_connector
         self._fault = ""
+        self._is_sound = False
+        """Whether the newest look found no fault."""
+        self._is_bounded = False
+        """Whether all commits that may have been written with the fault are known."""
+        self._word_lsn = -1
+        """The highest LSN up to which an operator says that values are right, since the refusal began."""
         self._refusal: Refusal | None = None
         self._recorded_lsn = -1
 
@@ -77,6 +89,11 @@ class FaultHold:
             return None
         return refusal
 
+    @property
+    def needs_bound(self) -> bool:
+        """Whether :meth:`bound` has to be told the newest commit that the source's topics hold."""
+        return self._refusal is not None and self._is_sound and not self._is_bounded
+
     def update(self, report: ConnectorReport | None, newest_lsn: int, *, has_read: bool) -> None:
         """Takes the newest look.
 
@@ -90,10 +107,19 @@ class FaultHold:
         before, faults = self._fault, report.faults
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         self._fault = f"{faults[0].subject}: {faults[0].text}{more}" if faults else ""
+        self._is_sound = not faults
+        self._is_bounded = self._is_bounded and self._is_sound
         if has_read and (self._fault or before):
             self._refuse(self._fault or before, newest_lsn)
         elif self._refusal is None:
             self._sound_lsn = newest_lsn
+
+    def bound(self, newest_lsn: int) -> None:
+        """Takes the newest commit that could be read after a look that found no fault."""
+        if self._refusal is not None:
+            self._refuse(self._refusal.reason, newest_lsn)
+            self._is_bounded = True
+            self.skip_to(self._word_lsn)
 
     def take(self, refusal: Refusal) -> None:
         """Takes a refusal that the cut log holds, whoever wrote it."""
@@ -103,8 +129,12 @@ class FaultHold:
 
     def skip_to(self, lsn: int) -> None:
         """Takes an operator's word that values up to a commit are right; a fault that is seen begins anew."""
-        if self._refusal is not None and lsn >= self._refusal.newest_lsn:
+        if self._refusal is None:
+            return
+        self._word_lsn = lsn = max(self._word_lsn, lsn)
+        if lsn >= self._refusal.newest_lsn and (self._is_bounded or self._fault or not self._sees_connector):
             self._refusal, self._recorded_lsn, self._sound_lsn = None, -1, lsn
+            self._is_bounded, self._word_lsn = False, -1
 
     def _refuse(self, reason: str, newest_lsn: int) -> None:
         if self._refusal is not None:

@@ -61,8 +61,12 @@ class SourceReader(Protocol):
         """
         ...
 
-    def balance(self) -> None:
-        """Pauses what is far ahead of the rest, so that memory stays bounded."""
+    def balance(self, *, needs_commits: bool = False) -> None:
+        """Pauses what is far ahead of the rest, so that memory stays bounded.
+
+        Args:
+            needs_commits: Whether the transaction topic has to be read to its end, however far ahead it is.
+        """
         ...
 
     @property
@@ -193,11 +197,13 @@ class KafkaSourceReader:
         """See the protocol."""
         return self._lookup.held_back(self._assigned)
 
-    def balance(self) -> None:
+    def balance(self, *, needs_commits: bool = False) -> None:
         """See the protocol."""
         if self._records is None:
             return
-        pause, resume = self._balance.update(self._frontier, self._intake.partitions.values(), self._assigned)
+        pause, resume = self._balance.update(
+            self._frontier, self._intake.partitions.values(), self._assigned, needs_commits=needs_commits
+        )
         if pause or resume:
             self._records.hold(pause, resume)
 
@@ -326,14 +332,20 @@ class Balance:
         self._new_records += records
 
     def update(
-        self, frontier: Frontier, partitions: Collection[Partition], assigned: Collection[PartitionId]
+        self,
+        frontier: Frontier,
+        partitions: Collection[Partition],
+        assigned: Collection[PartitionId],
+        *,
+        needs_commits: bool = False,
     ) -> tuple[frozenset[PartitionId], frozenset[PartitionId]]:
         """Returns the partitions that are to be paused now, and those that are to be resumed."""
         if self._new_records < _RECORDS_BETWEEN_COMPARISONS and not self.paused:
             return frozenset(), frozenset()
         self._new_records = 0
         ahead = {p.key for p in partitions if self._is_ahead(p.key, p.backlog)}
-        if self._transactions in assigned and self._is_ahead(self._transactions, frontier.queue_length // 2):
+        may_pause = self._transactions in assigned and not needs_commits
+        if may_pause and self._is_ahead(self._transactions, frontier.queue_length // 2):
             ahead.add(self._transactions)
         before, self.paused = self.paused, frozenset(ahead if len(ahead) < len(assigned) else ())
         return self.paused - before, before - self.paused

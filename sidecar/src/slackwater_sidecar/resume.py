@@ -1,6 +1,6 @@
 """Reads from the cut log where a sidecar goes on, and what is decided meanwhile."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater.cdc import Frontier
@@ -44,6 +44,7 @@ class LoggedDecisions:
     def __init__(self, log: CutLog, timeline: int, newest_offset: int) -> None:
         self._log = log
         self._timeline = timeline
+        self._newest_offset = newest_offset
         self._read_to = max(0, newest_offset - _LOOK_BACK)
 
     def new(self) -> list[Decision]:
@@ -59,13 +60,24 @@ class LoggedDecisions:
             return []
         found = self._log.records(self._read_to - 1, with_cuts=False)
         self._read_to = max(end, found[-1].log_offset + 1 if found else 0)
-        decisions = [r.record for r in found if isinstance(r.record, Decision)]
-        return [decision for decision in decisions if self._concerns(decision)]
+        decisions = [(r.log_offset, r.record) for r in found if isinstance(r.record, Decision)]
+        concerns = [(offset, decision) for offset, decision in decisions if self._concerns(decision)]
+        obeyed = [
+            (o, d.to_lsn) for o, d in concerns if isinstance(d, SkipDecision) and o < self._newest_offset
+        ]
+        return [decision for offset, decision in concerns if not _is_over(decision, offset, obeyed)]
 
     def _concerns(self, decision: Decision) -> bool:
         if isinstance(decision, SkipDecision | Refusal):
             return decision.timeline == self._timeline
         return decision.timeline > self._timeline
+
+
+def _is_over(decision: Decision, offset: int, obeyed: Sequence[tuple[int, int]]) -> bool:
+    """Says whether a refusal was followed by a skip that ended it, and that by a cut."""
+    if not isinstance(decision, Refusal):
+        return False
+    return any(skipped > offset and lsn >= decision.newest_lsn for skipped, lsn in obeyed)
 
 
 @dataclass(frozen=True, slots=True)

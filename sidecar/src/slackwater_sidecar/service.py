@@ -78,7 +78,14 @@ class Sidecar:
         self._decisions = decisions
         self._watch = monitor.watch
         newest = publisher.newest
-        self._hold = FaultHold(settings.source, settings.timeline, newest.cut.lsn if newest else 0)
+        self._hold = FaultHold(
+            settings.source,
+            settings.timeline,
+            newest.cut.lsn if newest else 0,
+            sees_connector=self._watch is not None and settings.connect_url is not None,
+        )
+        self._commits_end: int | None = None
+        """The end of the transaction topic when the connector's fault was found to be gone."""
         self._knows_decisions = decisions is None
         self._monitor = monitor
         self._clock = monitor.clock
@@ -118,7 +125,7 @@ class Sidecar:
                 self._read_at = self._clock.monotonic()
             self._monitor.record_read(self._frontier.newest_lsn)
             self._move()
-            self._reader.balance()
+            self._reader.balance(needs_commits=self._hold.needs_bound)
         except SidecarUnavailableError as error:
             self._note_trouble(error)
             count = 0
@@ -224,6 +231,7 @@ class Sidecar:
             if self._frontier.rest_wanted and self._clock.monotonic() - self._read_at >= _REST_SECONDS:
                 self._frontier.rest(self._reader.end_offsets())
             self._look_for_kafka_transactions()
+            self._bound_refusal()
         except SidecarUnavailableError as error:
             self._note_trouble(error)
 
@@ -232,6 +240,17 @@ class Sidecar:
         if now - self._held_back_at >= _HELD_BACK_SECONDS:
             self._held_back_at = now
             self._held_back = self._reader.held_back()
+
+    def _bound_refusal(self) -> None:
+        """Finds the newest commit that may have been written with a fault which is gone."""
+        if not self._hold.needs_bound:
+            self._commits_end = None
+            return
+        if self._commits_end is None:
+            ends = self._reader.end_offsets()
+            self._commits_end = ends.get((self._settings.source_topics.transactions, 0), 0)
+        if self._frontier.transaction_position >= self._commits_end:
+            self._hold.bound(self._frontier.newest_lsn)
 
     def _carry_out_decisions(self) -> None:
         """Carries out what was decided since the last look."""

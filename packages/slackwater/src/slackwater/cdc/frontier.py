@@ -251,6 +251,11 @@ class Frontier:
         return self._commits.last_lsn
 
     @property
+    def transaction_position(self) -> int:
+        """The offset up to which the transaction topic was read."""
+        return self._commits.position
+
+    @property
     def has_moved(self) -> bool:
         """Whether there is something to publish, including transactions without change events."""
         return self._cuts.has_moved or self._has_rows_between_commits
