@@ -131,11 +131,34 @@ FAULTS: dict[str, tuple[Table, list[str]]] = {
         ["row-level security hides rows from the connector's user in snapshots"],
     ),
     "bytes as text": (
-        replace(T, escapes_bytes=True, columns=columns(2, is_bytea=True)),
-        ["bytea_output is escape for the connector's user: PostgreSQL writes column a as text"],
+        replace(T, settings={"bytea_output": "escape"}, columns=columns(2, output="byteaout")),
+        ["the bytes of column a are written as text"],
     ),
-    "bytes as hexadecimal digits": (replace(T, columns=columns(2, is_bytea=True)), []),
-    "no bytes": (replace(T, escapes_bytes=True), []),
+    "rounded": (
+        replace(T, settings={"extra_float_digits": "0"}, columns=columns(2, output="float8out")),
+        ["the numbers of column a are rounded when they are written (extra_float_digits)"],
+    ),
+    "rounded, single": (
+        replace(T, settings={"extra_float_digits": "-15"}, columns=columns(2, output="float4out")),
+        ["the numbers of column a are rounded when they are written (extra_float_digits)"],
+    ),
+    "exact": (
+        replace(
+            T,
+            settings={"extra_float_digits": "1", "bytea_output": "hex"},
+            columns=columns(2, output="float8out"),
+        ),
+        [],
+    ),
+    "not concerned": (
+        replace(
+            T,
+            settings={"extra_float_digits": "0", "bytea_output": "escape"},
+            columns=columns(2, output="int4out"),
+        ),
+        [],
+    ),
+    "default": (replace(T, columns=columns(2, output="byteaout")), []),
 }
 
 

@@ -180,47 +180,47 @@ def test_a_user_whom_row_level_security_does_not_concern_reads_all_rows(
     assert look(database, {}, user="nobody of this name")[1] == []
 
 
-BYTEA_OUTPUT = {
-    # settings, from those that count most to those that count least, and whether bytes are escaped then
-    (
-        "ROLE plain_reader IN DATABASE {0} SET bytea_output = 'escape'",
-        "ROLE plain_reader SET bytea_output = 'hex'",
-    ): True,
-    (
-        "ROLE plain_reader IN DATABASE {0} SET bytea_output = 'hex'",
-        "ROLE plain_reader SET bytea_output = 'escape'",
-    ): False,
-    ("ROLE plain_reader SET bytea_output = 'escape'", "DATABASE {0} SET bytea_output = 'hex'"): True,
-    ("ROLE plain_reader SET bytea_output = 'hex'", "DATABASE {0} SET bytea_output = 'escape'"): False,
-    ("DATABASE {0} SET bytea_output = 'escape'", "ROLE ALL SET bytea_output = 'hex'"): True,
-    ("ROLE ALL SET bytea_output = 'escape'", "SYSTEM SET bytea_output = 'hex'"): True,
-    ("SYSTEM SET bytea_output = 'escape'",): True,
-    ("ROLE another SET bytea_output = 'escape'", "ROLE plain_reader SET work_mem = '1MB'"): False,
+ESCAPE, HEX = "bytea_output = 'escape'", "bytea_output = 'hex'"
+SETTINGS = {
+    # from those that count most to those that count least, and the columns whose values are written otherwise
+    (f"ROLE plain_reader IN DATABASE {{0}} SET {ESCAPE}", f"ROLE plain_reader SET {HEX}"): ["f", "g"],
+    (f"ROLE plain_reader IN DATABASE {{0}} SET {HEX}", f"ROLE plain_reader SET {ESCAPE}"): [],
+    (f"ROLE plain_reader SET {ESCAPE}", f"DATABASE {{0}} SET {HEX}"): ["f", "g"],
+    (f"ROLE plain_reader SET {HEX}", f"DATABASE {{0}} SET {ESCAPE}"): [],
+    (f"DATABASE {{0}} SET {ESCAPE}", f"ROLE ALL SET {HEX}"): ["f", "g"],
+    (f"ROLE ALL SET {ESCAPE}", f"SYSTEM SET {HEX}"): ["f", "g"],
+    (f"SYSTEM SET {ESCAPE}",): ["f", "g"],
+    (f"ROLE another SET {ESCAPE}", "ROLE plain_reader SET work_mem = '1MB'"): [],
+    ("DATABASE {0} SET extra_float_digits = 0",): ["i", "j", "k", "l"],
+    ("ROLE plain_reader SET extra_float_digits = 3", "SYSTEM SET extra_float_digits = -1"): [],
 }
 
 
-@pytest.mark.parametrize("settings", BYTEA_OUTPUT)
-def test_bytes_that_the_connector_gets_as_text_are_named(
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_values_that_settings_of_the_connector_s_user_change_are_named(
     database: "psycopg.Connection", postgres_server: "PostgresServer", settings: tuple[str, ...]
 ) -> None:
     import psycopg
 
     name = database.info.dbname
-    database.execute("CREATE DOMAIN bytes AS bytea; ALTER TABLE t ADD f bytea, ADD g bytes, ADD h bytea")
+    database.execute(
+        "CREATE DOMAIN bytes AS bytea; CREATE DOMAIN numbers AS real[];"
+        "ALTER TABLE t ADD f bytea, ADD g bytes, ADD h bytea;"
+        "ALTER TABLE t ADD i real, ADD j float8, ADD k real[], ADD l numbers"
+    )
     try:
         for setting in settings:
             database.execute(f"ALTER {setting.format(name)}".encode())
         database.execute("SELECT pg_reload_conf()")
         with psycopg.connect(postgres_server.dsn(), autocommit=True) as later:
-            found = look(later, {}, user="plain_reader", added=("f", "g"))[1]
+            found = look(later, {}, user="plain_reader", added="fgijkl")[1]
     finally:
         for setting in settings:
-            database.execute(
-                f"ALTER {setting.format(name).partition(' SET ')[0]} RESET bytea_output".encode()
-            )
+            whose, _, option = setting.format(name).partition(" SET ")
+            database.execute(f"ALTER {whose} RESET {option.partition(' ')[0]}".encode())
         database.execute("SELECT pg_reload_conf()")
 
-    assert [each.column for each in found] == (["f", "g"] if BYTEA_OUTPUT[settings] else [])
+    assert [each.column for each in found] == SETTINGS[settings]
 
 
 CHANGES = {

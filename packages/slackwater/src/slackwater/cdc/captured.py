@@ -36,8 +36,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     """The transaction that last changed its definition."""
     is_sent: bool
     """Whether the publication's column list contains it."""
-    is_bytea: bool = False
-    """Also of a domain over bytea."""
+    output: str = ""
+    """The function that writes its values, or the elements of an array, as text: ``float8out``."""
     labels: Mapping[str, tuple[str, str]] = {}
     """For an enum, by the label's oid: the label, and the transaction that last changed it."""
 
@@ -107,8 +107,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """The oid of the table's entry in the publication; 0: it has all tables, or those of a schema."""
     hides_rows: bool = False
     """Whether row-level security applies to the connector's user."""
-    escapes_bytes: bool = False
-    """``bytea_output`` is ``escape`` in the sessions of the connector's user."""
+    settings: Mapping[str, str] = {}
+    """The settings in sessions of the connector's user that determine how values are written."""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -177,14 +177,26 @@ def faults_of_table(table: Table, key: Collection[str] = ()) -> Iterator[Capture
     if table.hides_rows:
         text = "row-level security hides rows from the connector's user in snapshots, but not in changes"
         yield _found(table, text, f"ALTER ROLE … BYPASSRLS for the connector's user, then {_NEW_TOPICS}")
-    for column in table.columns if table.escapes_bytes else ():
-        if column.is_bytea:
+    yield from _setting_faults(table)
+
+
+def _setting_faults(table: Table) -> Iterator[CapturedFinding]:
+    """Yields the columns whose values PostgreSQL does not write as Debezium reads them."""
+    is_escaped = table.settings.get("bytea_output") == "escape"
+    is_rounded = int(table.settings.get("extra_float_digits", "1")) < 1
+    for column in table.columns:
+        if column.output == "byteaout" and is_escaped:
             text = (
-                f"bytea_output is escape for the connector's user: PostgreSQL writes column {column.name} as "
-                "text, which Debezium takes for hexadecimal digits"
+                f"the bytes of column {column.name} are written as text, which Debezium takes for hexadecimal"
             )
-            hint = "ALTER ROLE … SET bytea_output = 'hex' for the connector's user, restart the connector"
-            yield _found(table, text, f"{hint}, then {_NEW_TOPICS}", column.name)
+            setting = "bytea_output = 'hex'"
+        elif column.output in ("float4out", "float8out") and is_rounded:
+            text = f"the numbers of column {column.name} are rounded when they are written"
+            setting = "extra_float_digits = 1"
+        else:
+            continue
+        hint = f"ALTER ROLE … SET {setting} for the connector's user, restart the connector, then"
+        yield _found(table, f"{text} ({setting.partition(' ')[0]})", f"{hint} {_NEW_TOPICS}", column.name)
 
 
 def key_faults(table: Table, declared: Collection[str]) -> Iterator[CapturedFinding]:

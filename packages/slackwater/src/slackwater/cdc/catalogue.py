@@ -31,11 +31,17 @@ WITH connector AS (
         max(oid::text)::oid AS role
     FROM pg_catalog.pg_roles WHERE rolname = %s
 ), given AS (
-    SELECT split_part(option, '=', 2) AS bytea_output
-    FROM pg_catalog.pg_db_role_setting s CROSS JOIN connector CROSS JOIN unnest(s.setconfig) AS option
-    WHERE option LIKE 'bytea\\_output=%%' AND (s.setrole = 0 OR s.setrole = connector.role)
-        AND s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
-    ORDER BY s.setrole <> 0 DESC, s.setdatabase <> 0 DESC LIMIT 1
+    SELECT DISTINCT ON (name) name, value FROM (
+        SELECT split_part(option, '=', 1), split_part(option, '=', 2),
+            2 * (s.setrole <> 0)::int + (s.setdatabase <> 0)::int
+        FROM pg_catalog.pg_db_role_setting s CROSS JOIN connector CROSS JOIN unnest(s.setconfig) AS option
+        WHERE s.setrole IN (0, coalesce(connector.role, 0)) AND s.setdatabase IN (
+            0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+        UNION ALL
+        SELECT name, reset_val, -1 FROM pg_catalog.pg_settings
+        WHERE source NOT IN ('global', 'database', 'user', 'database user', 'client')
+    ) AS settings (name, value, rank)
+    WHERE name IN ('bytea_output', 'extra_float_digits') ORDER BY name, rank DESC
 )
 SELECT jsonb_build_object(
     'name', n.nspname || '.' || c.relname,
@@ -60,9 +66,7 @@ SELECT jsonb_build_object(
     'hides_rows', c.relrowsecurity AND connector.exists AND NOT connector.sees_all AND (
         c.relforcerowsecurity OR NOT pg_catalog.pg_has_role(
             CASE WHEN connector.exists THEN %s ELSE current_user END, c.relowner, 'USAGE')),
-    'escapes_bytes', 'escape' = coalesce((SELECT bytea_output FROM given), (
-        SELECT reset_val FROM pg_catalog.pg_settings
-        WHERE name = 'bytea_output' AND source NOT IN ('database', 'user', 'database user', 'client')), '')
+    'settings', (SELECT coalesce(jsonb_object_agg(name, value), '{}') FROM given)
 ), n.nspname || '.' || c.relname
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -78,8 +82,12 @@ SELECT a.attrelid::bigint, jsonb_build_object(
     'name', a.attname, 'number', a.attnum, 'type', pg_catalog.format_type(a.atttypid, a.atttypmod),
     'type_oid', a.atttypid::bigint,
     'changed', a.xmin::text,
-    'is_bytea', (
-        SELECT typoutput = 'pg_catalog.byteaout'::regproc FROM pg_catalog.pg_type WHERE oid = a.atttypid),
+    'output', (
+        SELECT coalesce(e.typoutput, y.typoutput)::text FROM pg_catalog.pg_type y
+        LEFT JOIN pg_catalog.pg_type b ON b.oid = y.typbasetype
+        LEFT JOIN pg_catalog.pg_type e ON y.typoutput = 'pg_catalog.array_out'::regproc
+            AND e.oid = coalesce(nullif(y.typelem, 0), b.typelem)
+        WHERE y.oid = a.atttypid),
     'is_sent', a.attgenerated <> '' OR coalesce((
         SELECT to_jsonb(t) -> 'attnames' IS NULL OR to_jsonb(t) -> 'attnames' ? a.attname
         FROM pg_catalog.pg_publication_tables t
