@@ -31,7 +31,6 @@ ERROR_MODULES = {
     "Every package": "packages/slackwater/src/slackwater/protocol/errors.py",
     "Pipelines (`slackwater run`, `slackwater.api`)": "packages/slackwater/src/slackwater/pipeline/errors.py",
     "Views (`slackwater.sql`)": "packages/slackwater/src/slackwater/sql/errors.py",
-    "Stages (`slackwater.engine`)": "packages/slackwater/src/slackwater/engine/errors.py",
     "Consumers and producers (`slackwater.client`)": "packages/slackwater/src/slackwater/client/errors.py",
     "Messages of services (`slackwater_messaging`)": (
         "packages/messaging/src/slackwater_messaging/errors.py"
@@ -41,7 +40,6 @@ ERROR_MODULES = {
     "The cut log and Redis (`slackwater.cuts`)": "packages/slackwater/src/slackwater/cuts/errors.py",
     "The certifier (`slackwater_certify`)": "packages/certify/src/slackwater_certify/errors.py",
     "The command": "packages/slackwater/src/slackwater/settings/errors.py",
-    "Servers on this machine (`slackwater dev`)": "packages/slackwater/src/slackwater/dev/errors.py",
 }
 """The modules whose docstrings draw the trees of errors, by heading."""
 
@@ -246,9 +244,10 @@ def errors_page() -> str:
         "| cause | meaning |\n|---|---|",
         *(f"| `{name}` | {_cell(text)} |" for name, text in _causes()),
         "\n## Errors in Python\n",
-        "Each package has one root exception, with a subclass for each way to react to an error. A "
-        "`…ConfigError` requires a different setting or argument, an `…InputError` different data, a "
-        "`…StateError` an investigation, and an `…UnavailableError` only another attempt.\n",
+        "`SlackwaterError` is the root of all errors, and its subclasses are the ways to react to one: a "
+        "`ConfigError` requires a different setting or argument, an `InputError` different data, a "
+        "`StateError` an investigation, and an `UnavailableError` only another attempt. The other classes "
+        "are for callers that react to one of them in particular.\n",
     ]
     for heading, path in ERROR_MODULES.items():
         lines += [f"\n### {heading}\n", f"```text\n{_tree(ROOT / path)}\n```"]

@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.command.tokens import Role, new_token
 from slackwater.cuts import FrontierState
-from slackwater.protocol import Clock, Cut, OpenTransaction
+from slackwater.protocol import Clock, ConfigError, Cut, OpenTransaction
 from slackwater.protocol.metrics import SIDECAR_METRICS, series_of
 from slackwater.settings.errors import CommandConfigError
 from slackwater_lab.certificates import Certificate, certificate
-from slackwater_sidecar import SidecarConfigError, SidecarStatus
+from slackwater_sidecar import SidecarStatus
 from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer, SidecarPages, is_local_name
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.settings import HttpSettings
@@ -288,10 +288,10 @@ def test_nothing_can_be_changed_over_http(server: HttpServer) -> None:
 def test_an_address_that_is_taken_or_malformed_is_an_error_that_says_what_to_set(
     server: HttpServer, pages: SidecarPages
 ) -> None:
-    with pytest.raises(SidecarConfigError, match=r"set sidecar\.http"):
+    with pytest.raises(ConfigError, match=r"set sidecar\.http"):
         HttpServer(HttpSettings(address=netloc(server)), pages)
     for address in ("localhost", "127.0.0.1:http", "127.0.0.1:99999"):
-        with pytest.raises(SidecarConfigError, match="cannot listen for HTTP"):
+        with pytest.raises(ConfigError, match="cannot listen for HTTP"):
             HttpServer(HttpSettings(address=address), pages)
 
 
@@ -411,5 +411,5 @@ def test_tls_shows_the_certificate_asks_for_that_of_the_client_and_waits_for_nob
 )
 def test_files_that_are_missing_are_named(pages: SidecarPages, tmp_path: Path, given: set[str]) -> None:
     files = dict.fromkeys(given, tmp_path / "none")
-    with pytest.raises((SidecarConfigError, CommandConfigError), match=r"http\.|file of tokens"):
+    with pytest.raises((ConfigError, CommandConfigError), match=r"http\.|file of tokens"):
         HttpServer(HttpSettings(address=ANY, **files), pages)

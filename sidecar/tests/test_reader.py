@@ -14,15 +14,10 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater.cdc import Frontier
 from slackwater.dev import KafkaBroker
-from slackwater.protocol import KafkaSettings, Servers, SourceTopics
+from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers, SourceTopics
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium import RUN_HEADER, Oracle, transaction_values
-from slackwater_sidecar import (
-    SidecarConfigError,
-    SidecarInputError,
-    SidecarSettings,
-    SidecarUnavailableError,
-)
+from slackwater_sidecar import SidecarSettings, SidecarUnavailableError
 from slackwater_sidecar.lookup import admin_config, data_topics
 from slackwater_sidecar.reader import KafkaSourceReader, SourceReader
 
@@ -148,7 +143,7 @@ def test_a_transaction_topic_of_several_partitions_is_an_error_that_says_what_to
     topics.create(f"{topics.name}.transaction", partitions=2)
     reader = KafkaSourceReader(topics.settings(), from_beginning, new_frontier(topics))
 
-    with pytest.raises(SidecarConfigError, match="has 2 partitions, expected 1"):
+    with pytest.raises(ConfigError, match="has 2 partitions, expected 1"):
         reader.discover()
     reader.close()
 
@@ -197,7 +192,7 @@ def test_a_topic_made_anew_below_the_reader_is_an_error_that_says_so(
             is_at(reader, frontier, 0)
         except SidecarUnavailableError:
             return False
-        except SidecarInputError as error:
+        except InputError as error:
             return "it was recreated" in str(error)
         return False
 

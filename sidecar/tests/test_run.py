@@ -11,16 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from slackwater.cuts import FrontierState
-from slackwater.protocol import KafkaSettings, Servers
-from slackwater_sidecar import (
-    SidecarError,
-    SidecarInputError,
-    SidecarSettings,
-    SidecarStatus,
-    SourceMonitor,
-    run,
-    run_sidecars,
-)
+from slackwater.protocol import InputError, KafkaSettings, Servers, SlackwaterError
+from slackwater_sidecar import SidecarSettings, SidecarStatus, SourceMonitor, run, run_sidecars
 from slackwater_sidecar.lookup import truncated
 from slackwater_sidecar.settings import HttpSettings
 
@@ -86,7 +78,7 @@ def test_a_source_that_fails_is_shown_and_leaves_the_others_running(
         threading.Thread(target=ask, daemon=True).start()
 
     follow.update(inv=until_stopped, crm=fail)
-    with pytest.raises(SidecarError, match=r"\Asource crm: offsets 5 to 8 of crm\.s\.a/1 are gone"):
+    with pytest.raises(SlackwaterError, match=r"\Asource crm: offsets 5 to 8 of crm\.s\.a/1 are gone"):
         run_sidecars(settings("inv", "crm"), stop, http=HttpSettings(address="127.0.0.1:0"), on_http=look)
 
     assert seen["/healthz"] == (200, {"healthy": True, "why_not": {}})
@@ -98,13 +90,13 @@ def test_a_source_that_fails_is_shown_and_leaves_the_others_running(
 
 def test_the_failure_of_the_only_source_is_the_failure_itself(follow: dict[str, Follow]) -> None:
     follow.update(inv=failing)
-    with pytest.raises(SidecarInputError, match="are gone"):
+    with pytest.raises(InputError, match="are gone"):
         run_sidecars(settings("inv"), threading.Event())
 
 
 def test_when_all_sources_have_failed_the_process_ends_and_names_all(follow: dict[str, Follow]) -> None:
     follow.update(inv=failing, crm=failing)
-    with pytest.raises(SidecarError, match=r"source inv: .*\nsource crm: "):
+    with pytest.raises(SlackwaterError, match=r"source inv: .*\nsource crm: "):
         run_sidecars(settings("inv", "crm"), threading.Event())
 
 

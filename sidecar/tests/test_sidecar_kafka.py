@@ -14,11 +14,11 @@ from confluent_kafka import TopicPartition
 
 from slackwater.cuts import FrontierState
 from slackwater.dev import KafkaBroker, RedisServer
-from slackwater.protocol import SNAPSHOT_XID, KafkaSettings, RedisSettings, Servers
+from slackwater.protocol import SNAPSHOT_XID, InputError, KafkaSettings, RedisSettings, Servers
 from slackwater.protocol.keys import cuts_key
 from slackwater_lab.debezium import snapshot_notifications, snapshot_value
 from slackwater_lab.fakes.sources import SyntheticSource
-from slackwater_sidecar import SidecarInputError, SidecarSettings, SidecarStatus, run_sidecar
+from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 
 pytestmark = pytest.mark.integration
 
@@ -243,7 +243,7 @@ def test_records_deleted_before_they_were_read_are_an_error_that_says_which(
         done.result(300)
 
     with (
-        pytest.raises(SidecarInputError, match=rf"offsets \d+ to {end - 1} of {topic}/1 are gone"),
+        pytest.raises(InputError, match=rf"offsets \d+ to {end - 1} of {topic}/1 are gone"),
         running(settings_of(source)) as again,
     ):
         again.thread.join(300)

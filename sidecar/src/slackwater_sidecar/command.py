@@ -122,7 +122,7 @@ def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
 
     Raises:
         CommandConfigError: a setting is missing.
-        SidecarError: see :func:`slackwater_sidecar.run_sidecars`.
+        SlackwaterError: see :func:`slackwater_sidecar.run_sidecars`.
     """
     output = Output()
     redis_settings(settings, "where to publish")

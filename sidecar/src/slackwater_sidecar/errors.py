@@ -1,32 +1,18 @@
-"""Errors of the sidecar, by what can be done about them.
+"""Errors of the sidecar that a caller reacts to in particular; all others are of the general kinds.
 
 ::
 
-    SidecarError
-    ├── SidecarConfigError           a setting, or a topic's configuration, has to be put right
-    ├── SidecarInputError            records that are needed do not exist: the source has to start over
+    UnavailableError
     └── SidecarUnavailableError      Kafka does not answer; the sidecar waits and says so
         └── SchemasUnavailableError  likewise the schema registry
 
 All can be pickled: workers send theirs to the process they read for.
 """
 
-from slackwater.protocol import ExplainedError
+from slackwater.protocol import UnavailableError
 
 
-class SidecarError(ExplainedError):
-    """Root of everything this package raises."""
-
-
-class SidecarConfigError(SidecarError):
-    """A setting, or the configuration of a topic, has to be put right."""
-
-
-class SidecarInputError(SidecarError):
-    """The source cannot be followed any more: records that have to be read do not exist."""
-
-
-class SidecarUnavailableError(SidecarError):
+class SidecarUnavailableError(UnavailableError):
     """Kafka did not do what it was asked. Nothing is lost: asking again may succeed.
 
     Args:

@@ -20,9 +20,8 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from slackwater.command.tokens import Gate
-from slackwater.protocol import OpenTransaction, format_position
+from slackwater.protocol import ConfigError, OpenTransaction, format_position
 from slackwater.settings.model import HttpSection
-from slackwater_sidecar.errors import SidecarConfigError
 from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.settings import HttpSettings
@@ -180,7 +179,7 @@ class HttpServer:
         pages: What to answer.
 
     Raises:
-        SidecarConfigError: the address is malformed, in use or not this machine's, or the certificate or its
+        ConfigError: the address is malformed, in use or not this machine's, or the certificate or its
             key cannot be used.
         CommandConfigError: the file of tokens cannot be used.
     """
@@ -250,8 +249,8 @@ class _Server(ThreadingHTTPServer):
         logger.debug("request from %s failed", client_address, exc_info=True)
 
 
-def _cannot_listen(address: str, reason: str) -> SidecarConfigError:
-    return SidecarConfigError(
+def _cannot_listen(address: str, reason: str) -> ConfigError:
+    return ConfigError(
         f"cannot listen for HTTP at {address}: {reason}",
         "set sidecar.http to host:port of this machine, port 0 for any free port",
     )
@@ -261,18 +260,18 @@ def _tls(settings: HttpSettings) -> ssl.SSLContext | None:
     """Returns what encrypts connections; None: nothing does."""
     if (settings.certificate is None) != (settings.key is None):
         problem = "http.certificate and http.key need each other, and one is missing"
-        raise SidecarConfigError(problem, "give both, or none for HTTP without TLS")
+        raise ConfigError(problem, "give both, or none for HTTP without TLS")
     if settings.certificate is None:
         if settings.client_ca is not None:
             problem = "http.client_ca asks clients for certificates, which needs TLS"
-            raise SidecarConfigError(problem, "set http.certificate and http.key, too")
+            raise ConfigError(problem, "set http.certificate and http.key, too")
         return None
     try:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.client_ca)
         context.load_cert_chain(settings.certificate, settings.key)
     except OSError as error:  # SSLError is one
         problem = f"http.certificate {settings.certificate}, its key or http.client_ca cannot be used"
-        raise SidecarConfigError(problem, str(error)) from error
+        raise ConfigError(problem, str(error)) from error
     context.verify_mode = ssl.CERT_NONE if settings.client_ca is None else ssl.CERT_REQUIRED
     return context
 

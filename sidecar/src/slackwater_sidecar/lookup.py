@@ -11,15 +11,10 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent
 from slackwater.cdc import EndOffsets
 from slackwater.kafka.reader import list_offsets
 from slackwater.kafka.retry import reason_of
+from slackwater.protocol import ConfigError, InputError, SlackwaterError
 from slackwater.protocol.keys import cut_log_topic, progress_topic
 from slackwater_sidecar.consumption import Failure, PartitionId
-from slackwater_sidecar.errors import (
-    SchemasUnavailableError,
-    SidecarConfigError,
-    SidecarError,
-    SidecarInputError,
-    SidecarUnavailableError,
-)
+from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
 
 _SECONDS = 3.0
@@ -81,8 +76,8 @@ class Lookup:
 
         Raises:
             SidecarUnavailableError: Kafka does not answer.
-            SidecarInputError: a partition does not have the offset from which it must be read.
-            SidecarConfigError: a topic that tells of order has several partitions.
+            InputError: a partition does not have the offset from which it must be read.
+            ConfigError: a topic that tells of order has several partitions.
         """
         metadata = self._ask("listing topics", lambda: self._admin.list_topics(timeout=_SECONDS))
         found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
@@ -120,7 +115,7 @@ class Lookup:
         stable = self._offsets("asking for last stable offsets", keys, _LATEST, is_committed=True)
         return sum(max(0, end - stable[key]) for key, end in ends.items())
 
-    def error_of(self, failure: Failure, known: Collection[PartitionId]) -> SidecarError | None:
+    def error_of(self, failure: Failure, known: Collection[PartitionId]) -> SlackwaterError | None:
         """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
 
         Raises:
@@ -174,7 +169,7 @@ def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
     return lambda topic: topic not in others and (topic in routed or named(topic) is not None)
 
 
-def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> SidecarInputError:
+def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> InputError:
     """Returns the error for a partition that does not have the offset from which reading has to go on.
 
     Args:
@@ -188,16 +183,16 @@ def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> S
         gone = f"offsets {wanted} to {low - 1} of {topic}/{partition} are gone"
     else:
         gone = f"{topic}/{partition} ends at {high}, but was read up to {wanted}: it was recreated"
-    return SidecarInputError(
+    return InputError(
         f"{gone}. The frontier cannot advance without loss",
         "take a new snapshot and start over: new checkpoints, a new cut log (delete its topic), longer "
         "retention.ms on the data topics",
     )
 
 
-def _scattered(topic: str, partitions: int) -> SidecarConfigError:
+def _scattered(topic: str, partitions: int) -> ConfigError:
     """Returns the error for a topic whose records must be in one order and are not."""
-    return SidecarConfigError(
+    return ConfigError(
         f"{topic} has {partitions} partitions, expected 1: BEGIN and END have different keys, so their order "
         "would be lost",
         "delete the topic, let the connector create it with one partition "

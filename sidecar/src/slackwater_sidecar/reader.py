@@ -32,7 +32,7 @@ class SourceReader(Protocol):
 
         Raises:
             SidecarUnavailableError: Kafka does not answer.
-            SidecarInputError: a partition does not have the offset from which it must be read.
+            InputError: a partition does not have the offset from which it must be read.
         """
         ...
 
@@ -41,7 +41,7 @@ class SourceReader(Protocol):
 
         Raises:
             SidecarUnavailableError: a topic cannot be read.
-            SidecarInputError: records were deleted before they were read.
+            InputError: records were deleted before they were read.
         """
         ...
 

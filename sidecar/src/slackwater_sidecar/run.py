@@ -9,18 +9,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 from slackwater.cuts import (
-    CutLogError,
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
     KafkaCutLog,
-    MarkersError,
     RedisMarkerStore,
 )
 from slackwater.observe.telemetry import Telemetry
-from slackwater.protocol import SystemClock, epoch_ms, hide
+from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
 from slackwater.protocol.log_fields import log_fields
-from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.http_server import HttpServer, SidecarPages
 from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
@@ -72,10 +69,10 @@ def run_sidecars(
         telemetry: Is sent metrics and traces.
 
     Raises:
-        SidecarConfigError: nobody can listen there, or a certificate cannot be used.
-        SidecarError: the only source cannot be followed; the message says what to do.
+        ConfigError: nobody can listen there, or a certificate cannot be used.
+        SlackwaterError: the only source cannot be followed; the message says what to do.
         slackwater.cuts.CutLogError: its cut log is broken.
-        SidecarError: all have ended, and some of several could not be followed.
+        SlackwaterError: all have ended, and some of several could not be followed.
     """
     threads = [_SourceThread(each, stop, on_status, telemetry) for each in settings]
     if telemetry is not None:
@@ -118,7 +115,7 @@ class _SourceThread(threading.Thread):
         except BaseException as error:
             reason = hide(str(error) or repr(error), self._settings.servers.secrets)
             self.error, monitor.failure = error, reason
-            is_known = isinstance(error, SidecarError | MarkersError)
+            is_known = isinstance(error, SlackwaterError)
             logger.error("source failed: %s", reason, extra={"source": monitor.source}, exc_info=not is_known)
             if self._on_status is not None and monitor.status is not None:
                 with suppress(OSError):  # nobody reads the output any more: that may be what ended it
@@ -136,14 +133,14 @@ def follow_source(
     """Follows a source until ``stop`` is set.
 
     Raises:
-        SidecarError: the source cannot be followed; the message says what to do.
+        SlackwaterError: the source cannot be followed; the message says what to do.
         slackwater.cuts.CutLogError: the cut log is broken.
     """
     follower = _Follower(settings, stop, monitor, on_status)
     try:
         while not stop.is_set():
             follower.follow_timeline()
-    except (SidecarError, CutLogError) as error:
+    except SlackwaterError as error:
         follower.report_failure(error)
         raise
     finally:
@@ -259,7 +256,7 @@ def _raise_failures(threads: Sequence[_SourceThread]) -> None:
         return
     if len(threads) == 1:
         raise next(iter(failures.values()))
-    raise SidecarError("\n".join(f"source {source}: {error}" for source, error in failures.items()))
+    raise SlackwaterError("\n".join(f"source {source}: {error}" for source, error in failures.items()))
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class Sidecar:
         """Reads once, publishes if it is time; returns the number of records read.
 
         Raises:
-            SidecarInputError: the source cannot be followed any more.
+            InputError: the source cannot be followed any more.
         """
         self._monitor.record_turn()
         try:

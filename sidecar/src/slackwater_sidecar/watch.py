@@ -21,6 +21,7 @@ from slackwater.protocol import (
     Clock,
     ConnectorReport,
     Finding,
+    SlackwaterError,
     SlotReport,
     SystemClock,
     TaskReport,
@@ -28,7 +29,6 @@ from slackwater.protocol import (
     hide,
     secret_options,
 )
-from slackwater.settings.errors import CommandError
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class ConnectWitness:
         """See the protocol."""
         try:
             return self._ask(has_heartbeats=report.heartbeat_ms is not None)
-        except CommandError as error:
+        except SlackwaterError as error:
             return {"connect_error": error.problem}
 
     def close(self) -> None:

@@ -8,8 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from slackwater.dev import DevStackError
-from slackwater.protocol import SystemClock
+from slackwater.protocol import SlackwaterError, SystemClock
 from slackwater_bench.environment import Environment
 from slackwater_bench.peers.registry import PEERS, SLACKWATER, Installed, Peer, install, peers_named
 from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
@@ -101,7 +100,7 @@ def measure(peer: Peer, options: BacklogOptions | LiveOptions, context: RunConte
         if isinstance(options, BacklogOptions):
             return run_backlog(peer, installed, options, context)
         return run_live(peer, installed, options, context)
-    except (TestingError, CertifyError, DevStackError) as error:
+    except (TestingError, CertifyError, SlackwaterError) as error:
         return PeerRun(peer=peer.name, setting=setting, not_run=str(error))
 
 

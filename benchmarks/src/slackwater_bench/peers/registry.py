@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater.dev import DevStackError, JarSet, cache_folder
+from slackwater.dev import JarSet, cache_folder
 from slackwater.dev.java import ensure_jars, ivy_fetch, parse_manifest
+from slackwater.protocol import SlackwaterError
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.workloads.workload import REPOSITORY
 
@@ -187,7 +188,7 @@ def _jars(peer: Peer, root: Path, say: Say) -> Path:
     wanted = JarSet(root / f"{peer.name}-jars-{key}", parse_manifest(manifest))
     try:
         ensure_jars(wanted, ivy_fetch(peer.folder / "ivy.xml"), say)
-    except DevStackError as error:
+    except SlackwaterError as error:
         raise _not_installed(peer, str(error)) from error
     return wanted.folder
 

@@ -14,9 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slackwater.dev import DevStackError
 from slackwater.outputs import SinkKind
-from slackwater.protocol import SystemClock
+from slackwater.protocol import SlackwaterError, SystemClock
 from slackwater_certify import CertifyError
 from slackwater_lab.chaos.result import ChaosResult, keep, newest_tables
 from slackwater_lab.chaos.run import run_session
@@ -315,7 +314,7 @@ def _disturb(options: argparse.Namespace) -> int:
             sys.stdout.write(text([*islice(_rounds(options), _SHOWN)]) + "\n")
             return 0
         return _run_chaos(options)
-    except (TestingError, CertifyError, DevStackError) as error:
+    except (TestingError, CertifyError, SlackwaterError) as error:
         sys.stderr.write(f"seed {options.seed}: {error}\n")
         return 1
 

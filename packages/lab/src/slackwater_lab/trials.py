@@ -11,8 +11,7 @@ from confluent_kafka import KafkaException
 
 from slackwater.client import ClientError
 from slackwater.cuts import MarkersError
-from slackwater.pipeline.errors import PipelineError
-from slackwater.protocol import KafkaSettings, SystemClock
+from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock
 from slackwater.protocol.rights import Right
 from slackwater_lab.errors import ProgramEndedError, WorkRefusedError
 from slackwater_lab.programs import Program, slackwater_command
@@ -33,7 +32,7 @@ _FAILURES = (
     WorkRefusedError,
     MarkersError,
     MessagingError,
-    PipelineError,
+    SlackwaterError,
     ProgramEndedError,
 )
 

@@ -14,9 +14,15 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cli.topics import read_to_end
 from slackwater.dev import DevStack
-from slackwater.protocol import CommitRecord, KafkaSettings, OffsetRange, SystemClock, encode_commit_record
+from slackwater.protocol import (
+    CommitRecord,
+    KafkaSettings,
+    OffsetRange,
+    SystemClock,
+    UnavailableError,
+    encode_commit_record,
+)
 from slackwater.protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic, transaction_topic
-from slackwater.settings.errors import CommandUnavailableError
 from slackwater_certify import Certificate
 from slackwater_certify.history import CommittedTransaction, History, RowChange
 from slackwater_certify.view import load_view
@@ -116,7 +122,7 @@ def has_arrived(bootstrap: str, xid: int) -> bool:
     """Whether the transaction and all before it are in the topics, with all their rows."""
     try:
         transactions = list(read_history(bootstrap).transactions())
-    except CommandUnavailableError:  # the connector creates topics with their first record
+    except UnavailableError:  # the connector creates topics with their first record
         return False
     return (
         bool(transactions)

@@ -13,7 +13,7 @@ from typing import Final
 import psycopg
 
 from slackwater.kafka.advice import NeededRights
-from slackwater.protocol import ExplainedError
+from slackwater.protocol import SlackwaterError
 
 LOST_CONNECTION: Final = (
     psycopg.OperationalError,
@@ -35,7 +35,7 @@ WRITING: Final = NeededRights(
 )
 
 
-class MessagingError(ExplainedError):
+class MessagingError(SlackwaterError):
     """Root of all errors of this package."""
 
 

@@ -11,7 +11,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.api import CommitBatch, SlackwaterError, changes, for_each_commit_batch
-from slackwater.pipeline.errors import PipelineError
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -144,12 +143,12 @@ def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Pa
     found = changes(spark, source="a", bootstrap="b", schema=ddl, kafka={"sasl.password": "secret"})
     assert found.tables == ("s.t",)
     assert "secret" not in repr(found)
-    with pytest.raises(PipelineError, match=r"as_text=\['big'\]"):
+    with pytest.raises(SlackwaterError, match=r"as_text=\['big'\]"):
         found.table("s.t")
-    with pytest.raises(PipelineError, match=r"'s\.other' is not declared; known tables: s\.t"):
+    with pytest.raises(SlackwaterError, match=r"'s\.other' is not declared; known tables: s\.t"):
         found.table("s.other")
-    with pytest.raises(PipelineError, match="has no column 'bit'"):
+    with pytest.raises(SlackwaterError, match="has no column 'bit'"):
         found.table("s.t", as_text=["bit"])
     finite = changes(spark, source="a", bootstrap="b", schema=ddl, streaming=False)
-    with pytest.raises(PipelineError, match="not a stream"):
+    with pytest.raises(SlackwaterError, match="not a stream"):
         for_each_commit_batch(finite, lambda rows, batch: None, checkpoint=tmp_path)

@@ -9,9 +9,9 @@ import pytest
 
 from slackwater.api.commit_batch import CommitBatches, file_reader
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.position import Position
+from slackwater.protocol import ConfigError, StateError
 
 OPTIONS = {"source": "inv", "bootstrap": "b", "tables": "s.t"}
 Batches = Callable[..., CommitBatches]
@@ -53,7 +53,7 @@ def test_other_sources_of_the_query_do_not_matter(batches: Batches) -> None:
 
 
 def test_a_source_that_is_read_twice_is_refused(batches: Batches) -> None:
-    with pytest.raises(PipelineConfigError, match=r"reads changes 2 times.*changes\.typed"):
+    with pytest.raises(ConfigError, match=r"reads changes 2 times.*changes\.typed"):
         batches(f"{offset(500)}\n{offset(400)}").batch(0)
 
 
@@ -69,12 +69,12 @@ def test_a_source_that_is_read_twice_is_refused(batches: Batches) -> None:
 def test_a_checkpoint_that_does_not_say_is_refused(
     lines: tuple[str, ...], version: str, told: str, batches: Batches
 ) -> None:
-    with pytest.raises(PipelineStateError, match=told):
+    with pytest.raises(StateError, match=told):
         batches(*lines, version=version).batch(0)
 
 
 def test_the_checkpoint_of_another_source_is_refused(batches: Batches) -> None:
-    with pytest.raises(PipelineStateError, match="reads source 'inv'"):
+    with pytest.raises(StateError, match="reads source 'inv'"):
         batches(offset(500, source="other")).batch(0)
 
 

@@ -23,13 +23,7 @@ from slackwater.api import (
     write_view,
 )
 from slackwater.pipeline import runner
-from slackwater.pipeline.errors import (
-    PipelineConfigError,
-    PipelineError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    QueryFailedError,
-)
+from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -235,9 +229,7 @@ def test_views_agree_in_every_batch_and_rows_are_the_documents(
 
     def check_empty(batch: ViewBatch) -> None:
         assert (batch.to_lsn, batch.rows().collect(), len(batch.transactions)) == (7000, [], 1)
-        with pytest.raises(
-            PipelineConfigError, match="no view 'custmers'; the views are order_values, customers"
-        ):
+        with pytest.raises(ConfigError, match="no view 'custmers'; the views are order_values, customers"):
             batch.documents("custmers")
         batches.append(batch.to_lsn)
 
@@ -278,12 +270,12 @@ def test_one_checkpoint_has_one_run_at_a_time(spark: SparkSession, shop: Any, tm
 
     def run_beside(batch: ViewBatch) -> None:
         effects(batch)
-        with pytest.raises(PipelineUnavailableError, match="in use by a run of p"):
+        with pytest.raises(UnavailableError, match="in use by a run of p"):
             for_each_document_batch(documents, effects, checkpoint=tmp_path, available_now=True)
 
     for_each_document_batch(documents, run_beside, checkpoint=tmp_path, available_now=True)
     assert len(effects.batches) == 1
-    with pytest.raises(PipelineStateError, match="output topic of view customers was"):
+    with pytest.raises(StateError, match="output topic of view customers was"):
         Pipeline.run(
             Pipeline(name="p", source=shop.source, schema=shop.schema, views=VIEWS),
             RunSettings(servers=documents.options.servers, checkpoint=str(tmp_path), available_now=True),
@@ -341,7 +333,7 @@ def test_an_error_in_the_function_per_key_ends_the_run_and_says_where(
     lsn = shop.new_order(7, "1.00")
     shop.cut()
     effects = Effects()
-    with pytest.raises(QueryFailedError) as caught:
+    with pytest.raises(SlackwaterError) as caught:
         for_each_document_batch(documents, effects, checkpoint=tmp_path, available_now=True)
     told = f"'failing' failed for key {{\"id\":7}} at commit LSN {lsn}: KeyError: 'surname'"
     assert told in str(caught.value)
@@ -354,9 +346,9 @@ def test_documents_of_some_of_the_changes_are_refused(spark: SparkSession, shop:
         some = changes(spark, **settings(shop), **options)
         return stateful(some, lambda key, rows: {"n": 1}, name="n", key="id", document="n INT")
 
-    with pytest.raises(PipelineError, match="computed from all rows of the source"):
+    with pytest.raises(SlackwaterError, match="computed from all rows of the source"):
         made(starting="latest")
-    with pytest.raises(PipelineError, match=r"with min_task_events; remove it from changes"):
+    with pytest.raises(SlackwaterError, match=r"with min_task_events; remove it from changes"):
         made(min_task_events=7)
-    with pytest.raises(PipelineError, match="one topic is given for 2 views"):
+    with pytest.raises(SlackwaterError, match="one topic is given for 2 views"):
         write_view(views_of(shop, spark), topic="t", checkpoint=tmp_path)

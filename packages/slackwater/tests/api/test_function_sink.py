@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.errors import EngineStateError, EngineUnavailableError
 from slackwater.engine.payloads import Document, document_payloads
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore
 from slackwater.outputs import Emit, Sink
 from slackwater.outputs.function import PROGRESS_FILE, FunctionFailedError, FunctionSink, SettledBatch
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
-from slackwater.protocol import BatchHeader
+from slackwater.protocol import BatchHeader, StateError, UnavailableError
 
 QUERY = "query-1"
 LSN_STEP = 100
@@ -93,13 +91,13 @@ def test_a_batch_is_noted_when_the_function_has_returned(tmp_path: Path) -> None
 def test_a_batch_whose_progress_could_not_be_written_is_not_noted() -> None:
     class FullStore(MemoryStore):
         def write(self, name: str, data: bytes) -> None:
-            raise EngineUnavailableError("no space left")
+            raise UnavailableError("no space left")
 
     output = Output()
     made = sink(output, FullStore())
     made.open()
     for _ in range(2):
-        with pytest.raises(EngineUnavailableError):
+        with pytest.raises(UnavailableError):
             made.write(QUERY, batch(0))
     assert [number for number, _ in output.calls] == [0, 0]
 
@@ -127,13 +125,13 @@ def test_a_batch_whose_function_has_failed_is_given_to_it_again() -> None:
 def test_a_batch_that_could_not_be_noted_is_given_again() -> None:
     class FullStore(MemoryStore):
         def write(self, name: str, data: bytes) -> None:
-            raise EngineUnavailableError("no space left")
+            raise UnavailableError("no space left")
 
     output, full = Output(), FullStore()
     for _ in range(2):
         made = sink(output, full)
         assert made.open() is None
-        with pytest.raises(EngineUnavailableError):
+        with pytest.raises(UnavailableError):
             made.write(QUERY, batch(0))
     assert [number for number, _ in output.calls] == [0, 0]
 
@@ -153,7 +151,7 @@ def test_a_batch_that_does_not_continue_the_progress_is_refused() -> None:
     made = sink(output)
     made.open()
     made.write(QUERY, batch(0))
-    with pytest.raises(PipelineStateError, match="does not follow"):
+    with pytest.raises(StateError, match="does not follow"):
         made.write(QUERY, batch(2))
     assert len(output.calls) == 1
 
@@ -164,12 +162,12 @@ def test_progress_of_another_checkpoint_or_none_at_all_is_refused() -> None:
     made.open()
     made.write(QUERY, batch(0))
     for query in ("query-2", None):
-        with pytest.raises(PipelineStateError, match=r"progress\.json in checkpoint c was written by query"):
+        with pytest.raises(StateError, match=r"progress\.json in checkpoint c was written by query"):
             sink(Output(), store).check(query)
-    with pytest.raises(PipelineStateError, match="was written by query"):
+    with pytest.raises(StateError, match="was written by query"):
         made.write("query-2", batch(1))
     store.write(PROGRESS_FILE, b"{")
-    with pytest.raises(PipelineStateError, match=r"progress\.json in checkpoint c cannot be read"):
+    with pytest.raises(StateError, match=r"progress\.json in checkpoint c cannot be read"):
         sink(Output(), store).open()
 
 
@@ -209,7 +207,7 @@ def test_a_batch_that_cannot_be_read_does_not_reach_the_function() -> None:
     )
     damaged = DocumentBatch(0, good.header, {**good.payloads, 1: (b"?",)}, good.state)
     for each in (foreign, damaged):
-        with pytest.raises(EngineStateError):
+        with pytest.raises(StateError):
             made.write(QUERY, each)
     assert output.calls == []
     made.write(QUERY, good)
@@ -231,7 +229,7 @@ def test_a_checkpoint_is_held_alone_from_opening_to_closing(tmp_path: Path) -> N
 
     first, second = held(), held()
     first.open()
-    with pytest.raises(PipelineUnavailableError, match="in use by a run of orders"):
+    with pytest.raises(UnavailableError, match="in use by a run of orders"):
         second.open()
     second.close()
     first.close()

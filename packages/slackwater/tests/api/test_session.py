@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from slackwater.api import check_session, missing_settings
 from slackwater.api.session import missing_settings_error
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.spark_conf import REQUIRED_CONF
+from slackwater.protocol import ConfigError
 
 WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
 
@@ -40,7 +40,7 @@ def test_what_a_session_lacks_is_told_with_how_to_set_it(spark: SparkSession) ->
     other = spark.newSession()
     other.conf.set(WITH_LOCALS, "true")
     assert missing_settings(other) == {WITH_LOCALS: ("true", "false")}
-    with pytest.raises(PipelineConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check_session(other)
     assert f'{WITH_LOCALS} is \'true\': spark.conf.set("{WITH_LOCALS}", "false")' in str(caught.value)
     assert missing_settings(spark) == {}, "settings are those of one session"
@@ -51,9 +51,7 @@ def test_workers_of_another_interpreter_are_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "/bin/sh")
-    with pytest.raises(
-        PipelineConfigError, match=r"PYSPARK_PYTHON is '/bin/sh', must be .* before the session"
-    ):
+    with pytest.raises(ConfigError, match=r"PYSPARK_PYTHON is '/bin/sh', must be .* before the session"):
         check_session(spark)
 
 

@@ -26,9 +26,8 @@ from pyspark.sql.types import (
 from slackwater.api.document_encoder import DocumentEncoder, ValueFault, encoder
 from slackwater.api.python_evaluator import KeyFunction, PickledFunction, Rows
 from slackwater.api.stateful_views import FunctionStage, KeyColumns, StatefulOptions
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.local import LocalEngine
-from slackwater.pipeline.errors import PipelineConfigError, PipelineError, PipelineInputError
+from slackwater.protocol import ConfigError, InputError, SlackwaterError, StateError
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
 
@@ -195,13 +194,13 @@ def test_an_error_in_the_function_names_key_commit_and_line() -> None:
     def divide(key: int, rows: Rows) -> dict[str, Any]:
         return {"customer": str(1 // len(rows[ORDERS])), "total": None, "lines": None, "at": None}
 
-    with pytest.raises(PipelineInputError) as caught:
+    with pytest.raises(InputError) as caught:
         engine(divide, every_commit=True).run([order(10, 1), line(10, 7, 1, "1"), order(20, 1, op="d")])
     told = str(caught.value)
     assert "'totals' failed for key {\"id\":1} at commit LSN 20: ZeroDivisionError" in told
     assert "test_stateful.py, line" in told
     assert "in divide: return" in told
-    with pytest.raises(PipelineInputError, match="at commit LSN 20"):
+    with pytest.raises(InputError, match="at commit LSN 20"):
         engine(divide).run([order(10, 1), line(10, 7, 1, "1"), order(20, 1, op="d")])
 
 
@@ -209,15 +208,13 @@ def test_a_document_of_another_type_names_field_key_and_commit() -> None:
     def wrong(key: int, rows: Rows) -> dict[str, Any]:
         return {"customer": "ada", "total": Decimal("1.234"), "lines": [1], "at": None}
 
-    with pytest.raises(
-        PipelineInputError, match=r"'total'.*key \{\"id\":1\} at commit LSN 10.*2 after the point"
-    ):
+    with pytest.raises(InputError, match=r"'total'.*key \{\"id\":1\} at commit LSN 10.*2 after the point"):
         engine(wrong).run([order(10, 1)])
 
 
 def test_a_value_that_python_cannot_hold_names_its_column_and_may_be_read_as_text() -> None:
     infinite = (ORDERS, "c", 10, None, b'{"id":1,"customer":"x","at":"infinity","noise":""}')
-    with pytest.raises(PipelineInputError, match=r"column at .* of s\.orders contains infinity.*as_text"):
+    with pytest.raises(InputError, match=r"column at .* of s\.orders contains infinity.*as_text"):
         engine().run([infinite])
 
     document = StructType([StructField("at", StringType())])
@@ -240,9 +237,7 @@ def test_times_of_day_are_python_s(wire: int, shown: str | None) -> None:
     made = LocalEngine(plan, evaluators=pickled)
     row = ("s.t", "c", 10, None, json.dumps({"id": 1, "at": wire}).encode())
     if shown is None:
-        with pytest.raises(
-            PipelineInputError, match="contains 24:00:00, which Python's time cannot represent"
-        ):
+        with pytest.raises(InputError, match="contains 24:00:00, which Python's time cannot represent"):
             made.run([row])
         return
     assert documents(made.run([row])) == [(10, {"id": 1}, {"at": shown})]
@@ -266,7 +261,7 @@ def test_state_of_another_version_is_refused() -> None:
     made.run([order(10, 1)])
     other = engine(options={"version": "2"})
     other.store = made.store
-    with pytest.raises(EngineStateError, match="other stages"):
+    with pytest.raises(StateError, match="other stages"):
         other.return_to(made.state)
 
 
@@ -297,13 +292,13 @@ def test_state_of_another_version_is_refused() -> None:
 def test_arguments_that_make_no_stage_are_refused(
     key: KeyColumns, schema: str, options: StatefulOptions, told: str
 ) -> None:
-    with pytest.raises(PipelineError, match=told):
+    with pytest.raises(SlackwaterError, match=told):
         planned(FunctionStage(name="totals", key=key, document=TOTALS, options=options), totals, schema)
 
 
 def test_keys_of_unlike_types_are_refused() -> None:
     schema = "CREATE TABLE s.a (id bigint PRIMARY KEY); CREATE TABLE s.b (id text PRIMARY KEY);"
-    with pytest.raises(PipelineConfigError, match=r"has id of type bigint and s\.b\.id of text"):
+    with pytest.raises(ConfigError, match=r"has id of type bigint and s\.b\.id of text"):
         planned(FunctionStage(name="totals", key="id", document=TOTALS), totals, schema)
 
 

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.cdc import (
-    CdcConfigError,
-    CdcError,
-    Change,
-    UndecodableRecordError,
-    decode_change,
-)
+from slackwater.cdc import Change, UndecodableRecordError, decode_change
 from slackwater.cdc.errors import missing_transaction
+from slackwater.protocol import ConfigError, SlackwaterError
 from slackwater_lab.debezium import change_value, snapshot_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -96,7 +91,7 @@ def test_a_change_without_transaction_names_the_setting() -> None:
     value = change_value("inv.a", "c", position=(7, 8), orders=(1, 1), after={"id": 1})
     document = {**json.loads(value), "transaction": None}
 
-    with pytest.raises(CdcConfigError, match=r"provide\.transaction\.metadata=true") as caught:
+    with pytest.raises(ConfigError, match=r"provide\.transaction\.metadata=true") as caught:
         decode_change(json.dumps(document).encode())
 
     assert "a change of inv.a has" in str(caught.value)
@@ -108,5 +103,5 @@ def test_errors_travel_between_processes() -> None:
         missing_transaction("a.b"),
     ):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-        assert isinstance(copy, CdcError)
+        assert isinstance(copy, SlackwaterError)
         assert str(copy) == str(error)

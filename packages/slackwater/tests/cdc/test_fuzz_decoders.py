@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
+from slackwater.cdc import Frontier, UndecodableRecordError, WireFormatError, decode_change
 from slackwater.cdc.avro import AvroToJson
 from slackwater.cdc.columns import parse_rows
 from slackwater.cdc.envelope import decode_notification, decode_transaction
-from slackwater.protocol import decode_cut, encode_cut
+from slackwater.protocol import SlackwaterError, decode_cut, encode_cut
 from slackwater_lab.debezium import change_value, end_value
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -59,7 +59,7 @@ def refusal(decode: Callable[[bytes], object], value: bytes) -> str | None:
     """What this package says of a value that it refuses; any other error fails the test."""
     try:
         decode(value)
-    except CdcError as error:
+    except SlackwaterError as error:
         return str(error)
     return None
 

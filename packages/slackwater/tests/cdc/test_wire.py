@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater.cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
+from slackwater.cdc import Frontier, UndecodableRecordError, WireFormatError, decode_change
 from slackwater.cdc.avro import AvroToJson, ToJson
-from slackwater.protocol import Cut
+from slackwater.protocol import Cut, SlackwaterError
 
 RECORDINGS = Path(__file__).parent / "recordings" / "avro"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}
@@ -294,7 +294,7 @@ def test_bytes_that_do_not_fit_their_schema_are_refused(data: bytes, problem: st
 
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
     assert isinstance(copy, WireFormatError)
-    assert isinstance(copy, CdcError)
+    assert isinstance(copy, SlackwaterError)
     assert (str(copy), copy.value) == (str(caught.value), data)
 
 

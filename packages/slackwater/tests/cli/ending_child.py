@@ -11,7 +11,7 @@ import click
 from slackwater.cli import main
 from slackwater.command.invocation import start_command
 from slackwater.observe.stopping import StopRequest, stop_on_signals
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 
 def wait(stop: StopRequest) -> None:
@@ -57,7 +57,7 @@ WAYS: dict[str, Callable[[StopRequest], None]] = {
     "return": lambda _: None,
     "wait": wait,
     "hang": hang,
-    "known error": raising(CommandInputError("what happened", "what helps")),
+    "known error": raising(InputError("what happened", "what helps")),
     "unknown error": raising(ValueError("unexpected")),
     "exit": raising(SystemExit(3)),
     "broken pipe": broken_pipe,

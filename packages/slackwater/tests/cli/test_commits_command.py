@@ -7,9 +7,8 @@ import pytest
 
 from slackwater.cli import main
 from slackwater.cli.commands.commits import commit_row, lsn_lines, parse_place
-from slackwater.protocol import CommitPosition, CommitRecord, OffsetRange
+from slackwater.protocol import CommitPosition, CommitRecord, InputError, OffsetRange
 from slackwater.protocol.commit_lookup import Answer, Found, PlacedCommit
-from slackwater.settings.errors import CommandInputError
 
 
 def placed(
@@ -53,7 +52,7 @@ def test_questions_that_contradict_each_other_are_wrong_usage(flags: list[str]) 
 @pytest.mark.parametrize("text", ["orders", "orders/0", "orders/0/x", "/0/1", "orders/0/1/2", "orders/-1/2"])
 def test_a_place_is_a_topic_a_partition_and_an_offset(text: str) -> None:
     assert parse_place("orders/0/17") == ("orders", 0, 17)
-    with pytest.raises(CommandInputError, match="expected TOPIC/PARTITION/OFFSET"):
+    with pytest.raises(InputError, match="expected TOPIC/PARTITION/OFFSET"):
         parse_place(text)
 
 

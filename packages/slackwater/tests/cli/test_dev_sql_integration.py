@@ -4,7 +4,7 @@ import pytest
 
 from slackwater.cli.dev_sql import run_sql
 from slackwater.dev import PostgresServer
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 pytestmark = pytest.mark.integration
 
@@ -23,9 +23,9 @@ def test_statements_say_what_they_did_and_rows_have_the_names_of_their_columns(
 def test_a_mistake_is_reported_with_its_line_and_nothing_of_the_file_stays(
     postgres_server: PostgresServer,
 ) -> None:
-    with pytest.raises(CommandInputError, match=r"^f\.sql:2: syntax error at or near \"TABEL\""):
+    with pytest.raises(InputError, match=r"^f\.sql:2: syntax error at or near \"TABEL\""):
         run_sql(postgres_server.dsn(), "f.sql", "CREATE TABLE half_done (id int);\nCREATE TABEL u ();")
-    with pytest.raises(CommandInputError, match='relation "half_done" does not exist'):
+    with pytest.raises(InputError, match='relation "half_done" does not exist'):
         run_sql(postgres_server.dsn(), "f.sql", "SELECT * FROM half_done")
 
 
@@ -54,7 +54,7 @@ def test_a_dump_is_run_with_the_rows_of_its_tables(postgres_server: PostgresServ
 def test_a_mistake_in_a_dump_is_reported_with_its_line_and_nothing_of_it_stays(
     postgres_server: PostgresServer,
 ) -> None:
-    with pytest.raises(CommandInputError, match=r"^dump\.sql:10: "):
+    with pytest.raises(InputError, match=r"^dump\.sql:10: "):
         run_sql(postgres_server.dsn(), "dump.sql", DUMP.replace("ALTER TABLE", "ALTER TABEL"))
-    with pytest.raises(CommandInputError, match="does not exist"):
+    with pytest.raises(InputError, match="does not exist"):
         run_sql(postgres_server.dsn(), "f.sql", "SELECT * FROM public.dumped")

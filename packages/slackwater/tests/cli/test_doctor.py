@@ -36,6 +36,7 @@ from slackwater.protocol import (
     ConnectorReport,
     Cut,
     Evidence,
+    InputError,
     OpenTransaction,
     PublishedCut,
     SourceTopics,
@@ -43,7 +44,7 @@ from slackwater.protocol import (
     Verdict,
 )
 from slackwater.protocol import Finding as Examined
-from slackwater.settings.errors import CommandInputError, unreachable
+from slackwater.settings.errors import unreachable
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW_MS = 1_000_000
@@ -548,7 +549,7 @@ def test_a_redis_that_begins_anew_is_asked_until_the_sidecar_has_reported() -> N
 def test_a_source_of_which_nothing_is_found_is_an_error_if_there_are_others() -> None:
     nothing = SourceFacts(topics=SourceTopics("inw"), evidence={}, now_ms=0)
     check_source(nothing)
-    with pytest.raises(CommandInputError, match=r"unknown source 'inw'; did you mean inv\?"):
+    with pytest.raises(InputError, match=r"unknown source 'inw'; did you mean inv\?"):
         check_source(replace(nothing, others=("inv",)))
     check_source(replace(nothing, others=("inv",), redis_error="away"))
     check_source(replace(nothing, others=("inv",), cut=cut()))

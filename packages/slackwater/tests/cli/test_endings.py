@@ -59,7 +59,7 @@ def test_an_end_leaves_a_line(way: str, code: int, lines: Sequence[str]) -> None
 @pytest.mark.parametrize(
     ("way", "line", "has_traceback"),
     [
-        ("known error", "the command ended: CommandInputError: what happened; what helps", False),
+        ("known error", "the command ended: InputError: what happened; what helps", False),
         ("unknown error", "the command ended: ValueError: unexpected", True),
         ("broken pipe", "the command ended: BrokenPipeError: [Errno 32] Broken pipe", True),
         ("thread", "thread listener ended: ValueError('of a thread')", True),

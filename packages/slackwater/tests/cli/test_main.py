@@ -13,7 +13,7 @@ import pytest
 from slackwater.cli import main
 from slackwater.cli.commands import status as status_module
 from slackwater.observe.stopping import stop_on_signals, terminate_as_interrupt
-from slackwater.settings.errors import CommandUnavailableError
+from slackwater.protocol import UnavailableError
 
 COMMANDS = [
     "dev",
@@ -124,7 +124,7 @@ def test_an_error_is_a_line_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fails_with(
-        CommandUnavailableError("topic orders cannot be read: it does not exist", "check the name"),
+        UnavailableError("topic orders cannot be read: it does not exist", "check the name"),
         monkeypatch,
     )
     assert main.run(["status"]) == 1

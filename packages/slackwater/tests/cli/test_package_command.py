@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from slackwater.cli import main
 from slackwater.cli.executor_archive import PYTHON, read_project, required_distributions, write_archive
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 ASK = """
 import importlib.metadata, json, sys
@@ -90,7 +90,7 @@ def test_what_is_required_is_packed_with_extras_and_without_spark_s_own() -> Non
     ],
 )
 def test_what_is_not_installed_as_it_is_required_is_named(requirement: str, says: str) -> None:
-    with pytest.raises(CommandInputError, match=says):
+    with pytest.raises(InputError, match=says):
         required_distributions([Requirement(requirement)])
 
 

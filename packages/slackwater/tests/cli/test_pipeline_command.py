@@ -11,6 +11,7 @@ from slackwater.cli.removal import check_unread, taking_name
 from slackwater.control import holder_of, known_runs, make_topology
 from slackwater.cuts import InMemoryCutLog, InMemoryPipelineLog
 from slackwater.protocol import (
+    InputError,
     Lease,
     PipelineEntry,
     PipelineRecord,
@@ -19,7 +20,6 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater.settings.errors import CommandInputError
 from slackwater_lab.fakes.topics import REGISTRATION as ORDERS
 
 NOW_MS = 1_795_206_900_000
@@ -128,11 +128,9 @@ def test_what_readers_need_stays() -> None:
         taken_ms=NOW_MS,
         expires_ms=NOW_MS + 5_000,
     )
-    with pytest.raises(CommandInputError, match="readers are switched to 'orders'"):
+    with pytest.raises(InputError, match="readers are switched to 'orders'"):
         check_unread("orders", ["orders"], [], NOW_MS)
-    with pytest.raises(
-        CommandInputError, match="lease abc of report needs the state of 'orders' for another 5 s"
-    ):
+    with pytest.raises(InputError, match="lease abc of report needs the state of 'orders' for another 5 s"):
         check_unread("orders", [], [lease], NOW_MS)
     check_unread("orders", ["orders.v2"], [lease], NOW_MS + 5_000)
     check_unread("other", [], [lease], NOW_MS)
@@ -156,7 +154,7 @@ def test_a_run_that_begins_before_the_name_is_taken_goes_on(log: InMemoryPipelin
     log.report(replace(REPORT, end=END))
     runs, begun = known_runs(log.read()), replace(ORDERS, run="r2")
     log.register(begun)
-    with pytest.raises(CommandInputError, match="is running on host-7"), taking_name(log, runs, NOW_MS):
+    with pytest.raises(InputError, match="is running on host-7"), taking_name(log, runs, NOW_MS):
         pytest.fail("it was removed")
     assert [run.registration.run for run in known_runs(log.read())] == ["r", "r2"]
 

@@ -15,7 +15,6 @@ from slackwater.cli.readers import switch_readers
 from slackwater.client import open_leases
 from slackwater.cuts import KafkaPipelineLog
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater.pipeline.errors import PipelineStateError
 from slackwater.protocol import (
     KafkaSettings,
     Lease,
@@ -23,6 +22,7 @@ from slackwater.protocol import (
     PostgresSettings,
     RunEnd,
     Servers,
+    StateError,
     SystemClock,
     epoch_ms,
 )
@@ -172,7 +172,7 @@ def test_a_pipeline_is_refused_while_only_part_of_it_is_gone(
         patched.setattr(KafkaPipelineLog, "forget", fail)
         assert world.run("pipeline", "reset", world.name, "--yes") == 1
     assert not (world.checkpoint / "slackwater.json").exists()
-    with pytest.raises(PipelineStateError):
+    with pytest.raises(StateError):
         world.publish({1: 10})
     world.register(ended=True)
     assert world.run("pipeline", "reset", world.name, "--yes") == 1

@@ -21,8 +21,8 @@ from slackwater.cli.pipeline_outputs import (
 from slackwater.client import ClientConfigError, ViewSnapshot, VisibleCommit
 from slackwater.cuts import InMemoryPipelineLog
 from slackwater.outputs import SinkKind
-from slackwater.protocol import CommitPosition
-from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.protocol import CommitPosition, InputError
+from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 from slackwater_lab.fakes.topics import REGISTRATION
 
@@ -64,7 +64,7 @@ def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_mean
         with open_outputs(settings, [NamedPipeline(name, "kafka")]):
             raise ClientConfigError(problem, "check it")
 
-    with pytest.raises(CommandInputError, match=r"unknown pipeline 'ordrs'; did you mean orders\?"):
+    with pytest.raises(InputError, match=r"unknown pipeline 'ordrs'; did you mean orders\?"):
         fail("ordrs", "no pipeline 'ordrs' has written to this Kafka")
     with pytest.raises(ClientConfigError, match="the topic is compacted"):
         fail("orders", "the topic is compacted")

@@ -25,8 +25,13 @@ from slackwater.client.snapshot import Key
 from slackwater.command.output import Output
 from slackwater.control import PipelineState, Progress, Topology, first_source, known_pipelines, make_topology
 from slackwater.cuts import InMemoryPipelineLog
-from slackwater.protocol import CommitPosition, PipelineEntry, PipelineRegistration, from_epoch_ms
-from slackwater.settings.errors import CommandError
+from slackwater.protocol import (
+    CommitPosition,
+    PipelineEntry,
+    PipelineRegistration,
+    SlackwaterError,
+    from_epoch_ms,
+)
 from slackwater.settings.model import Settings
 from slackwater_lab.fakes.topics import REGISTRATION
 
@@ -167,7 +172,7 @@ def test_the_two_newest_revisions_are_compared_unless_others_are_named() -> None
     ],
 )
 def test_revisions_that_no_commit_shows_are_refused(second: PipelineRegistration, told: str) -> None:
-    with pytest.raises(CommandError, match=told):
+    with pytest.raises(SlackwaterError, match=told):
         revision_pair(entries(FIRST, second), 0, "orders", None, are_two)
 
 
@@ -176,9 +181,9 @@ def test_outputs_are_named_as_they_know_themselves() -> None:
     assert named_pipeline(SECOND) == NamedPipeline("orders.v2", "kafka", {"orders": "orders.v2"})
     tables = named_pipeline(replace(SECOND, views=(table,)))
     assert tables == NamedPipeline("orders.v2", "postgres", {"orders": "orders"})
-    with pytest.raises(CommandError, match="of kind kafka, postgres"):
+    with pytest.raises(SlackwaterError, match="of kind kafka, postgres"):
         named_pipeline(replace(SECOND, views=(VIEW, replace(table, name="t"))))
-    with pytest.raises(CommandError, match="of kind function"):
+    with pytest.raises(SlackwaterError, match="of kind function"):
         named_pipeline(replace(SECOND, views=(replace(VIEW, kind="function"),)))
 
 
@@ -209,7 +214,7 @@ def test_revisions_are_shown_with_who_reads_them(capsys: pytest.CaptureFixture[s
     revise.show_status(Output(), found)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[2][:2] + lines[2][-1:] == ["2", "orders.v2", "topics"]
-    with pytest.raises(CommandError, match="unknown pipeline 'none'"):
+    with pytest.raises(SlackwaterError, match="unknown pipeline 'none'"):
         revision_status(earlier, now, "none", {})
 
 
@@ -228,7 +233,7 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
     assert (pair.old.source, pair.new.source, pair.first_source) == ("shop", "shop_v2", "inv")
     assert one_source(entries(*up, *down), 0, "totals", are_two) == "inv"
     assert one_source(entries(up[0], *down), 0, "totals", are_two) is None
-    with pytest.raises(CommandError, match="the revisions are of two sources: shop and shop_v2"):
+    with pytest.raises(SlackwaterError, match="the revisions are of two sources: shop and shop_v2"):
         revision_pair(entries(up[0], *down), 0, "totals", None, are_two)
     # A circle, as of pipelines whose outputs were named anew, ends somewhere.
     circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
@@ -256,7 +261,7 @@ def test_revisions_of_two_sources_of_one_database_have_its_commits() -> None:
     assert one_source(entries(other, FIRST), 0, "orders", is_one) == "inv"
     assert asked == [("inv", "inv_again")] * 2
     later = replace(other, timeline=FIRST.timeline + 1)
-    with pytest.raises(CommandError, match="are of two sources"):
+    with pytest.raises(SlackwaterError, match="are of two sources"):
         revision_pair(entries(FIRST, later), 0, "orders", None, is_one)
     assert one_source(entries(FIRST, later), 0, "orders", is_one) is None
 
@@ -312,6 +317,6 @@ def test_a_rollout_follows_a_revision_until_it_has_caught_up(capsys: pytest.Capt
     pictures = iter(
         [picture(60_000, 0), picture(40_000, 1_000), picture(None, 2_000, state=PipelineState.FAILED)]
     )
-    with pytest.raises(CommandError, match="is not running: failed"):
+    with pytest.raises(SlackwaterError, match="is not running: failed"):
         revise.follow_catch_up(pictures.__next__, "orders", 2, Output(), waits.append)
     assert "orders.v2 is 40.0 s behind and will catch up in about 2.0 s" in capsys.readouterr().out

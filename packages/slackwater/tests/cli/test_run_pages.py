@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.cli.run_pages import RunPages, answering
 from slackwater.pipeline import RunMonitor
+from slackwater.protocol import ConfigError
 from slackwater.protocol.metrics import RUN_METRICS
 from slackwater_sidecar import HttpSettings
-from slackwater_sidecar.errors import SidecarConfigError
 
 ANYWHERE = HttpSettings(address="127.0.0.1:0")
 LIMIT = timedelta(seconds=30)
@@ -100,7 +100,7 @@ def test_an_address_that_is_taken_is_refused() -> None:
     monitor = RunMonitor("orders", "inv")
     with (
         answering(ANYWHERE, monitor, LIMIT) as address,
-        pytest.raises(SidecarConfigError),
+        pytest.raises(ConfigError),
         answering(HttpSettings(address=urlsplit(address or "").netloc), monitor, LIMIT),
     ):
         pass

@@ -21,6 +21,7 @@ from slackwater.cuts import (
 )
 from slackwater.protocol import (
     Cut,
+    InputError,
     LogRecord,
     OpenTransaction,
     PassDecision,
@@ -30,7 +31,6 @@ from slackwater.protocol import (
     SystemClock,
     TimelineDecision,
 )
-from slackwater.settings.errors import CommandInputError
 from slackwater_lab.fakes.topics import REGISTRATION
 
 CUT = Cut(
@@ -88,7 +88,7 @@ def test_a_source_that_is_refused_may_be_skipped_without_an_open_transaction(to_
 def test_a_source_that_is_refused_may_be_skipped_to_its_cut_when_no_end_is_there_any_more() -> None:
     known = replace(FACTS, status=REFUSED, open=(), newest_end=None)
     assert plan_skip(known, 0x600, None).to_lsn == 0x600
-    with pytest.raises(CommandInputError, match="0/601 is above it"):
+    with pytest.raises(InputError, match="0/601 is above it"):
         plan_skip(known, 0x601, None)
 
 
@@ -98,7 +98,7 @@ FAULTY = Refusal(source="inv", timeline=1, since_lsn=0x600, newest_lsn=0x780, re
 @pytest.mark.parametrize("status", [REFUSED, STALLED, replace(STALLED, state=FrontierState.STOPPED), None])
 def test_what_was_read_with_a_fault_is_not_skipped_in_part(status: FrontierStatus | None) -> None:
     known = replace(FACTS, status=status)
-    with pytest.raises(CommandInputError) as refused:
+    with pytest.raises(InputError) as refused:
         plan_skip(known, 0x77F, FAULTY)
     assert "commits after 0/600, up to 0/780, of source inv" in str(refused.value)
     assert "a.setting: wrong" in str(refused.value)
@@ -156,7 +156,7 @@ def test_a_refusal_stands_until_it_is_lifted(records: list[LogRecord], standing:
     ],
 )
 def test_a_skip_is_refused_when_it_makes_no_sense(known: SourceFacts, to_lsn: int, reason: str) -> None:
-    with pytest.raises(CommandInputError, match=reason):
+    with pytest.raises(InputError, match=reason):
         plan_skip(known, to_lsn, None)
 
 
@@ -171,13 +171,13 @@ def test_a_timeline_is_counted_from_the_one_that_is_followed() -> None:
 
 
 def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> None:
-    with pytest.raises(CommandInputError, match="is stalled, not regressed"):
+    with pytest.raises(InputError, match="is stalled, not regressed"):
         plan_timeline(FACTS, [], without_snapshot=True)
     regressed = replace(FACTS, status=REGRESSED)
-    with pytest.raises(CommandInputError, match="timeline 2 has already been decided"):
+    with pytest.raises(InputError, match="timeline 2 has already been decided"):
         plan_timeline(regressed, [BEGUN], without_snapshot=True)
     bare = replace(FACTS, status=replace(REGRESSED, regression=replace(NOTICE, has_snapshot=False)))
-    with pytest.raises(CommandInputError, match="--without-snapshot"):
+    with pytest.raises(InputError, match="--without-snapshot"):
         plan_timeline(bare, [], without_snapshot=False)
     assert plan_timeline(bare, [], without_snapshot=True).timeline == 2
 

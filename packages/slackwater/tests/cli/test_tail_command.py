@@ -6,8 +6,7 @@ import pytest
 
 from slackwater.cli.commands.tail import commit_lines, topic_of
 from slackwater.client import Commit
-from slackwater.protocol import RegisteredView
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError, RegisteredView
 
 COMMIT = Commit(source="inv", timeline=1, lsn=0x1_0000_00FF, xid=7, commit_ts_ms=1_500)
 CHANGES = [
@@ -50,7 +49,7 @@ def test_a_view_is_found_by_its_name_and_by_its_topic() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_said(name: str, problem: str) -> None:
-    with pytest.raises(CommandInputError, match=problem):
+    with pytest.raises(InputError, match=problem):
         topic_of(name, VIEWS, ["one", "two"])
 
 

@@ -5,8 +5,7 @@ from confluent_kafka import KafkaError
 
 from slackwater.cli.doctor.kafka import KafkaProbe
 from slackwater.cli.topics import read_to_end
-from slackwater.protocol import KafkaSettings, SourceTopics
-from slackwater.settings.errors import CommandUnavailableError
+from slackwater.protocol import KafkaSettings, SourceTopics, UnavailableError
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b"]
@@ -27,7 +26,7 @@ def test_topics_are_read_to_their_ends(consumer: FlakyConsumer) -> None:
 @pytest.mark.parametrize("succeeding", [0, 1, 2])
 def test_other_errors_end_it_at_once(consumer: FlakyConsumer, succeeding: int) -> None:
     consumer.errors = [0] * succeeding + [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    with pytest.raises(CommandUnavailableError, match=r"[Aa]uthorization failed"):
+    with pytest.raises(UnavailableError, match=r"[Aa]uthorization failed"):
         list(read_to_end(KafkaSettings("nowhere:1"), ["t"]))
     assert consumer.is_closed
 
@@ -37,7 +36,7 @@ def test_silence_ends_it_with_what_was_reported_last(
 ) -> None:
     monkeypatch.setattr("slackwater.cli.topics._SILENCE_SECONDS", 0.2)
     consumer.errors = [0, 0] + [KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000
-    with pytest.raises(CommandUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
+    with pytest.raises(UnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
         list(read_to_end(KafkaSettings("nowhere:1"), ["t"]))
 
 
@@ -56,5 +55,5 @@ def test_the_doctor_asks_again_after_transient_errors_and_only_after_those(
         return *facts.data_topics, *(str(found.xid) for found in facts.ends)
 
     assert look("NOT_LEADER_FOR_PARTITION") == ("inv.a.b", "500")
-    with pytest.raises(CommandUnavailableError):
+    with pytest.raises(UnavailableError):
         look("TOPIC_AUTHORIZATION_FAILED")

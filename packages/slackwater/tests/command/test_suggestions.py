@@ -3,7 +3,8 @@
 import pytest
 
 from slackwater.command.conversion import lsn_of
-from slackwater.settings.errors import CommandInputError, unknown
+from slackwater.protocol import InputError
+from slackwater.settings.errors import unknown
 
 
 @pytest.mark.parametrize(
@@ -25,5 +26,5 @@ def test_a_name_that_nothing_has_is_refused_with_what_may_be_meant(
 
 def test_an_lsn_is_what_postgresql_writes_or_a_number() -> None:
     assert lsn_of("0/10", "--lsn") == lsn_of("16", "--lsn") == 16
-    with pytest.raises(CommandInputError, match="--lsn 'xyz' is no LSN"):
+    with pytest.raises(InputError, match="--lsn 'xyz' is no LSN"):
         lsn_of("xyz", "--lsn")

@@ -14,7 +14,6 @@ import pytest
 
 from slackwater.dev import (
     DevStack,
-    DevStackConfigError,
     DevStackSettings,
     DevStackUnavailableError,
     PostgresServer,
@@ -25,6 +24,7 @@ from slackwater.dev import (
 )
 from slackwater.dev.processes import find_process
 from slackwater.dev.state import read_state
+from slackwater.protocol import ConfigError
 
 pytestmark = pytest.mark.integration
 
@@ -124,7 +124,7 @@ def test_a_connector_for_a_table_that_does_not_exist_is_refused_and_the_servers_
     dev_stack: Callable[..., DevStack],
 ) -> None:
     stack = dev_stack(redis=False)
-    with pytest.raises(DevStackConfigError, match=r"public\.missing.*does not exist"):
+    with pytest.raises(ConfigError, match=r"public\.missing.*does not exist"):
         stack.start_connector(["public.missing"])
     assert stack.postgres.is_running
     assert stack.kafka.is_running

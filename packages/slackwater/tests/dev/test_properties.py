@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.cdc.connector import replication_name
-from slackwater.dev import ConnectMode, DevStackConfigError, DevStackSettings
+from slackwater.dev import ConnectMode, DevStackSettings
 from slackwater.dev.connect import (
     DatabaseAddress,
     connector_properties,
@@ -15,6 +15,7 @@ from slackwater.dev.connect import (
 )
 from slackwater.dev.java import render_properties
 from slackwater.dev.kafka import Listener, broker_properties, further_broker_properties
+from slackwater.protocol import ConfigError
 
 ADDRESS = DatabaseAddress(port=5432, database="inventory", user="postgres")
 PLAIN = [Listener(name="PLAINTEXT", port=1, advertised_port=1)]
@@ -133,5 +134,5 @@ def test_a_slot_name_has_only_what_postgres_allows(prefix: str, name: str) -> No
     ],
 )
 def test_a_value_that_no_server_can_use_is_refused_by_name(changes: dict[str, object], setting: str) -> None:
-    with pytest.raises(DevStackConfigError, match=f"^setting {setting} is "):
+    with pytest.raises(ConfigError, match=f"^setting {setting} is "):
         settings(**changes)

@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.dev import DevStack, DevStackConfigError, DevStackSettings, Lifetime
+from slackwater.dev import DevStack, DevStackSettings, Lifetime
+from slackwater.protocol import ConfigError
 
 pytestmark = pytest.mark.integration
 
@@ -90,5 +91,5 @@ def test_a_killed_second_broker_comes_back_with_its_records(
 
 def test_a_stack_that_outlives_us_has_no_routes(tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = DevStackSettings(folder=tmp_path_factory.mktemp("detached"), kafka_routes=("client",))
-    with pytest.raises(DevStackConfigError):
+    with pytest.raises(ConfigError):
         DevStack(settings, Lifetime.DETACHED)

@@ -11,8 +11,9 @@ import redis
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from slackwater.dev import DevStack, DevStackSettings, DevStackStateError, RunState, resolve_jars
+from slackwater.dev import DevStack, DevStackSettings, RunState, resolve_jars
 from slackwater.dev.server import Deadline
+from slackwater.protocol import StateError
 
 pytestmark = pytest.mark.integration
 
@@ -211,7 +212,7 @@ def test_the_state_file_tells_another_process_what_runs(stack: DevStack) -> None
 
 def test_a_second_stack_in_the_same_folder_is_refused(stack: DevStack) -> None:
     second = DevStack(DevStackSettings(folder=stack.settings.folder))
-    with pytest.raises(DevStackStateError, match="another folder"):
+    with pytest.raises(StateError, match="another folder"):
         second.start()
     assert stack.redis.is_running
 

@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import (
-    DevStackConfigError,
-    DevStackError,
-    DevStackStateError,
-    DevStackUnavailableError,
-    RunState,
-    down,
-    status,
-)
+from slackwater.dev import DevStackUnavailableError, RunState, down, status
 from slackwater.dev.connect import parse_state
 from slackwater.dev.processes import ProcessIdentity, find_process, identify
 from slackwater.dev.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
+from slackwater.protocol import ConfigError, SlackwaterError, StateError
 
 
 def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:
@@ -52,7 +45,7 @@ def test_a_folder_without_a_stack_has_no_status(tmp_path: Path) -> None:
 )
 def test_a_damaged_or_newer_state_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(DevStackStateError, match=FILE_NAME):
+    with pytest.raises(StateError, match=FILE_NAME):
         read_state(tmp_path)
 
 
@@ -78,12 +71,12 @@ def test_down_leaves_a_foreigner_with_the_number_of_ours_alone(tmp_path: Path) -
 @pytest.mark.parametrize(
     "error",
     [
-        DevStackConfigError("setting prefix is ''", "expected letters"),
-        DevStackStateError("redis already running in /f", "use another folder"),
+        ConfigError("setting prefix is ''", "expected letters"),
+        StateError("redis already running in /f", "use another folder"),
         DevStackUnavailableError("kafka did not start: it ended", "log: /l", "its\nlast lines"),
     ],
 )
-def test_errors_survive_pickling(error: DevStackError) -> None:
+def test_errors_survive_pickling(error: SlackwaterError) -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from slackwater.engine.accumulate.groups import AccumulateEvaluation
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.evaluate.results import route_of
 from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial
+from slackwater.protocol import StateError
 from slackwater.sql.column_type import carried
 from slackwater.sql.errors import EvaluationError
 from slackwater.sql.plan import (
@@ -238,7 +238,7 @@ def test_what_was_never_added_cannot_be_taken_away(partials: list[Partial], what
     groups = bucket()
     groups.process(row(5, "red", 1, "1.00"))
     before = groups.entries()
-    with pytest.raises(EngineStateError) as failure:
+    with pytest.raises(StateError) as failure:
         groups.process([p for p in partials if what != "count(*)" or p[1] == -1])
     error = failure.value
     assert f'group {{"g":"red"}}, commit LSN 9: {what} counts {count} rows' in str(error)

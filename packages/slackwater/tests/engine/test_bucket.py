@@ -9,7 +9,6 @@ import pytest
 import zstandard
 
 from slackwater.engine.bucket import events_in_commit_order
-from slackwater.engine.errors import EngineInputError, EngineStateError
 from slackwater.engine.evaluate.latest import LARGE_KEY_ENTRIES
 from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
@@ -19,6 +18,7 @@ from slackwater.engine.state import log
 from slackwater.engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
 from slackwater.engine.state.manifest import NO_STATE, segment_path
 from slackwater.engine.state.reader import SegmentReader
+from slackwater.protocol import InputError, StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
@@ -217,14 +217,14 @@ def test_a_left_out_value_is_the_one_the_row_had(
 
 def test_a_left_out_value_of_an_unknown_row_is_an_error(engine: LocalEngine) -> None:
     update = json.dumps({"id": 1, "customer": UNAVAILABLE, "total": None}).encode()
-    with pytest.raises(EngineInputError, match=r'inventory\.orders, key \{"id":1\}, commit LSN 200'):
+    with pytest.raises(InputError, match=r'inventory\.orders, key \{"id":1\}, commit LSN 200'):
         engine.run([("inventory.orders", "u", 200, None, update)])
 
 
 def test_a_row_that_leaves_a_key_it_was_never_under_is_an_error(engine: LocalEngine) -> None:
     """As when the old key is made up because the table's replica identity is not full."""
     engine.run([line(100, "c", None, LINE)])
-    with pytest.raises(EngineInputError, match="REPLICA IDENTITY FULL"):
+    with pytest.raises(InputError, match="REPLICA IDENTITY FULL"):
         engine.run([line(200, "d", LINE | {"order_id": 0}, None)])
 
 
@@ -237,7 +237,7 @@ def test_a_row_that_leaves_a_key_twice_is_an_error(
     created, *left = line(100, "c", None, LINE), line(200, "d", LINE, None), line(300, "d", LINE, None)
     if not in_one_batch:
         engine.run([created])
-    with pytest.raises(EngineInputError, match="commit LSN 300"):
+    with pytest.raises(InputError, match="commit LSN 300"):
         engine.run([created, *left] if in_one_batch else left)
 
 
@@ -247,7 +247,7 @@ def test_a_row_that_leaves_a_large_key_it_was_never_under_is_an_error(
 ) -> None:
     engine = make_engine(every_commit=every_commit)
     engine.run([line(100, "c", None, LINE | {"id": number}) for number in range(LARGE_KEY_ENTRIES)])
-    with pytest.raises(EngineInputError, match="commit LSN 200"):
+    with pytest.raises(InputError, match="commit LSN 200"):
         engine.run([line(200, "d", LINE | {"id": 1_000}, None)])
 
 
@@ -352,20 +352,20 @@ def test_a_damaged_log_is_an_error(engine: LocalEngine) -> None:
     for blob in head(engine).blobs:
         engine.store.files[segment_path(blob.segment)] = b"damaged"
     engine.lose_index(1, 0)
-    with pytest.raises(EngineStateError, match="stage 1, bucket 0"):
+    with pytest.raises(StateError, match="stage 1, bucket 0"):
         engine.run([order(200)])
 
 
 def test_a_payload_of_something_else_is_an_error(engine: LocalEngine) -> None:
     documents = next(document_payloads([(1, b"k", None)]))
-    with pytest.raises(EngineStateError, match="bucket 0"):
+    with pytest.raises(StateError, match="bucket 0"):
         engine.process({(1, 0): [(0, documents)]})
 
 
 def test_an_error_in_a_batch_changes_neither_index_nor_state(engine: LocalEngine) -> None:
     engine.run([order(100)])
     before = contents(engine), engine.state, dict(engine.store.files)
-    with pytest.raises(EngineInputError):
+    with pytest.raises(InputError):
         engine.run([order(200, "b"), line(200, "d", LINE, None)])
     assert (contents(engine), engine.state, engine.store.files) == before
 

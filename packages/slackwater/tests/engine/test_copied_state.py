@@ -10,7 +10,6 @@ import pytest
 from slackwater.engine import copied_state
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopiedState, copy_state, copy_tasks, pack_rows, plan_copy
-from slackwater.engine.errors import EngineConfigError, EngineStateError
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import StageSettings
@@ -20,6 +19,7 @@ from slackwater.engine.state.keeper import KEPT_STATES
 from slackwater.engine.state.manifest import SEGMENTS, segment_path
 from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import MemoryStore
+from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
@@ -271,7 +271,7 @@ BY_ORDER = (
 )
 def test_what_is_kept_nowhere_is_refused_and_named(old: str, new: str, tables: str, lack: str) -> None:
     specs = [LocalEngine(compiled({"v": sql}, of)).spec for sql, of in ((old, TABLES), (new, tables))]
-    with pytest.raises(EngineConfigError) as refused:
+    with pytest.raises(ConfigError) as refused:
         plan_copy(*specs)
     assert str(refused.value) == lack
 
@@ -279,7 +279,7 @@ def test_what_is_kept_nowhere_is_refused_and_named(old: str, new: str, tables: s
 def test_all_that_is_kept_nowhere_is_named_at_once() -> None:
     new = {"a": TOTALS.replace("o.total", "o.note, o.customer"), "b": BY_ORDER}
     specs = [LocalEngine(compiled(views)).spec for views in ({"v": TOTALS}, new)]
-    with pytest.raises(EngineConfigError) as refused:
+    with pytest.raises(ConfigError) as refused:
         plan_copy(*specs)
     assert str(refused.value).split("; ") == [
         "table s.lines: no stage keeps its rows",
@@ -375,7 +375,7 @@ class TestWhileTheOtherGoesOn:
     def test_a_file_that_is_missing_for_good_is_named(self, plan: EnginePlan, old: LocalEngine) -> None:
         name = max(find_state(old.store).state.segments())
         del old.store.files[segment_path(name)]
-        with pytest.raises(EngineStateError, match=segment_path(name)):
+        with pytest.raises(StateError, match=segment_path(name)):
             copied(old, plan, LocalEngine(plan, buckets=BUCKETS))
 
     def test_a_damaged_file_is_noticed(self, plan: EnginePlan, old: LocalEngine) -> None:
@@ -386,12 +386,12 @@ class TestWhileTheOtherGoesOn:
         data[place] ^= 1
         old.store.files[path] = bytes(data)
         state = copied(old, plan, new)
-        with pytest.raises(EngineStateError, match="copied state of another pipeline cannot be used"):
+        with pytest.raises(StateError, match="copied state of another pipeline cannot be used"):
             begin(new, old, state, 1)
         assert new.state.batch_id == -1, "nothing has become true"
 
     def test_state_of_other_stages_is_refused(self, plan: EnginePlan, old: LocalEngine) -> None:
-        with pytest.raises(EngineStateError, match="belongs to other stages"):
+        with pytest.raises(StateError, match="belongs to other stages"):
             copied(old, compiled({"v": TOTALS}), LocalEngine(plan, buckets=BUCKETS))
 
     def test_it_ends_when_it_is_no_longer_wanted(self, plan: EnginePlan, old: LocalEngine) -> None:

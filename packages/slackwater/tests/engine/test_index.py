@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.engine.index.contract import BucketIndex, IndexTransaction
 from slackwater.engine.index.lmdb_index import LmdbIndex, OpenIndexes, open_limit
 from slackwater.engine.local import MemoryIndex
@@ -28,6 +27,7 @@ from slackwater.engine.state.entry import (
     input_tag,
     part,
 )
+from slackwater.protocol import UnavailableError
 
 MakeIndex = Callable[[], BucketIndex]
 
@@ -290,7 +290,7 @@ def test_a_map_that_another_process_has_grown_is_taken_over(index_folder: Path) 
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(EngineUnavailableError, match=str(tmp_path / "file")):
+    with pytest.raises(UnavailableError, match=str(tmp_path / "file")):
         LmdbIndex(tmp_path / "file" / "0").update(fill)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.engine.index.folders import index_folder, make_private_folder, remove_unused_indexes
 from slackwater.engine.index.lmdb_index import LmdbIndex
+from slackwater.protocol import UnavailableError
 
 NOW = datetime.now(UTC)  # noqa: TID251 - files have the system's time
 WEEK = timedelta(days=7)
@@ -68,7 +68,7 @@ def test_an_index_is_not_put_behind_a_link_of_somebody_else(tmp_path: Path) -> N
     (tmp_path / "index").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError, match="is a link or belongs to another account"):
         make_private_folder(tmp_path / "index")
-    with pytest.raises(EngineUnavailableError, match="symbolic link"):
+    with pytest.raises(UnavailableError, match="symbolic link"):
         LmdbIndex(tmp_path / "index").update(lambda contents: contents.token)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

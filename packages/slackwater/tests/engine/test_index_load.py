@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.engine.index import lmdb_index
 from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.index.lmdb_index import LmdbIndex
 from slackwater.engine.state.entry import Change
+from slackwater.protocol import UnavailableError
 
 MakeIndex = Callable[[], BucketIndex]
 State = tuple[bytes | None, dict[bytes, bytes]]
@@ -85,7 +85,7 @@ def test_a_new_index_that_vanishes_while_it_is_filled_is_an_error(index_folder: 
         yield from history(5, 100)
 
     index = LmdbIndex(index_folder)
-    with pytest.raises(EngineUnavailableError, match="was removed while it was filled"):
+    with pytest.raises(UnavailableError, match="was removed while it was filled"):
         index.load(vanishing(), b"token")
     assert everything(index) == (None, {})
 

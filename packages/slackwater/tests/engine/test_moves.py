@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.errors import EngineInputError, PackingError
+from slackwater.engine.errors import PackingError
 from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.protocol import InputError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
@@ -125,7 +126,7 @@ def test_a_stale_or_lost_index_does_not_matter(engine: LocalEngine) -> None:
 
 
 def test_a_move_out_of_a_row_that_nobody_knows_is_refused(engine: LocalEngine) -> None:
-    with pytest.raises(EngineInputError, match=r"(?s)s\.t.*doc, tags.*no such row.*REPLICA IDENTITY FULL"):
+    with pytest.raises(InputError, match=r"(?s)s\.t.*doc, tags.*no such row.*REPLICA IDENTITY FULL"):
         engine.run(move(200, 190, (3, 1), (30, 1), row("large")))
 
 
@@ -134,15 +135,13 @@ def test_an_update_of_a_row_that_nobody_knows_is_refused_before_it_moves(engine:
         change("u", 200, 190, (3, 1), row("large"), ("doc",)),
         *move(200, 191, (3, 1), (30, 1), row("large")),
     ]
-    with pytest.raises(EngineInputError, match=r'"id":3.*an update omits an unchanged value \(TOAST\)'):
+    with pytest.raises(InputError, match=r'"id":3.*an update omits an unchanged value \(TOAST\)'):
         engine.run(changes)
 
 
 def test_an_insert_without_values_that_no_delete_goes_with_is_refused(engine: LocalEngine) -> None:
     engine.run([change("c", 100, 90, (3, 1), row("large"))])
-    with pytest.raises(
-        EngineInputError, match=r"(?s)s\.t.*doc.*no delete of the old key.*REPLICA IDENTITY FULL"
-    ):
+    with pytest.raises(InputError, match=r"(?s)s\.t.*doc.*no delete of the old key.*REPLICA IDENTITY FULL"):
         engine.run([change("c", 200, 190, (30, 1), row("large"), ("doc",))])
 
 
@@ -155,7 +154,7 @@ def test_a_delete_of_another_update_does_not_go_with_an_insert(
         *move(*other, (3, 1), (4, 1), row("large")),
         change("c", 200, 190, (30, 1), row("x"), ("doc",)),
     ]
-    with pytest.raises(EngineInputError, match="no delete of the old key"):
+    with pytest.raises(InputError, match="no delete of the old key"):
         engine.run(changes)
 
 
@@ -174,7 +173,7 @@ def test_each_input_of_a_stage_has_its_own_rows() -> None:
 
 def test_a_table_that_is_truncated_has_nothing_to_move(engine: LocalEngine) -> None:
     engine.run([change("c", 100, 90, (3, 1), row("large"))])
-    with pytest.raises(EngineInputError, match="no such row"):
+    with pytest.raises(InputError, match="no such row"):
         engine.run([("s.t", "t", 200, None, None, 180), *move(200, 190, (3, 1), (30, 1), row("large"))])
 
 

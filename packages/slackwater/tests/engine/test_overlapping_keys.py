@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater.engine.errors import EngineInputError
 from slackwater.engine.local import ChangeEvent, LocalEngine
+from slackwater.protocol import InputError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
@@ -128,7 +128,7 @@ def test_an_old_row_that_no_row_of_the_key_is_like_is_refused() -> None:
     engine.reset()
     engine.run([("s.t", "c", 500, None, _image((1, 1, 1)), 400)])
 
-    with pytest.raises(EngineInputError, match="deferrable primary key"):
+    with pytest.raises(InputError, match="deferrable primary key"):
         engine.run([change("c", 600, None, (1, 1, 2)), change("d", 601, (1, 1, 9), None)])
 
 

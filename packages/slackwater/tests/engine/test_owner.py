@@ -6,10 +6,10 @@ from operator import itemgetter
 
 import pytest
 
-from slackwater.engine.errors import EngineInputError
 from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.settings import Scope
+from slackwater.protocol import InputError
 from slackwater.sql.plan import EnginePlan
 
 MakeIndex = Callable[[], BucketIndex]
@@ -56,7 +56,7 @@ def test_with_transactions_each_document_has_the_lsn_of_its_commit(plan: EngineP
 
 
 def test_a_key_with_rows_in_two_partitions_of_a_batch_stops_the_query(engine: LocalEngine) -> None:
-    with pytest.raises(EngineInputError) as caught:
+    with pytest.raises(InputError) as caught:
         engine.run_partitions({0: [order(10)], 2: [line(10)]})
     error = str(caught.value)
     assert f'{LINES}, key {{"id":1}}, commit LSN 10: a row in partition 2' in error
@@ -69,7 +69,7 @@ def test_a_key_with_rows_in_another_partition_than_long_ago_stops_the_query(engi
     engine.run_partitions({0: [order(11, customer="b")]})
     for bucket in range(3):
         engine.lose_index(1, bucket)
-    with pytest.raises(EngineInputError, match="partition 2, but rows of this key came from partition 0"):
+    with pytest.raises(InputError, match="partition 2, but rows of this key came from partition 0"):
         engine.run_partitions({2: [line(20)]})
     engine.run_partitions({0: [line(20)]})
 
@@ -78,7 +78,7 @@ def test_a_row_that_moves_to_a_key_of_another_partition_without_moving_itself_st
     engine: LocalEngine,
 ) -> None:
     engine.run_partitions({0: [order(10), line(10)], 1: [order(10, 2)]})
-    with pytest.raises(EngineInputError, match="partition 0, but rows of this key came from partition 1"):
+    with pytest.raises(InputError, match="partition 0, but rows of this key came from partition 1"):
         engine.run_partitions({0: [line(20, 2, before=1)]})
 
 
@@ -95,20 +95,20 @@ def test_a_key_of_which_nothing_new_is_stored_keeps_its_owner_as_long_as_it_has_
 ) -> None:
     engine.run_partitions({0: [order(10), line(10)]})
     engine.run_partitions({0: [change]})
-    with pytest.raises(EngineInputError, match="partition 1, but rows of this key came from partition 0"):
+    with pytest.raises(InputError, match="partition 1, but rows of this key came from partition 0"):
         engine.run_partitions({1: [line(30, line_id=8)]})
 
 
 def test_documents_without_rows_of_the_first_table_keep_their_owner(engine: LocalEngine) -> None:
     """Lines without an order make no document, but they are rows of the key."""
     assert engine.run_partitions({0: [line(10)]})[0] == []
-    with pytest.raises(EngineInputError):
+    with pytest.raises(InputError):
         engine.run_partitions({1: [order(20)]})
 
 
 def test_truncate_stops_the_query(engine: LocalEngine) -> None:
     engine.run_partitions({0: [order(10)], 1: [order(10, 2)]})
-    with pytest.raises(EngineInputError, match=r"TRUNCATE of inventory\.orders, commit LSN 20"):
+    with pytest.raises(InputError, match=r"TRUNCATE of inventory\.orders, commit LSN 20"):
         engine.run_partitions({1: [(ORDERS, "t", 20, None, None)]})
 
 

@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from slackwater.engine.errors import EngineConfigError
 from slackwater.engine.local import LocalEngine
 from slackwater.engine.settings import Scope
+from slackwater.protocol import ConfigError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
@@ -34,6 +34,6 @@ def test_what_cannot_be_consistent_per_partition_is_refused(sql: str, problem: s
     if not problem:
         LocalEngine(plan, scope=Scope.AGGREGATE)
         return
-    with pytest.raises(EngineConfigError, match=problem) as caught:
+    with pytest.raises(ConfigError, match=problem) as caught:
         LocalEngine(plan, scope=Scope.AGGREGATE)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own bytes

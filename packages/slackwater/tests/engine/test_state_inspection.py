@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from slackwater.engine.errors import EngineConfigError, EngineStateError
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.engine.state.inspection import (
     find_damage,
@@ -19,6 +18,7 @@ from slackwater.engine.state.keeper import PUBLISHED, StateKeeper
 from slackwater.engine.state.log import LogHead
 from slackwater.engine.state.manifest import MAX_CHAIN, State, decode_manifest, manifest_path, segment_path
 from slackwater.engine.state.store import MemoryStore
+from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
@@ -50,7 +50,7 @@ class TestFindingAState:
     """What is certainly true comes before what is newer."""
 
     def test_without_any_there_is_none(self) -> None:
-        with pytest.raises(EngineStateError, match="no state yet"):
+        with pytest.raises(StateError, match="no state yet"):
             find_state(MemoryStore())
 
     def test_the_first_is_true_when_it_was_noted_so(self) -> None:
@@ -105,7 +105,7 @@ class TestFindingAState:
 
     def test_a_damaged_manifest_is_named(self, engine: LocalEngine) -> None:
         engine.store.files[manifest_path(engine.state.name)] = b"damaged"
-        with pytest.raises(EngineStateError, match=engine.state.name):
+        with pytest.raises(StateError, match=engine.state.name):
             find_state(engine.store)
 
 
@@ -194,18 +194,16 @@ def test_rows_of_a_key_are_found_by_its_columns(plan: EnginePlan, engine: LocalE
 def test_a_key_that_no_stage_has_is_an_error_that_says_which_there_are(
     plan: EnginePlan, engine: LocalEngine
 ) -> None:
-    with pytest.raises(
-        EngineConfigError, match=r'key {"nr":1}: no stage .*; the key columns are stage 1: id'
-    ):
+    with pytest.raises(ConfigError, match=r'key {"nr":1}: no stage .*; the key columns are stage 1: id'):
         key(plan, engine, nr=1)
-    with pytest.raises(EngineConfigError, match="id is bigint"):
+    with pytest.raises(ConfigError, match="id is bigint"):
         key(plan, engine, id="x")
 
 
 def test_rows_of_other_views_are_not_read_as_if_they_were_of_these(engine: LocalEngine) -> None:
     other = compile_pipeline([("v.sql", OTHER)], parse_catalog({"t.sql": TABLES}))
     assert not find_state(engine.store).is_of(other)
-    with pytest.raises(EngineConfigError, match="belongs to other views"):
+    with pytest.raises(ConfigError, match="belongs to other views"):
         key(other, engine, id=1)
 
 

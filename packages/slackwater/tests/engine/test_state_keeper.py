@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.state import manifest
 from slackwater.engine.state.entry import Change
 from slackwater.engine.state.keeper import KEPT_STATES, StateKeeper
@@ -27,6 +26,7 @@ from slackwater.engine.state.manifest import (
 )
 from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import MemoryStore
+from slackwater.protocol import StateError
 
 FINGERPRINT = "stages"
 
@@ -132,11 +132,11 @@ def test_a_batch_may_be_prepared_again_otherwise_while_none_is_true(store: Memor
     batch(keeper, write("a"))
     lost = keeper.prepare({"at": 1}, [write("lost")])
     name = keeper.prepare({"at": 2}, [write("b")])
-    with pytest.raises(EngineStateError, match=f"{lost} of the state is not the one that was prepared last"):
+    with pytest.raises(StateError, match=f"{lost} of the state is not the one that was prepared last"):
         keeper.adopt(lost)
     keeper.adopt(name)
     assert (texts(store, keeper.state.name), keeper.state.batch_id) == ({"a", "b"}, 1)
-    with pytest.raises(EngineStateError, match="not the one that was prepared last"):
+    with pytest.raises(StateError, match="not the one that was prepared last"):
         keeper.adopt(name)
     assert keeper.state.batch_id == 1
 
@@ -145,7 +145,7 @@ def test_what_was_prepared_before_a_run_opens_again_cannot_be_adopted(store: Mem
     keeper = keeper_of(store)
     name = keeper.prepare({}, [write("a")])
     keeper.open("")
-    with pytest.raises(EngineStateError, match="not the one that was prepared last"):
+    with pytest.raises(StateError, match="not the one that was prepared last"):
         keeper.adopt(name)
 
 
@@ -163,14 +163,14 @@ def test_the_newest_manifest_is_known_if_this_run_has_written_it(store: MemorySt
 
 def test_state_of_other_stages_is_refused(store: MemoryStore) -> None:
     state = batch(keeper_of(store))
-    with pytest.raises(EngineStateError, match="belongs to other stages"):
+    with pytest.raises(StateError, match="belongs to other stages"):
         StateKeeper(store, "another view").open(state.name)
 
 
 def test_a_state_that_is_gone_is_an_error(store: MemoryStore) -> None:
     state = batch(keeper_of(store))
     store.delete([manifest_path(state.name)])
-    with pytest.raises(EngineStateError, match=state.name):
+    with pytest.raises(StateError, match=state.name):
         StateKeeper(store, FINGERPRINT).open(state.name)
 
 
@@ -194,7 +194,7 @@ class TestLostProgress:
         keeper = keeper_of(store)
         for _ in range(3):
             batch(keeper)
-            with pytest.raises(EngineStateError, match="the output's progress records are gone"):
+            with pytest.raises(StateError, match="the output's progress records are gone"):
                 StateKeeper(store, FINGERPRINT).open("")
 
     def test_is_none_when_no_batch_ever_became_true(self, store: MemoryStore) -> None:
@@ -210,14 +210,14 @@ class TestLostProgress:
         keeper = keeper_of(store)
         name = keeper.prepare({}, [write("a")])
         keeper_of(store, name).prepare({}, [write("b")])
-        with pytest.raises(EngineStateError, match="progress records are gone"):
+        with pytest.raises(StateError, match="progress records are gone"):
             StateKeeper(store, FINGERPRINT).open("")
 
     def test_is_an_error_however_many_batches_were_swept(self, store: MemoryStore) -> None:
         keeper = keeper_of(store)
         for _ in range(40):
             batch(keeper)
-        with pytest.raises(EngineStateError, match="progress records are gone"):
+        with pytest.raises(StateError, match="progress records are gone"):
             StateKeeper(store, FINGERPRINT).open("")
 
 
@@ -258,7 +258,7 @@ class TestPreparedPosition:
     def test_is_an_error_if_it_cannot_be_read(self, store: MemoryStore) -> None:
         name = keeper_of(store).prepare({"at": 5}, [write("a")])
         store.write(manifest_path(name), b"damaged")
-        with pytest.raises(EngineStateError, match=name):
+        with pytest.raises(StateError, match=name):
             keeper_of(store).prepared_position()
 
 

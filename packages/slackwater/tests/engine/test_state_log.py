@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from slackwater.engine import bucket as bucket_module
 from slackwater.engine.bucket import MAX_REPLAYED_BLOBS, update_current
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.index.contract import BucketIndex, IndexTransaction
 from slackwater.engine.local import MemoryIndex
 from slackwater.engine.state import log as log_module
@@ -33,6 +32,7 @@ from slackwater.engine.state.log import (
     pack_changes,
     place_writes,
 )
+from slackwater.protocol import StateError
 
 MakeIndex = Callable[[], BucketIndex]
 
@@ -192,7 +192,7 @@ def test_a_flipped_bit_is_an_error_that_names_the_place_unless_it_changes_nothin
         bucket.segments.written["segment 1"] = flipped
         try:
             found: object = bucket.logged()
-        except EngineStateError as error:
+        except StateError as error:
             found = str(error)
         if isinstance(found, str):
             assert re.search("stage 7, bucket 3: .* segment segment 1 at 0", found)
@@ -209,7 +209,7 @@ def test_a_blob_that_is_in_the_place_of_another_one_is_an_error(bucket: Bucket) 
     assert len(written["segment 1"]) == len(written["segment 2"])
     written["segment 1"], written["segment 2"] = written["segment 2"], written["segment 1"]
 
-    with pytest.raises(EngineStateError, match=r"stage 7, bucket 3: .* segment 1 at 0 is not the blob"):
+    with pytest.raises(StateError, match=r"stage 7, bucket 3: .* segment 1 at 0 is not the blob"):
         list(bucket.log.changes())
 
 
@@ -227,7 +227,7 @@ def test_blobs_of_earlier_versions_are_read_without_a_token(bucket: Bucket) -> N
 def test_a_blob_that_is_cut_short_is_an_error(bucket: Bucket, kept: int) -> None:
     bucket.run([(name(1), random.Random(3).randbytes(40))])
     bucket.segments.written["segment 1"] = bucket.segments.written["segment 1"][:kept]
-    with pytest.raises(EngineStateError, match="stage 7, bucket 3"):
+    with pytest.raises(StateError, match="stage 7, bucket 3"):
         list(bucket.log.changes())
 
 
@@ -237,7 +237,7 @@ def test_a_blob_of_something_else_is_an_error(bucket: Bucket) -> None:
     other = blob.token + zstandard.compress(msgspec.msgpack.encode({"a": 1}))
     bucket.head = LogHead((msgspec.structs.replace(blob, length=len(other)),), 1, 1)
     bucket.segments.written["segment 1"] = other
-    with pytest.raises(EngineStateError, match="stage 7, bucket 3"):
+    with pytest.raises(StateError, match="stage 7, bucket 3"):
         list(bucket.log.changes())
 
 

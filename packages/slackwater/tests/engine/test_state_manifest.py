@@ -9,7 +9,6 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.state import manifest as manifest_module
 from slackwater.engine.state.log import EMPTY_LOG, Blob, LogHead, LogUpdate
 from slackwater.engine.state.manifest import (
@@ -28,6 +27,7 @@ from slackwater.engine.state.manifest import (
     state_after,
 )
 from slackwater.engine.state.store import MemoryStore
+from slackwater.protocol import StateError
 
 FINGERPRINT = "stages"
 
@@ -169,7 +169,7 @@ def test_names_are_in_the_order_of_their_batches(store: CountingStore) -> None:
 
 @pytest.mark.parametrize("name", ["notes", "-a", "x1-a"])
 def test_a_name_without_a_batch_is_an_error(name: str) -> None:
-    with pytest.raises(EngineStateError, match=f"manifest {name} of the state cannot be used"):
+    with pytest.raises(StateError, match=f"manifest {name} of the state cannot be used"):
         batch_of(name)
 
 
@@ -178,16 +178,14 @@ def test_any_bit_that_differs_is_an_error_that_names_the_manifest(store: Countin
     data = store.files[manifest_path(state.name)]
     for place in range(len(data)):
         store.files[manifest_path(state.name)] = data[:place] + bytes((data[place] ^ 1,)) + data[place + 1 :]
-        with pytest.raises(
-            EngineStateError, match=f"manifest {state.name} .*does not match its name.*Restore"
-        ):
+        with pytest.raises(StateError, match=f"manifest {state.name} .*does not match its name.*Restore"):
             read_state(store, state.name, FINGERPRINT)
 
 
 def test_a_manifest_in_the_place_of_another_is_an_error(store: CountingStore) -> None:
     first, second = chain_of(store, 2)[1:]
     store.files[manifest_path(first.name)] = store.files[manifest_path(second.name)]
-    with pytest.raises(EngineStateError, match=first.name):
+    with pytest.raises(StateError, match=first.name):
         read_state(store, first.name, FINGERPRINT)
 
 
@@ -197,14 +195,14 @@ def test_a_missing_manifest_of_the_chain_is_an_error_that_names_it(
 ) -> None:
     *_, state = chain_of(store, 4)
     store.delete([manifest_path(state.chain[missing])])
-    with pytest.raises(EngineStateError, match=f"no file manifests/{state.chain[missing]}"):
+    with pytest.raises(StateError, match=f"no file manifests/{state.chain[missing]}"):
         read_state(store, state.name, FINGERPRINT)
 
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_the_state_of_other_stages_is_refused(store: CountingStore, length: int) -> None:
     *_, state = chain_of(store, length)
-    with pytest.raises(EngineStateError, match="belongs to other stages"):
+    with pytest.raises(StateError, match="belongs to other stages"):
         read_state(store, state.name, "another view")
     assert decode_manifest(state.name, store.files[manifest_path(state.name)]).fingerprint == FINGERPRINT
 
@@ -215,7 +213,7 @@ def test_a_manifest_of_a_newer_version_is_refused(
     monkeypatch.setattr(manifest_module, "_VERSION", 99)
     state = step(store, NO_STATE, added(0))
     monkeypatch.undo()
-    with pytest.raises(EngineStateError, match="version 99, expected 1"):
+    with pytest.raises(StateError, match="version 99, expected 1"):
         read_state(store, state.name, FINGERPRINT)
 
 
@@ -223,7 +221,7 @@ def test_a_manifest_of_a_newer_version_is_refused(
 def test_what_is_no_manifest_is_an_error_even_under_its_own_name(store: CountingStore, data: bytes) -> None:
     name = segment_name(3, hashlib.sha256(data).hexdigest()[:32])
     store.write(manifest_path(name), data)
-    with pytest.raises(EngineStateError, match=f"manifest {name} of the state cannot be used"):
+    with pytest.raises(StateError, match=f"manifest {name} of the state cannot be used"):
         read_state(store, name, FINGERPRINT)
 
 

@@ -21,7 +21,6 @@ import pytest
 from slackwater.engine import bucket as bucket_module
 from slackwater.engine.bucket import update_current
 from slackwater.engine.documents import decode_documents, documents_by_view, settled
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryTransaction
 from slackwater.engine.payloads import Document, PackedPayload
@@ -43,6 +42,7 @@ from slackwater.engine.state.manifest import (
 from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import MemoryStore
 from slackwater.engine.task import PipelineTask
+from slackwater.protocol import StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
@@ -395,7 +395,7 @@ class Run:
         """Between any two of them others may do something, or it may end."""
         try:
             yield from self._steps()
-        except (EngineStateError, OvertakenError):
+        except (StateError, OvertakenError):
             if self._run == self._world.output.run:
                 raise
             yield from self._late_steps()
@@ -572,7 +572,7 @@ def test_the_worlds_are_disturbed_in_every_way(monkeypatch: pytest.MonkeyPatch) 
 
 def seen_to_fail(rules: Rules | None = None, *, worlds: int = 60) -> None:
     """The judge sees it soon."""
-    with pytest.raises((AssertionError, EngineStateError, KeyError)):
+    with pytest.raises((AssertionError, StateError, KeyError)):
         live_all(range(worlds), rules)
 
 

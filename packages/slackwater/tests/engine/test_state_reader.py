@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.state import reader
 from slackwater.engine.state.log import Blob
 from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import MemoryStore
+from slackwater.protocol import StateError
 
 
 class CountingStore(MemoryStore):
@@ -74,7 +74,7 @@ def test_few_segments_are_kept_in_memory(store: CountingStore, monkeypatch: pyte
 
 
 def test_a_missing_segment_is_an_error_that_names_it(store: CountingStore) -> None:
-    with pytest.raises(EngineStateError, match="no file segments/gone"):
+    with pytest.raises(StateError, match="no file segments/gone"):
         SegmentReader(store).read(blob("gone", 0, 1))
 
 

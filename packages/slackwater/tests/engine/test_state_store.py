@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import DataNode, NameNode, ObjectStore
-from slackwater.engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore, open_store
+from slackwater.protocol import ConfigError, StateError, UnavailableError
 
 MakeStore = Callable[[], StateStore]
 
@@ -83,7 +83,7 @@ def test_a_part_ends_where_the_file_ends(store: StateStore, offset: int, length:
 
 
 def test_a_part_of_a_file_that_is_not_there_is_an_error_that_names_it(store: StateStore) -> None:
-    with pytest.raises(EngineStateError, match="no file segments/a"):
+    with pytest.raises(StateError, match="no file segments/a"):
         store.read_part("segments/a", 0, 1)
 
 
@@ -130,11 +130,9 @@ class TestOnADisk:
 
         monkeypatch.setattr(os, "fsync", no_space)
         for write in (store.write, store.create):
-            with pytest.raises(
-                EngineUnavailableError, match=r"manifests/new cannot be written: .*No space left"
-            ):
+            with pytest.raises(UnavailableError, match=r"manifests/new cannot be written: .*No space left"):
                 write("manifests/new", b"new")
-            with pytest.raises(EngineUnavailableError):
+            with pytest.raises(UnavailableError):
                 write("c", b"new")
         assert seen == [(b"old", ["a"], ["b"])] * 4
         monkeypatch.undo()
@@ -204,7 +202,7 @@ class TestOnADisk:
         }
         for name, attempt in attempts.items():
             expected = rf"checkpoint .*: {name} cannot be .*Nothing is lost"
-            with pytest.raises(EngineUnavailableError, match=expected):
+            with pytest.raises(UnavailableError, match=expected):
                 attempt()
 
     def test_another_process_reads_the_same(
@@ -226,7 +224,7 @@ def test_a_relative_path_is_one_of_the_folder_in_which_the_process_runs(
 
 @pytest.mark.parametrize("address", ["nowhere://host/x", "s3://bucket/x?unheard=of", "file://host/x"])
 def test_an_address_of_no_known_file_system_is_an_error_that_says_which_there_are(address: str) -> None:
-    with pytest.raises(EngineConfigError, match="expected a local folder, or an address"):
+    with pytest.raises(ConfigError, match="expected a local folder, or an address"):
         ArrowStore(address)
 
 
@@ -241,7 +239,7 @@ def test_an_address_of_no_known_file_system_is_an_error_that_says_which_there_ar
     ],
 )
 def test_credentials_are_not_in_the_error_of_an_address(address: str) -> None:
-    with pytest.raises(EngineConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         ArrowStore(address)
     assert "secret" not in str(caught.value)
     assert "bucket/x" in str(caught.value) or "host/x" in str(caught.value)
@@ -250,7 +248,7 @@ def test_credentials_are_not_in_the_error_of_an_address(address: str) -> None:
 def test_credentials_are_not_in_the_errors_of_files() -> None:
     store = ArrowStore("mock://user:se%2Fcret@bucket/x")
     assert store.address == "mock://***@bucket/x"
-    with pytest.raises(EngineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         store.read_part("segments/a", 0, 1)
     assert "cret" not in str(caught.value)
 
@@ -270,7 +268,7 @@ def test_object_storage_that_does_not_answer_or_refuses_is_an_error_that_says_so
         lambda: refused.list(""),
         lambda: refused.delete(["a"]),
     ):
-        with pytest.raises(EngineUnavailableError, match="Nothing is lost") as caught:
+        with pytest.raises(UnavailableError, match="Nothing is lost") as caught:
             attempt()
         assert "another" not in str(caught.value)
     assert store.read("a") == b"1"
@@ -280,7 +278,7 @@ def test_object_storage_that_does_not_answer_or_refuses_is_an_error_that_says_so
 def test_a_bucket_that_is_not_there_is_an_error_when_it_is_written_to(object_store: ObjectStore) -> None:
     query = f"endpoint_override={object_store.address.partition('://')[2]}&scheme=http&region=us-east-1"
     who = f"{object_store.access_key}:{object_store.secret_key}"
-    with pytest.raises(EngineUnavailableError, match="cannot be written"):
+    with pytest.raises(UnavailableError, match="cannot be written"):
         ArrowStore(f"s3://{who}@nowhere/x?{query}").write("a", b"1")
 
 
@@ -309,7 +307,7 @@ def test_hdfs_that_does_not_answer_is_an_error_and_no_empty_folder(
             lambda: store.list("manifests"),
             lambda: store.delete(["manifests/a"]),
         ):
-            with pytest.raises(EngineUnavailableError, match="Nothing is lost"):
+            with pytest.raises(UnavailableError, match="Nothing is lost"):
                 attempt()
         names.start()
         assert store.list("manifests") == ["a"]

@@ -7,7 +7,6 @@ from itertools import chain
 import pytest
 
 from slackwater.engine.documents import decode_documents, documents_by_view
-from slackwater.engine.errors import EngineConfigError, EngineInputError
 from slackwater.engine.index.contract import BucketIndex
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater.engine.payloads import Document, PackedPayload
@@ -15,6 +14,7 @@ from slackwater.engine.settings import Scope, StageSettings
 from slackwater.engine.state.manifest import NO_STATE, State
 from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.task import PipelineTask, TaskResult
+from slackwater.protocol import ConfigError, InputError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
@@ -184,10 +184,10 @@ def test_a_bucket_that_stays_as_it_is_writes_nothing(engine: LocalEngine, make_w
 
 def test_an_error_of_a_bucket_ends_the_task(engine: LocalEngine, make_worker: MakeWorker) -> None:
     gone = "s.orders", "d", 100, order(3, 3, 3)[4], None
-    with pytest.raises(EngineInputError, match=r"s\.orders"):
+    with pytest.raises(InputError, match=r"s\.orders"):
         make_worker().run(packed(engine, [gone, gone]))
 
 
 def test_stages_that_cannot_run_like_this_are_refused_at_once(regions: EnginePlan) -> None:
-    with pytest.raises(EngineConfigError):
+    with pytest.raises(ConfigError):
         PipelineTask(regions, StageSettings(buckets=BUCKETS, scope=Scope.AGGREGATE))

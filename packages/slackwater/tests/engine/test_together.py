@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from slackwater.engine.bucket import BucketProcessor
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.engine.index.contract import Contents, IndexTransaction
 from slackwater.engine.index.together import BucketRoute, TogetherContents
 from slackwater.engine.local import ChangeEvent, LocalEngine, MemoryIndex, MemoryTransaction
 from slackwater.engine.payloads import Document, bucket_of
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.entry import MAX_PART_BYTES, part
+from slackwater.protocol import UnavailableError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
@@ -283,7 +283,7 @@ class Watched(MemoryIndex):
     def snapshot(self) -> Iterator[Contents]:
         self.before_reading()
         if not self.is_readable:
-            raise EngineUnavailableError("not now")
+            raise UnavailableError("not now")
         with super().snapshot() as contents:
             yield contents
 

@@ -14,7 +14,8 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
 from slackwater.outputs import Emit, SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
-from slackwater.pipeline.errors import OutputRefusedError, PipelineStateError
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import StateError
 
 pytestmark = pytest.mark.integration
 
@@ -98,7 +99,7 @@ def test_records_of_others_in_the_transaction_topic_are_found(
     producer = Producer(settings.kafka.client_config)
     producer.produce(f"{settings.prefix}.transaction", b"{}")
     assert producer.flush(SECONDS) == 0
-    with pytest.raises(PipelineStateError, match=r"transaction': .* a record of another writer at offset 21"):
+    with pytest.raises(StateError, match=r"transaction': .* a record of another writer at offset 21"):
         run(settings, [make_batch(1, changes(1))])
 
 
@@ -108,7 +109,7 @@ def test_a_transaction_topic_that_was_deleted_is_noticed(
     run(settings, [make_batch(0, changes(0))])
     admin = AdminClient({**settings.kafka.client_config})
     admin.delete_topics([f"{settings.prefix}.transaction"])[f"{settings.prefix}.transaction"].result(SECONDS)
-    with pytest.raises(PipelineStateError, match=r"transaction': .* it was deleted"):
+    with pytest.raises(StateError, match=r"transaction': .* it was deleted"):
         run(settings, [make_batch(1, changes(1))])
 
 

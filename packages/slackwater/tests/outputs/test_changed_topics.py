@@ -16,8 +16,8 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs import Emit, SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
-from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
-from slackwater.protocol import ProgressRecord, encode_progress_record
+from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.protocol import ProgressRecord, StateError, encode_progress_record
 
 pytestmark = pytest.mark.integration
 
@@ -138,7 +138,7 @@ def test_topics_that_were_changed_between_two_runs_are_refused_until_they_are_ac
     for number, (damage, told) in enumerate(BETWEEN_RUNS, start=2):
         damage(broker, settings)
         known = broker.topics()
-        with pytest.raises(PipelineStateError, match=told) as refused:
+        with pytest.raises(StateError, match=told) as refused:
             run(settings, [make_batch(number)])
         assert "--accept-changed-output" in str(refused.value)
         assert broker.topics() == known, "a refused start makes no topics"
@@ -158,7 +158,7 @@ def test_an_output_that_outlived_its_progress_is_not_written_again(
     settings = make_settings()
     run(settings, [make_batch(0)])
     damage(broker, settings)
-    with pytest.raises(PipelineStateError, match="nobody has written to yet"):
+    with pytest.raises(StateError, match="nobody has written to yet"):
         run(settings, [make_batch(0)])
     assert len(topics.documents(settings)) == 10
     run(replace(settings, accept_changed_output=True), [make_batch(0)])
@@ -176,9 +176,7 @@ def test_an_older_progress_than_the_commit_records_is_refused(
     producer = Producer({"bootstrap.servers": settings.kafka.bootstrap})
     producer.produce(settings.progress_topic, older.value, settings.pipeline.encode())
     assert producer.flush(20) == 0
-    with pytest.raises(
-        PipelineStateError, match=r"commit record of batch 0, at 0/A, found 0/14 of timeline 1"
-    ):
+    with pytest.raises(StateError, match=r"commit record of batch 0, at 0/A, found 0/14 of timeline 1"):
         run(settings, [make_batch(1)])
 
 
@@ -188,7 +186,7 @@ def test_an_output_to_which_somebody_else_has_written_is_not_taken(
     settings = make_settings()
     broker.create(out(settings), 4)
     broker.write(out(settings))
-    with pytest.raises(PipelineStateError, match=r"nobody has written to yet.*offset 0 of partition 0"):
+    with pytest.raises(StateError, match=r"nobody has written to yet.*offset 0 of partition 0"):
         run(settings, [make_batch(0)])
 
 
@@ -256,7 +254,7 @@ def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     sink.open()
     sink.write(QUERY, make_batch(0))
     damage(broker, settings)
-    with pytest.raises(PipelineStateError, match=r"deleted|found 6|another writer") as told:
+    with pytest.raises(StateError, match=r"deleted|found 6|another writer") as told:
         sink.write(QUERY, make_batch(1))
     sink.close()
     assert "--accept-changed-output" in str(told.value)
@@ -286,7 +284,7 @@ def test_partitions_that_are_added_within_a_transaction_are_seen_before_it_is_vi
                 add_partitions(broker, settings)
 
     settings = make_settings()
-    with pytest.raises(PipelineStateError, match=r"4 partition\(s\).*found 6"):
+    with pytest.raises(StateError, match=r"4 partition\(s\).*found 6"):
         run(settings, [make_batch(0), make_batch(1)], probe=GrowAtBatchOne())
     assert len(topics.documents(settings)) == 10
 

@@ -11,7 +11,6 @@ from slackwater.cdc import Frontier, decode_change
 from slackwater.cdc.envelope import Begin, End, decode_notification, decode_transaction
 from slackwater.cdc.postgres import xid_of_position
 from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.payloads import Document, pack_change
 from slackwater.outputs.batch import BatchCommits, Emit
 from slackwater.outputs.contract import UnfitValueError
@@ -22,7 +21,7 @@ from slackwater.outputs.kafka.debezium import (
     row_encoder,
     row_type,
 )
-from slackwater.protocol import Cut, KafkaSettings
+from slackwater.protocol import Cut, KafkaSettings, StateError
 from slackwater.sql.postgres import parse_catalog, table_statement
 from slackwater.sql.row_codec import RowCodec
 
@@ -200,7 +199,7 @@ def test_a_key_that_moved_between_buckets_has_one_event(make_batch: MakeBatch) -
 
 
 def test_plain_documents_are_no_changes(make_batch: MakeBatch) -> None:
-    with pytest.raises(EngineStateError, match="a document that is not a change"):
+    with pytest.raises(StateError, match="a document that is not a change"):
         written(make_batch(0))
 
 

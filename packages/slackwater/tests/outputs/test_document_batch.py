@@ -5,10 +5,9 @@ from itertools import chain
 import pytest
 
 from slackwater.engine.documents import DocumentBatch, decode_documents, documents_by_view
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.payloads import Document
 from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings, StateError
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -29,7 +28,7 @@ def test_documents_are_told_apart_by_their_view(make_batch: MakeBatch) -> None:
 
 
 def test_events_that_no_stage_took_are_refused() -> None:
-    with pytest.raises(EngineStateError, match="events for stage 2"):
+    with pytest.raises(StateError, match="events for stage 2"):
         documents_by_view(4, [(2, 0, 0, b"")])
 
 
@@ -40,7 +39,7 @@ def test_a_batch_may_have_no_documents() -> None:
 @pytest.mark.parametrize("payload", [b"no zstd", b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"])
 def test_an_unreadable_payload_is_refused(make_batch: MakeBatch, payload: bytes) -> None:
     batch = DocumentBatch(4, make_batch(4).header, {0: (payload,)}, "state")
-    with pytest.raises(EngineStateError, match="unreadable payload"):
+    with pytest.raises(StateError, match="unreadable payload"):
         list(batch.chunks(0))
 
 

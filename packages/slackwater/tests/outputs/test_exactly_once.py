@@ -21,9 +21,8 @@ from slackwater.outputs import Emit, SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
 from slackwater.outputs.kafka.reading import read_progress
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
-from slackwater.protocol import KafkaSettings, SkipDecision
+from slackwater.protocol import KafkaSettings, SkipDecision, StateError, UnavailableError
 from slackwater_lab.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
@@ -210,7 +209,7 @@ def test_commits_that_keep_failing_end_the_run_with_nothing_visible(
 ) -> None:
     monkeypatch.setattr(CommitRequestLost, "losses", 99)
     settings = replace(make_settings(), attempts=2)
-    with pytest.raises(PipelineUnavailableError, match="in 2 attempts"):
+    with pytest.raises(UnavailableError, match="in 2 attempts"):
         run(settings, [make_batch(0)], connect=CommitRequestLost)
     assert values(topics, settings) == []
 
@@ -354,7 +353,7 @@ def test_an_empty_progress_topic_is_no_progress(make_settings: MakeSettings) -> 
 def test_an_output_topic_with_other_partitions_is_refused(make_settings: MakeSettings) -> None:
     settings = make_settings(partitions=2)
     KafkaSink(settings).open()
-    with pytest.raises(PipelineStateError, match=r"expected 3 partition\(s\), found 2"):
+    with pytest.raises(StateError, match=r"expected 3 partition\(s\), found 2"):
         KafkaSink(replace(settings, outputs=(replace(settings.outputs[0], partitions=3),))).open()
 
 
@@ -380,7 +379,7 @@ def test_an_output_that_another_pipeline_has_written_is_refused(
     settings = make_settings()
     run(settings, [make_batch(0)])
     other = replace(settings, pipeline=f"{settings.pipeline}.v2")
-    with pytest.raises(PipelineStateError, match=f"pipeline '{settings.pipeline}' wrote up to 0/A"):
+    with pytest.raises(StateError, match=f"pipeline '{settings.pipeline}' wrote up to 0/A"):
         run(other, [make_batch(0)])
     assert len(topics.documents(settings)) == 10
 
@@ -393,7 +392,7 @@ def test_an_output_that_outlived_its_progress_is_refused(
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     for future in admin.delete_topics([settings.progress_topic]).values():
         future.result(300)
-    with pytest.raises(PipelineStateError, match="wrote up to 0/A"):
+    with pytest.raises(StateError, match="wrote up to 0/A"):
         run(settings, [make_batch(0)])
 
 
@@ -402,7 +401,7 @@ def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSe
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     for future in admin.create_topics([NewTopic(settings.progress_topic, 1, 1)]).values():
         future.result(300)
-    with pytest.raises(PipelineStateError, match=r"cleanup\.policy=compact"):
+    with pytest.raises(StateError, match=r"cleanup\.policy=compact"):
         KafkaSink(settings).open()
 
 
@@ -412,7 +411,7 @@ def test_a_broker_that_is_away_is_one_clear_error(make_settings: MakeSettings) -
         kafka=KafkaSettings("127.0.0.1:1"),
         request_timeout=timedelta(seconds=1),
     )
-    with pytest.raises(PipelineUnavailableError, match=r"Kafka at 127\.0\.0\.1:1 did not complete"):
+    with pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:1 did not complete"):
         KafkaSink(settings).open()
 
 

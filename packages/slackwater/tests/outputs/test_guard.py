@@ -11,12 +11,12 @@ from slackwater.outputs.batch import Emit
 from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic, guard
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.topics import TopicRule, topic_rules
-from slackwater.pipeline.errors import PipelineStateError
 from slackwater.protocol import (
     CommitRecord,
     KafkaSettings,
     OffsetRange,
     ProgressRecord,
+    StateError,
     TopicState,
     epoch_ms,
 )
@@ -211,7 +211,7 @@ def test_a_change_between_two_runs_is_refused_until_it_is_accepted(
     begin(before)
     change(topics, name)
     known = set(topics.kept)
-    with pytest.raises(PipelineStateError, match=told) as refused:
+    with pytest.raises(StateError, match=told) as refused:
         begin(before)
     assert f"topic {name!r}: " in str(refused.value)
     assert "--accept-changed-output" in str(refused.value)
@@ -231,9 +231,9 @@ def test_a_change_while_a_run_writes_is_refused(
     running = begin(None)
     running.states = topics.batch(running).topics
     change(topics, name)
-    with pytest.raises(PipelineStateError, match=told):
+    with pytest.raises(StateError, match=told):
         running.states_after({})
-    with pytest.raises(PipelineStateError, match=told):
+    with pytest.raises(StateError, match=told):
         running.check_identity()
 
 
@@ -241,7 +241,7 @@ def test_records_of_others_between_two_batches_are_refused_or_accepted(topics: T
     running = begin(None)
     running.states = topics.batch(running).topics
     write(topics, "out")
-    with pytest.raises(PipelineStateError, match="another writer at offset 2"):
+    with pytest.raises(StateError, match="another writer at offset 2"):
         topics.batch(running, 1)
     accepting = begin(None, ACCEPTING)
     assert topics.batch(accepting, 1).topics["out"].end[0] == 5
@@ -276,7 +276,7 @@ def test_a_pipeline_without_progress_takes_only_topics_without_records(topics: T
         "what pipeline 'others' wrote up to 0/A" if name.endswith(".commits") else "offset 0 of partition 0"
     )
     for record in (None, replace(progress(-1, before), batch_id=-1)):
-        with pytest.raises(PipelineStateError, match=told):
+        with pytest.raises(StateError, match=told):
             begin(record)
     accepted = begin(None, ACCEPTING).states
     begin(replace(progress(-1, accepted), batch_id=-1))
@@ -294,7 +294,7 @@ def test_of_progress_of_an_older_version_only_the_commit_records_are_compared(to
     grow(topics, "out")
     begin(before)
     topics.commits["out.commits"] = commit(30)
-    with pytest.raises(PipelineStateError, match="0/1E of timeline 1 as the newest one"):
+    with pytest.raises(StateError, match="0/1E of timeline 1 as the newest one"):
         begin(before)
 
 

@@ -14,14 +14,16 @@ from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.producer import SinkProducer, TransactionFailedError
 from slackwater.outputs.kafka.reading import read_progress
 from slackwater.outputs.kafka.topics import SinkTopics
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    RunOvertakenError,
+from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.protocol import (
+    KafkaSettings,
+    ProgressRecord,
+    SlackwaterError,
+    StateError,
+    TopicState,
+    UnavailableError,
+    encode_progress_record,
 )
-from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 MakeBatch = Callable[..., DocumentBatch]
@@ -37,7 +39,7 @@ REFUSED = ["TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION"]
 PERMANENT = ["INVALID_REQUEST", "_INVALID_ARG"]
 NOT_TRANSIENT = [
     *[(name, OutputRefusedError) for name in REFUSED],
-    *[(name, PipelineUnavailableError) for name in PERMANENT],
+    *[(name, UnavailableError) for name in PERMANENT],
 ]
 
 
@@ -72,7 +74,7 @@ def test_the_progress_is_read_after_errors_that_pass_for_a_topic_that_exists(
 
 @pytest.mark.parametrize(("name", "error"), NOT_TRANSIENT)
 def test_reading_the_progress_fails_at_once_for_other_errors(
-    consumer: FlakyConsumer, name: str, error: type[PipelineError]
+    consumer: FlakyConsumer, name: str, error: type[SlackwaterError]
 ) -> None:
     """Seen to wait for the whole time-out while every error was waited for."""
     consumer.errors = [code(name), code("_TRANSPORT")]
@@ -85,7 +87,7 @@ def test_progress_that_cannot_be_read_in_time_is_an_error_that_says_for_how_long
     consumer: FlakyConsumer,
 ) -> None:
     consumer.errors = [code("NOT_LEADER_FOR_PARTITION")] * 10_000
-    with pytest.raises(PipelineUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
+    with pytest.raises(UnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
         read_progress(short())
 
 
@@ -143,14 +145,14 @@ def test_topics_are_created_after_transient_errors(
     ("succeeding", "what"), [(0, "the check of its topics"), (1, "the creation of topics p")]
 )
 def test_topics_that_may_not_be_created_are_an_error_at_once(
-    monkeypatch: pytest.MonkeyPatch, name: str, error: type[PipelineError], succeeding: int, what: str
+    monkeypatch: pytest.MonkeyPatch, name: str, error: type[SlackwaterError], succeeding: int, what: str
 ) -> None:
     with pytest.raises(error, match=what):
         ensured(monkeypatch, SETTINGS, *["NO_ERROR"] * succeeding, name)
 
 
 def test_topics_that_cannot_be_created_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PipelineUnavailableError, match=r"tried for 0\.2 s"):
+    with pytest.raises(UnavailableError, match=r"tried for 0\.2 s"):
         ensured(monkeypatch, short(), *["NOT_CONTROLLER"] * 10_000)
 
 
@@ -198,7 +200,7 @@ def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
     ],
 )
 def test_an_error_of_the_producer_is_fencing_or_a_refusal_or_may_pass_or_does_not(
-    name: str, meaning: bool | type[PipelineError]
+    name: str, meaning: bool | type[SlackwaterError]
 ) -> None:
     producer = object.__new__(SinkProducer)
     producer._settings = SETTINGS
@@ -351,7 +353,7 @@ def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettin
     "error", [failure(is_transient=True), RunOvertakenError("p", "a transaction that was timed out")]
 )
 def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
-    make_batch: MakeBatch, error: PipelineError
+    make_batch: MakeBatch, error: SlackwaterError
 ) -> None:
     """Seen to end after three attempts while only attempts were counted."""
     producers = OneFailure(FakeTime(), *[error] * 3)
@@ -362,7 +364,7 @@ def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
 @pytest.mark.usefixtures("no_progress")
 def test_a_batch_is_given_up_when_its_patience_is_over(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 100)
-    with pytest.raises(PipelineUnavailableError, match=r"batch 0 \(open\) in 4 attempts: _TIMED_OUT: away"):
+    with pytest.raises(UnavailableError, match=r"batch 0 \(open\) in 4 attempts: _TIMED_OUT: away"):
         write(producers, make_batch(0))
     assert (producers.opened, producers.discarded) == (4, 4)
 
@@ -377,7 +379,7 @@ def test_a_batch_is_tried_a_few_times_however_long_each_attempt_takes(make_batch
 @pytest.mark.usefixtures("no_progress")
 def test_errors_that_do_not_pass_get_no_more_than_the_attempts(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=False)] * 100, seconds=0.0)
-    with pytest.raises(PipelineUnavailableError, match=r"in 3 attempts"):
+    with pytest.raises(UnavailableError, match=r"in 3 attempts"):
         write(producers, make_batch(0))
 
 
@@ -398,7 +400,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
     """Otherwise the next batch would be compared with progress from before the producer was opened."""
-    answers: list[Exception | None] = [None, PipelineUnavailableError("away"), None, None]
+    answers: list[Exception | None] = [None, UnavailableError("away"), None, None]
 
     def read(settings: KafkaSinkSettings) -> ProgressRecord | None:
         assert settings.request_timeout == SETTINGS.patience
@@ -409,7 +411,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
     monkeypatch.setattr("slackwater.outputs.kafka.sink.newest_progress", read)
     producers = OneFailure(FakeTime())
     sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
-    with pytest.raises(PipelineUnavailableError):
+    with pytest.raises(UnavailableError):
         sink.write("q", make_batch(0))
     assert producers.discarded == 1
     sink.write("q", make_batch(0))
@@ -420,7 +422,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
 def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
-    changes = [PipelineStateError("the topic is gone")]
+    changes = [StateError("the topic is gone")]
 
     def check(_: UnchangedTopics) -> None:
         if changes:
@@ -429,7 +431,7 @@ def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
     monkeypatch.setattr(UnchangedTopics, "check_identity", check)
     producers = OneFailure(FakeTime())
     sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
-    with pytest.raises(PipelineStateError):
+    with pytest.raises(StateError):
         sink.write("q", make_batch(0))
     assert producers.discarded == 1
     sink.write("q", make_batch(0))

@@ -35,14 +35,15 @@ from slackwater.outputs.lake.table import (
     refused_or_unavailable,
 )
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    RunOvertakenError,
+from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.protocol import (
+    CommitPosition,
+    ConfigError,
+    LakeSettings,
+    StateError,
+    SystemClock,
+    UnavailableError,
 )
-from slackwater.protocol import CommitPosition, LakeSettings, SystemClock
 
 MakeBatch = Callable[..., DocumentBatch]
 Document = tuple[int, bytes, bytes | None]
@@ -356,7 +357,7 @@ def test_a_full_disk_is_waited_for_and_nothing_is_lost(
 ) -> None:
     sink = lake.sink()
     run(sink, batches[0])
-    with full_disk(size), pytest.raises(PipelineUnavailableError, match="batch 1"):
+    with full_disk(size), pytest.raises(UnavailableError, match="batch 1"):
         sink.write(QUERY, batches[1])
     assert [row["batch_id"] for row in lake.ledger()] == [0]
     sink.write(QUERY, batches[1])
@@ -371,9 +372,9 @@ def test_a_column_that_somebody_adds_is_named_and_the_run_goes_on_when_it_is_gon
     run(sink, batches[0])
     lake.add_column()
     for _ in range(2):
-        with pytest.raises(PipelineConfigError, match="column 'more' is string instead of missing"):
+        with pytest.raises(ConfigError, match="column 'more' is string instead of missing"):
             sink.write(QUERY, batches[1])
-    with pytest.raises(PipelineConfigError, match=r"s\.orders does not fit view 'orders'"):
+    with pytest.raises(ConfigError, match=r"s\.orders does not fit view 'orders'"):
         lake.sink().open()
     lake.take_column_away()
     run(lake.sink(), batches[1])
@@ -386,9 +387,9 @@ def test_rows_that_somebody_adds_are_refused_until_they_are_accepted_or_taken_ba
     sink = lake.sink()
     run(sink, *batches[:2])
     lake.add_row()
-    with pytest.raises(PipelineStateError, match=r"another writer has changed rows of table s\.orders"):
+    with pytest.raises(StateError, match=r"another writer has changed rows of table s\.orders"):
         sink.write(QUERY, batches[2])
-    with pytest.raises(PipelineStateError, match="another writer"):
+    with pytest.raises(StateError, match="another writer"):
         lake.sink().open()
     run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
     assert len(lake.ids()) == 5
@@ -432,7 +433,7 @@ def test_a_table_that_was_made_anew_is_refused(lake: Lake, batches: list[Documen
     schema.load()
     lake.rename("s.orders", "gone.orders")
     lake.make(schema.schema().empty_table())
-    with pytest.raises(PipelineStateError, match="is not the one that its batches were written to"):
+    with pytest.raises(StateError, match="is not the one that its batches were written to"):
         lake.sink().open()
 
 
@@ -441,7 +442,7 @@ def test_a_table_that_is_gone_is_refused_until_that_is_accepted(
 ) -> None:
     run(lake.sink(), *batches[:2])
     lake.rename("s.orders", "gone.orders")
-    with pytest.raises(PipelineStateError, match="is not the one that its batches were written to"):
+    with pytest.raises(StateError, match="is not the one that its batches were written to"):
         lake.sink().open()
     run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
     assert lake.ids() == [4, 5]
@@ -454,7 +455,7 @@ def test_a_table_with_rows_of_somebody_else_is_refused(lake: Lake, batches: list
     lake.rename("s.orders", "gone.orders")
     lake.rename("slackwater.p", "gone.p")
     lake.make(rows)
-    with pytest.raises(PipelineConfigError, match="contains rows that the pipeline has not written"):
+    with pytest.raises(ConfigError, match="contains rows that the pipeline has not written"):
         lake.sink().open()
     lake.delete_rows()
     run(lake.sink(), batches[0])
@@ -464,14 +465,14 @@ def test_a_table_with_rows_of_somebody_else_is_refused(lake: Lake, batches: list
 def test_a_second_pipeline_into_a_table_is_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
     run(lake.sink(), batches[0])
     other = replace(lake.settings, pipeline="q")
-    with pytest.raises(PipelineConfigError, match=r"'q': table s\.orders is written by pipeline 'p'"):
+    with pytest.raises(ConfigError, match=r"'q': table s\.orders is written by pipeline 'p'"):
         lake.sink(other).open()
     run(lake.sink(), batches[1])
 
 
 def test_two_names_for_one_ledger_are_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
     run(lake.sink(replace(lake.settings, pipeline="a.b")), batches[0])
-    with pytest.raises(PipelineConfigError, match=r"its ledger slackwater\.a_b belongs to pipeline 'a\.b'"):
+    with pytest.raises(ConfigError, match=r"its ledger slackwater\.a_b belongs to pipeline 'a\.b'"):
         lake.sink(replace(lake.settings, pipeline="a_b")).open()
 
 
@@ -713,7 +714,7 @@ def test_a_ledger_that_is_gone_is_no_other_run(lake: Lake, batches: list[Documen
     sink = lake.sink()
     run(sink, batches[0])
     lake.rename("slackwater.p", "gone.p")
-    with pytest.raises(PipelineStateError, match=r"its ledger slackwater\.p is gone"):
+    with pytest.raises(StateError, match=r"its ledger slackwater\.p is gone"):
         sink.write(QUERY, batches[1])
     lake.rename("gone.p", "slackwater.p")
     run(lake.sink(), batches[1])

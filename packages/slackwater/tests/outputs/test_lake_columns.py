@@ -11,7 +11,8 @@ from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.lake import LakeColumn, OutputTable, lake_columns
 from slackwater.outputs.lake.changes import ChangeReader
 from slackwater.outputs.lake.columns import RowReader, table_schema, type_texts
-from slackwater.pipeline.errors import OutputRefusedError, PipelineConfigError
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import ConfigError
 from slackwater.sql.duckdb_sql import Field, document_expression
 from slackwater.sql.plan import OutputColumn, PublishedView
 
@@ -170,5 +171,5 @@ def view(*names: str, key: tuple[str, ...] = ("id",)) -> PublishedView:
     ],
 )
 def test_views_that_cannot_be_tables_are_refused(names: tuple[str, ...], says: str) -> None:
-    with pytest.raises(PipelineConfigError, match=says):
+    with pytest.raises(ConfigError, match=says):
         lake_columns(view(*names))

@@ -25,13 +25,8 @@ from slackwater.outputs.postgres import (
 )
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-)
-from slackwater.protocol import PostgresSettings
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import ConfigError, PostgresSettings, StateError, UnavailableError
 
 pytestmark = pytest.mark.integration
 
@@ -232,14 +227,14 @@ def test_a_table_that_does_not_fit_is_refused_with_what_helps(
     if not says:
         run(settings)
         return
-    with pytest.raises(PipelineConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         run(settings)
     assert says in str(caught.value)
 
 
 def test_two_pipelines_do_not_share_a_table(settings: PostgresSinkSettings, make_batch: MakeBatch) -> None:
     run(settings, make_batch(0, [document(1)]))
-    with pytest.raises(PipelineConfigError, match=f"is written by pipeline '{settings.pipeline}'"):
+    with pytest.raises(ConfigError, match=f"is written by pipeline '{settings.pipeline}'"):
         run(replace(settings, pipeline="another", accept_changed_output=True))
 
 
@@ -300,9 +295,7 @@ def test_a_table_that_is_changed_while_the_run_writes_stops_it(
     sink.open()
     sink.write(QUERY, make_batch(0, [document(1)]))
     execute(database, statement.format(settings.pipeline))
-    with pytest.raises(
-        PipelineStateError, match=r"since the pipeline wrote it|while the pipeline was writing"
-    ):
+    with pytest.raises(StateError, match=r"since the pipeline wrote it|while the pipeline was writing"):
         sink.write(QUERY, make_batch(1, [document(2)]))
     sink.close()
     ledger = "SELECT batch_id FROM slackwater.ledger WHERE pipeline = %s"
@@ -314,7 +307,7 @@ def test_a_table_that_was_made_anew_is_refused_unless_that_is_accepted(
 ) -> None:
     run(settings, make_batch(0, [document(1)]))
     execute(database, f"DROP TABLE {settings.pipeline}.t")
-    with pytest.raises(PipelineStateError, match="is not the one that its batches were written to"):
+    with pytest.raises(StateError, match="is not the one that its batches were written to"):
         run(settings)
     run(replace(settings, accept_changed_output=True), make_batch(1, [document(2)]))
     assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(2,)]  # noqa: S608
@@ -390,7 +383,7 @@ def test_a_server_that_stays_away_is_one_clear_error_without_the_password(
 ) -> None:
     away = PostgresSettings("postgresql://u@127.0.0.1:1/d", "s3cret")
     sink = PostgresSink(replace(settings, postgres=away, request_timeout=timedelta(0)))
-    with pytest.raises(PipelineUnavailableError, match="when the database is back") as caught:
+    with pytest.raises(UnavailableError, match="when the database is back") as caught:
         sink.open()
     assert "s3cret" not in str(caught.value)
 
@@ -431,7 +424,7 @@ def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
     def begin(one: PostgresSinkSettings) -> str:
         try:
             run(one)
-        except PipelineConfigError as error:
+        except ConfigError as error:
             return str(error)
         return ""
 

@@ -10,7 +10,7 @@ from slackwater.outputs.postgres.columns import (
     table_columns,
 )
 from slackwater.pipeline import pipeline_definition
-from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import ConfigError
 from slackwater.sql.plan import PublishedView
 from slackwater.sql.postgres import parse_catalog
 
@@ -92,12 +92,12 @@ def test_a_view_s_columns_are_those_of_its_select_list() -> None:
 
 
 def test_a_key_that_is_not_selected_is_refused() -> None:
-    with pytest.raises(PipelineConfigError, match="id', which it does not select"):
+    with pytest.raises(ConfigError, match="id', which it does not select"):
         table_columns(view("SELECT TRANSACTIONALLY t.n FROM s.t t"))
 
 
 def test_a_name_that_postgresql_would_cut_is_refused() -> None:
     sql = "SELECT TRANSACTIONALLY t.id, t.n AS {} FROM s.t t"
     table_columns(view(sql.format("n" * 63)))
-    with pytest.raises(PipelineConfigError, match="more than 63 bytes"):
+    with pytest.raises(ConfigError, match="more than 63 bytes"):
         table_columns(view(sql.format("n" * 64)))

@@ -24,8 +24,8 @@ from slackwater.outputs.postgres import (
 )
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import OutputRefusedError, PipelineStateError, RunOvertakenError
-from slackwater.protocol import PostgresSettings
+from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.protocol import PostgresSettings, StateError
 from slackwater_lab.probes import LookAt
 
 pytestmark = pytest.mark.integration
@@ -419,7 +419,7 @@ def test_a_row_of_the_ledger_whose_columns_contradict_its_progress_is_refused(
     database.execute(statement, (settings.pipeline,))
     newer = PostgresSink(settings)
     for use in (lambda: newer.check("q"), lambda: sink.write("q", make_batch(1, [])), newer.open):
-        with pytest.raises(PipelineStateError, match="contradict its progress"):
+        with pytest.raises(StateError, match="contradict its progress"):
             use()
     for each in (sink, newer):
         each.close()
@@ -434,7 +434,7 @@ def test_a_table_of_versions_that_is_replaced_while_the_run_writes_stops_it(
     schema = sql.Identifier(settings.pipeline)
     database.execute(sql.SQL("ALTER TABLE {}.t_history RENAME TO gone").format(schema))
     database.execute(sql.SQL("CREATE TABLE {0}.t_history (LIKE {0}.gone INCLUDING ALL)").format(schema))
-    with pytest.raises(PipelineStateError, match="t_history was dropped, renamed or recreated"):
+    with pytest.raises(StateError, match="t_history was dropped, renamed or recreated"):
         sink.write("q", make_batch(0, [shown(1, 1, 1)]))
     assert rows(database, settings) == {}
     sink.close()

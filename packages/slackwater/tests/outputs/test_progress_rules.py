@@ -14,8 +14,7 @@ from slackwater.outputs.kafka.guard import (
     offset_gaps,
     state_after,
 )
-from slackwater.pipeline.errors import PipelineStateError
-from slackwater.protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
+from slackwater.protocol import CommitRecord, OffsetRange, ProgressRecord, StateError, TopicState
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -72,7 +71,7 @@ def test_a_first_batch_may_start_anywhere(make_batch: MakeBatch) -> None:
 )
 def test_any_other_batch_than_the_next_one_is_refused(make_batch: MakeBatch, batch: dict[str, Any]) -> None:
     """Whatever else has its number: only the state says whether it is the batch that is visible."""
-    with pytest.raises(PipelineStateError, match="does not follow it") as caught:
+    with pytest.raises(StateError, match="does not follow it") as caught:
         covered(make_batch(**batch), progress())
     assert f"continues with batch {batch['batch_id']}" in str(caught.value)
     assert "the output contains batch 3 at 0/28 of timeline 1" in str(caught.value)
@@ -84,12 +83,12 @@ def test_batches_that_stay_at_one_lsn_are_told_apart_by_their_numbers(make_batch
     assert covered(make_batch(3, **still), progress())
     assert not covered(make_batch(4, **still), progress())
     for number in (2, 5):
-        with pytest.raises(PipelineStateError, match="does not follow it"):
+        with pytest.raises(StateError, match="does not follow it"):
             covered(make_batch(number, **still), progress())
 
 
 def test_a_later_batch_without_any_progress_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(PipelineStateError, match="progress records are gone"):
+    with pytest.raises(StateError, match="progress records are gone"):
         covered(make_batch(1), None)
 
 
@@ -104,7 +103,7 @@ def test_progress_of_the_same_checkpoint_is_its_own() -> None:
 
 @pytest.mark.parametrize("query_id", ["q2", None])
 def test_progress_of_another_checkpoint_takes_the_name(query_id: str | None) -> None:
-    with pytest.raises(PipelineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         check_owner("orders", progress(), query_id, TOPIC)
     assert "another pipeline name" in str(caught.value)
     assert f"{TOPIC} was written by query q1" in str(caught.value)

@@ -15,8 +15,8 @@ from slackwater.dev import KafkaBroker
 from slackwater.engine.documents import DocumentBatch
 from slackwater.outputs import SinkStep
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater.pipeline.errors import OutputRefusedError, PipelineUnavailableError
-from slackwater.protocol import KafkaSettings
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_lab.probes import LookAt
 from slackwater_lab.secured_servers import broker_with_user
 
@@ -211,6 +211,6 @@ def test_a_wrong_password_ends_the_run_and_is_not_told(settings: KafkaSinkSettin
         kafka=KafkaSettings(settings.kafka.bootstrap, options),
         request_timeout=timedelta(seconds=5),
     )
-    with pytest.raises(PipelineUnavailableError) as refused:
+    with pytest.raises(UnavailableError) as refused:
         write(wrong)
     assert "wrong-one" not in str(refused.value)

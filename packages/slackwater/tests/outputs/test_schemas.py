@@ -18,13 +18,8 @@ from slackwater.outputs import Emit, Format, KeyFormat
 from slackwater.outputs.formats.form import OutputForm, output_form
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineInputError,
-    PipelineUnavailableError,
-)
-from slackwater.protocol import RegistrySettings
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import ConfigError, InputError, RegistrySettings, UnavailableError
 from slackwater.sql.plan import OutputColumn, PublishedView
 from slackwater_lab.fakes.registry import RegistryServer
 
@@ -181,7 +176,7 @@ def test_a_registry_that_stays_away_ends_the_run_before_anything_is_touched(
     server.failure = 503
     settings = with_form(make_settings(), form(Format.AVRO), server)
 
-    with pytest.raises(PipelineUnavailableError, match=r"HTTP 503.*nothing is lost") as caught:
+    with pytest.raises(UnavailableError, match=r"HTTP 503.*nothing is lost") as caught:
         KafkaSink(replace(settings, patience=timedelta(0))).open()
     assert f"{settings.outputs[0].name}-value" in str(caught.value)
 
@@ -191,7 +186,7 @@ def test_a_run_that_is_to_stop_waits_no_longer(make_settings: MakeSettings, serv
     stop = threading.Event()
     settings = with_form(make_settings(), form(Format.AVRO), server)
 
-    with pytest.raises(PipelineUnavailableError, match="was asked to stop"):
+    with pytest.raises(UnavailableError, match="was asked to stop"):
         KafkaSink(settings, waiting=Waiting(stop, lambda _: stop.set())).open()
 
 
@@ -215,14 +210,14 @@ def test_an_incompatible_schema_says_subject_difference_and_what_to_do(
 def test_missing_rights_end_the_run_at_once(make_settings: MakeSettings, server: RegistryServer) -> None:
     server.failure = 403
 
-    with pytest.raises(PipelineConfigError, match=r"HTTP 403.*user and password"):
+    with pytest.raises(ConfigError, match=r"HTTP 403.*user and password"):
         KafkaSink(with_form(make_settings(), form(Format.AVRO), server)).open()
 
 
 def test_without_a_registry_the_setting_is_named(make_settings: MakeSettings, server: RegistryServer) -> None:
     settings = replace(with_form(make_settings(), form(Format.AVRO), server), registry=None)
 
-    with pytest.raises(PipelineConfigError, match=r"sidecar\.schema_registry"):
+    with pytest.raises(ConfigError, match=r"sidecar\.schema_registry"):
         KafkaSink(settings).open()
 
 
@@ -230,7 +225,7 @@ def test_a_value_without_a_form_is_named_with_view_and_key() -> None:
     encode = form(Format.AVRO, view=replace(VIEW, outputs=(OutputColumn("id", "HUGEINT"),))).encoder()
     assert encode is not None
 
-    with pytest.raises(PipelineInputError, match=r"view 'orders', key \{\"id\":7\}: .*38"):
+    with pytest.raises(InputError, match=r"view 'orders', key \{\"id\":7\}: .*38"):
         encode((1, b'{"id":7}', b'{"id":%d}' % 10**38))
 
 
@@ -254,7 +249,7 @@ def test_no_text_stands_for_a_key_that_is_null() -> None:
     encode = form(Format.JSON, KeyFormat.STRING).encoder()
     assert encode is not None
 
-    with pytest.raises(PipelineInputError, match="the key is NULL"):
+    with pytest.raises(InputError, match="the key is NULL"):
         encode((1, b'{"id":null}', b"{}"))
 
 
@@ -272,7 +267,7 @@ def test_no_text_stands_for_a_key_that_is_null() -> None:
 def test_forms_that_a_view_cannot_have_are_refused(
     view: PublishedView, keys: KeyFormat, problem: str
 ) -> None:
-    with pytest.raises(PipelineConfigError, match=problem):
+    with pytest.raises(ConfigError, match=problem):
         output_form(view, Format.AVRO, keys)
 
 

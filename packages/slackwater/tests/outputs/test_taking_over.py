@@ -12,8 +12,15 @@ from slackwater.kafka.transactions import Headers
 from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka import sink as kafka
 from slackwater.outputs.kafka.producer import TransactionFailedError
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
-from slackwater.protocol import KafkaSettings, ProgressRecord, TopicState, decode_progress_record
+from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.protocol import (
+    KafkaSettings,
+    ProgressRecord,
+    StateError,
+    TopicState,
+    UnavailableError,
+    decode_progress_record,
+)
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -227,7 +234,7 @@ def test_a_start_that_fails_is_tried_again_and_given_up(broker: Broker, what: st
     assert broker.happened.count("open") == 2
     broker.fails = [what] * 3
     broker.happened.clear()
-    with pytest.raises(PipelineUnavailableError, match="3 attempts"):
+    with pytest.raises(UnavailableError, match="3 attempts"):
         sink_of(broker).open()
     assert broker.happened.count("open") == 3
     assert broker.happened.count("discard") == 3
@@ -321,7 +328,7 @@ def test_a_progress_topic_that_was_emptied_under_a_run_is_refused(
     sink.write("q", make_batch(0, []))
     broker.fails = ["commit"]
     broker.hooks["commit"] = lambda: setattr(broker, "progress", None)
-    with pytest.raises(PipelineStateError, match="progress records are gone"):
+    with pytest.raises(StateError, match="progress records are gone"):
         sink.write("q", make_batch(1, []))
 
 
@@ -343,7 +350,7 @@ def test_another_attempt_of_the_batch_that_is_visible_is_refused(
     sink.open()
     sink.write("q", make_batch(0, []))
     broker.happened.clear()
-    with pytest.raises(PipelineStateError, match="does not follow it"):
+    with pytest.raises(StateError, match="does not follow it"):
         sink.write("q", make_batch(0, [], state="another attempt"))
     assert broker.happened == []
 
@@ -366,6 +373,6 @@ def test_the_progress_of_another_checkpoint_is_not_continued(
     sink.open()
     broker.happened.clear()
 
-    with pytest.raises(PipelineStateError):
+    with pytest.raises(StateError):
         sink.write("another", make_batch(1, []))
     assert broker.happened == []

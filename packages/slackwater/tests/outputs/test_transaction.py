@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
 from slackwater.kafka.transactions import DeliveryReport, Headers
@@ -16,7 +15,13 @@ from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic
 from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.outputs.kafka.transaction import BatchTransaction
 from slackwater.pipeline.errors import OutputRefusedError
-from slackwater.protocol import KafkaSettings, ProgressRecord, decode_commit_record, decode_progress_record
+from slackwater.protocol import (
+    KafkaSettings,
+    ProgressRecord,
+    StateError,
+    decode_commit_record,
+    decode_progress_record,
+)
 
 MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
@@ -218,7 +223,7 @@ def test_a_batch_that_ends_above_its_last_transaction_is_closed_by_a_record(make
 
 
 def test_a_document_of_a_foreign_transaction_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(EngineStateError, match="commit LSN 99"):
+    with pytest.raises(StateError, match="commit LSN 99"):
         written(make_batch(0, [(99, b"a", b"1")]), Emit.TRANSACTIONS)
 
 
@@ -267,7 +272,7 @@ def test_the_delete_of_a_key_that_moved_to_another_bucket_is_not_written(
 def test_documents_of_a_view_that_has_no_output_are_refused(make_batch: MakeBatch) -> None:
     batch = make_batch(0, [], others={1: [(3, b"b", b"2")]})
     producer = FakeProducer()
-    with pytest.raises(EngineStateError, match=r"documents of view 1, of 1 view\(s\)"):
+    with pytest.raises(StateError, match=r"documents of view 1, of 1 view\(s\)"):
         written(batch, Emit.LATEST, producer)
     assert producer.calls == []
 
@@ -350,7 +355,7 @@ def test_in_scope_aggregate_each_document_has_its_own_lsn_and_the_batch_one_comm
 
 
 def test_in_scope_aggregate_a_document_from_before_the_batch_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(EngineStateError, match="commit LSN 10"):
+    with pytest.raises(StateError, match="commit LSN 10"):
         written(make_batch(1, [(10, b"a", b"1")]), Emit.LATEST, scope=Scope.AGGREGATE)
 
 

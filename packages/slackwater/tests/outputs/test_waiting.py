@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slackwater.outputs.waiting import Attempts, Waiting
-from slackwater.pipeline.errors import PipelineUnavailableError
+from slackwater.protocol import UnavailableError
 
 
 class FakeClock:
@@ -56,7 +56,7 @@ def test_a_stop_ends_the_pause() -> None:
     waiting = Waiting(stop, steps.append)
     waiting.pause(0.0, "waiting")
     stop.set()
-    with pytest.raises(PipelineUnavailableError, match="asked to stop while it was waiting for a server"):
+    with pytest.raises(UnavailableError, match="asked to stop while it was waiting for a server"):
         waiting.pause(1e6, "waiting for a server")
     assert steps == ["waiting", "waiting for a server"]
     assert waiting.is_over

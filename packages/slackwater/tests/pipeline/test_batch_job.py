@@ -21,7 +21,6 @@ from pyspark.util import _load_from_socket
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.documents import decode_documents, documents_by_view, settled
-from slackwater.engine.errors import EngineError, EngineStateError
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.settings import StageSettings
@@ -35,7 +34,7 @@ from slackwater.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, 
 from slackwater.pipeline.batch_task import KnownState, TaskProgram
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.packed import IdlePackers
-from slackwater.protocol import BatchHeader, KafkaSettings, Servers
+from slackwater.protocol import BatchHeader, KafkaSettings, Servers, SlackwaterError, StateError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater.sql.row_codec import UNAVAILABLE
@@ -390,7 +389,7 @@ def poisoned(pipeline: Pipeline, folder: str, poison: Callable[[Path], object]) 
     pipeline.jobs, pipeline.written = pipeline.new_jobs("elsewhere"), []
     for path in (pipeline.folder / "checkpoint" / folder).iterdir():
         poison(path)
-    with pytest.raises(EngineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         pipeline.compute(3)
     assert "estore the checkpoint or start with a new one" in str(caught.value)
     return str(caught.value)
@@ -444,7 +443,7 @@ def test_a_worker_of_another_plan_refuses_the_state(pipeline: Pipeline) -> None:
     )
     context: Any = Context()
     pipeline.jobs = BatchJobs(context, program, 2)
-    with pytest.raises(EngineError, match="it belongs to other stages"):
+    with pytest.raises(SlackwaterError, match="it belongs to other stages"):
         pipeline.compute(1)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from slackwater.cdc.records.batch import BatchTask, PlannedBatch, TransactionTable
 from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.engine.payloads import PackedPayload
 from slackwater.engine.state.keeper import StateKeeper
 from slackwater.engine.state.log import LogWrite, PackedBlob, place_writes
@@ -21,9 +20,9 @@ from slackwater.pipeline.batch_job import BatchResult
 from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import KnownState
 from slackwater.pipeline.copied_state import CopiedBatch
-from slackwater.pipeline.errors import PipelineUnavailableError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.pipeline.source.planner import PlannedCut
-from slackwater.protocol import BatchHeader, SystemClock
+from slackwater.protocol import BatchHeader, SystemClock, UnavailableError
 
 Hook = Callable[[], object]
 STAGES = "stages"
@@ -307,8 +306,8 @@ def test_a_batch_that_fails_before_it_is_visible_is_planned_anew_by_the_next_run
     world: World, step: str
 ) -> None:
     """It may end elsewhere then; what the attempt has left in the store is of no interest."""
-    world.hooks[step] = fails(PipelineUnavailableError("away"))
-    with pytest.raises(PipelineUnavailableError):
+    world.hooks[step] = fails(UnavailableError("away"))
+    with pytest.raises(UnavailableError):
         world.go()
     assert world.happened[-1] == step
     assert [batch.batch_id for batch in world.visible] == [0]
@@ -322,8 +321,8 @@ def test_a_batch_that_fails_before_it_is_visible_is_planned_anew_by_the_next_run
 
 @pytest.mark.parametrize("step", ["adopt 1", "tell 1"])
 def test_a_batch_that_is_visible_is_not_computed_again(world: World, step: str) -> None:
-    world.hooks[step] = fails(EngineUnavailableError("the disk is full"))
-    with pytest.raises(EngineUnavailableError):
+    world.hooks[step] = fails(UnavailableError("the disk is full"))
+    with pytest.raises(UnavailableError):
         world.go()
     assert [batch.batch_id for batch in world.visible] == [0, 1]
     world.go()
@@ -426,8 +425,8 @@ def test_a_batch_is_told_with_what_its_parts_took(world: World) -> None:
 
 
 def test_files_of_attempts_that_were_lost_are_removed_some_time_later(world: World) -> None:
-    world.hooks["write 0"] = fails(PipelineUnavailableError("away"))
-    with pytest.raises(PipelineUnavailableError):
+    world.hooks["write 0"] = fails(UnavailableError("away"))
+    with pytest.raises(UnavailableError):
         world.go()
     lost = set(world.store.files)
     assert lost

@@ -12,8 +12,7 @@ from slackwater.pipeline import catalogue_check
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
-from slackwater.pipeline.errors import PipelineInputError
-from slackwater.protocol import SystemClock
+from slackwater.protocol import InputError, SystemClock
 from slackwater.sql.postgres import parse_catalog
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def test_a_run_ends_by_name_at_what_leaves_no_event_and_does_not_forget_it(
     check.begin()
     try:
         database.execute("ALTER TABLE checked.t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, a)")
-        with pytest.raises(PipelineInputError, match=r"'p' stops: table checked\.t: its primary key was"):
+        with pytest.raises(InputError, match=r"'p' stops: table checked\.t: its primary key was"):
             check_until_refused(check)
     finally:
         check.close()
@@ -86,7 +85,7 @@ def test_rows_that_were_written_again_let_a_run_continue(
     database.execute("ALTER TABLE checked.t ALTER a TYPE int USING a + 1")
     for _ in range(2):
         assert "ALTER COLUMN … TYPE rewrote" in check.first_look()[0].text
-        with pytest.raises(PipelineInputError):
+        with pytest.raises(InputError):
             check.check()
 
     database.execute("UPDATE checked.t SET a = a")

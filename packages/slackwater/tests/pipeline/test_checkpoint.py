@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from slackwater.engine.errors import EngineConfigError
 from slackwater.engine.state.store import ArrowStore
 from slackwater.pipeline import RunSettings, load_pipeline
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointIdentity
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
 from slackwater.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
-from slackwater.protocol import KafkaSettings, RedisSettings, Servers
+from slackwater.protocol import (
+    ConfigError,
+    KafkaSettings,
+    RedisSettings,
+    Servers,
+    StateError,
+    UnavailableError,
+)
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
@@ -78,7 +83,7 @@ def test_of_two_that_claim_a_checkpoint_at_once_the_first_one_names_it(tmp_path:
 
 def test_of_two_different_pipelines_that_claim_a_checkpoint_at_once_one_is_refused(tmp_path: Path) -> None:
     checkpoint, _ = overtaken(tmp_path, replace(FINGERPRINT, pipeline="other"))
-    with pytest.raises(PipelineStateError, match="name was other, is orders"):
+    with pytest.raises(StateError, match="name was other, is orders"):
         checkpoint.claim(FINGERPRINT)
 
 
@@ -95,7 +100,7 @@ def test_a_damaged_note_is_named(tmp_path: Path, content: bytes, says: str) -> N
     (tmp_path / CHECKPOINT_FILE).write_bytes(content)
     checkpoint = Checkpoint(str(tmp_path))
     for read in (checkpoint.identity, lambda: checkpoint.check(FINGERPRINT)):
-        with pytest.raises(PipelineStateError, match=says) as caught:
+        with pytest.raises(StateError, match=says) as caught:
             read()
         assert f"{CHECKPOINT_FILE} in checkpoint {tmp_path}" in str(caught.value)
         assert "restore the checkpoint" in str(caught.value)
@@ -106,7 +111,7 @@ def test_one_at_a_time_holds_a_checkpoint_and_is_named_to_the_others(tmp_path: P
     checkpoint = Checkpoint(str(tmp_path / "new"))
     with (
         checkpoint.hold("a run of orders"),
-        pytest.raises(PipelineUnavailableError, match=f"in use by a run of orders .process {os.getpid()}."),
+        pytest.raises(UnavailableError, match=f"in use by a run of orders .process {os.getpid()}."),
         Checkpoint(str(tmp_path / "new")).hold("another"),
     ):
         pass
@@ -118,7 +123,7 @@ def test_only_who_holds_a_checkpoint_now_is_named(tmp_path: Path) -> None:
     with Checkpoint(str(tmp_path)).hold("the first run"):
         pass
     with Checkpoint(str(tmp_path)).hold("the second run"):
-        with pytest.raises(PipelineUnavailableError) as caught, Checkpoint(str(tmp_path)).hold("another"):
+        with pytest.raises(UnavailableError) as caught, Checkpoint(str(tmp_path)).hold("another"):
             pass
         assert "the first run" not in str(caught.value)
 
@@ -127,7 +132,7 @@ def test_a_note_without_the_run_s_id_is_refused(tmp_path: Path) -> None:
     noted = {"query_id": "q", **FINGERPRINT.to_json()}
     del noted["query_id"]
     (tmp_path / CHECKPOINT_FILE).write_text(json.dumps(noted))
-    with pytest.raises(PipelineStateError, match="its id is missing"):
+    with pytest.raises(StateError, match="its id is missing"):
         Checkpoint(str(tmp_path)).claim(FINGERPRINT)
 
 
@@ -187,7 +192,7 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_ou
 ) -> None:
     checkpoint = Checkpoint(str(tmp_path))
     checkpoint.claim(FINGERPRINT)
-    with pytest.raises(PipelineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         checkpoint.check(replace(FINGERPRINT, **change))  # type: ignore[arg-type]
     assert says in str(caught.value)
     assert "set `revision = 2` in pipeline.toml" in str(caught.value)
@@ -207,7 +212,7 @@ def test_a_checkpoint_of_an_earlier_form_is_refused_with_the_way_out(tmp_path: P
     checkpoint = Checkpoint(str(tmp_path))
     assert checkpoint.identity() is None
     for refused in (checkpoint.check, checkpoint.claim):
-        with pytest.raises(PipelineStateError, match=f"the form of the state was {version}, is 3") as caught:
+        with pytest.raises(StateError, match=f"the form of the state was {version}, is 3") as caught:
             refused(FINGERPRINT)
         assert "set `revision = 2` in pipeline.toml" in str(caught.value)
 
@@ -234,7 +239,7 @@ def test_a_retyped_column_is_named_when_the_old_checkpoint_is_refused(tmp_path: 
     checkpoint.claim(fingerprint_of(folder))
     schema = folder / "schema.sql"
     schema.write_text(schema.read_text().replace("numeric(12, 2)", "numeric(14, 2)"))
-    with pytest.raises(PipelineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         checkpoint.check(fingerprint_of(folder))
     said = "column inventory.orders.total was numeric(12,2) NOT NULL, is numeric(14,2) NOT NULL"
     assert said in str(caught.value)
@@ -254,7 +259,7 @@ def test_a_column_that_no_view_uses_may_change(tmp_path: Path) -> None:
 
 def test_the_checkpoint_of_another_spark_query_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text(json.dumps({"id": "q"}))
-    with pytest.raises(PipelineStateError, match="a Spark query of another kind"):
+    with pytest.raises(StateError, match="a Spark query of another kind"):
         Checkpoint(str(tmp_path)).claim(FINGERPRINT)
     assert not (tmp_path / CHECKPOINT_FILE).exists()
 
@@ -281,7 +286,7 @@ def test_a_path_and_its_address_are_one_checkpoint(tmp_path: Path) -> None:
 
 
 def test_an_address_that_nobody_knows_is_refused_without_its_credentials() -> None:
-    with pytest.raises(EngineConfigError, match="file://, hdfs://, s3:// or gs://") as caught:
+    with pytest.raises(ConfigError, match="file://, hdfs://, s3:// or gs://") as caught:
         Checkpoint("ftp://ann:hush@host/x").identity()
     assert "hush" not in str(caught.value)
 

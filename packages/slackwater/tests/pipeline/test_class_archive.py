@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from slackwater.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
 from slackwater.pipeline.class_archive import run_small_batches
-from slackwater.pipeline.errors import PipelineUnavailableError
 from slackwater.pipeline.session import spark_home
 from slackwater.pipeline.spark_home import SparkHome, archived_home, started_from
+from slackwater.protocol import UnavailableError
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_folder_of_another_account_is_not_used(archives: Path, monkeypatch: py
     make_class_archive(archives)
     monkeypatch.setattr(os, "getuid", lambda: archives.stat().st_uid + 1)
     assert archived_home(archives) is None
-    with pytest.raises(PipelineUnavailableError, match="belongs to another account"):
+    with pytest.raises(UnavailableError, match="belongs to another account"):
         make_class_archive(archives)
 
 
@@ -160,7 +160,7 @@ def test_without_java_there_is_none(archives: Path, installed: Path, monkeypatch
     make_class_archive(archives)
     (installed / "java" / "bin" / "java").unlink()
     assert archived_home(archives) is None
-    with pytest.raises(PipelineUnavailableError, match="there is no Java"):
+    with pytest.raises(UnavailableError, match="there is no Java"):
         make_class_archive(archives)
 
 
@@ -177,7 +177,7 @@ def test_the_java_on_path_counts_unless_another_is_named(
 def test_a_cache_that_cannot_be_written_is_an_error_of_who_makes_it(archives: Path) -> None:
     archives.parent.mkdir()
     archives.write_text("a file")
-    with pytest.raises(PipelineUnavailableError, match="the archive of Spark's classes could not be created"):
+    with pytest.raises(UnavailableError, match="the archive of Spark's classes could not be created"):
         make_class_archive(archives)
     assert archived_home(archives) is None
 
@@ -186,7 +186,7 @@ def test_it_is_not_made_where_spark_runs_already(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", object())
-    with pytest.raises(PipelineUnavailableError, match="started Spark already"):
+    with pytest.raises(UnavailableError, match="started Spark already"):
         make_class_archive(tmp_path / "spark")
     assert list((tmp_path / "spark").glob("*/making-*")) == []
 
@@ -204,7 +204,7 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
     monkeypatch.setattr("slackwater.pipeline.class_archive.starting_spark", started)
     monkeypatch.setattr("slackwater.pipeline.class_archive.run_small_batches", lambda _: 1)
     monkeypatch.setattr("slackwater.pipeline.class_archive.end_jvm", lambda: code)
-    with pytest.raises(PipelineUnavailableError, match=rf"Java did not write it \(exit code {code}"):
+    with pytest.raises(UnavailableError, match=rf"Java did not write it \(exit code {code}"):
         make_class_archive(tmp_path / "spark")
     assert archived_home(tmp_path / "spark") is None
     assert list((tmp_path / "spark").glob("*/making-*")) == []

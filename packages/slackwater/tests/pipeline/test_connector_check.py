@@ -12,8 +12,7 @@ from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore, 
 from slackwater.pipeline import connector_check
 from slackwater.pipeline.connector_check import ConnectorCheck
 from slackwater.pipeline.definition import columns_with_default
-from slackwater.pipeline.errors import PipelineInputError
-from slackwater.protocol import ConnectorReport, Finding, RedisSettings, SlackwaterError, Verdict
+from slackwater.protocol import ConnectorReport, Finding, InputError, RedisSettings, SlackwaterError, Verdict
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
@@ -40,9 +39,7 @@ class Connect:
 def test_another_form_of_values_is_refused_by_name() -> None:
     check = ConnectorCheck("inv", Connect(WRONG), None)
     check.look()
-    with pytest.raises(
-        PipelineInputError, match=r"source inv .* time\.precision\.mode: connect.*1 more"
-    ) as caught:
+    with pytest.raises(InputError, match=r"source inv .* time\.precision\.mode: connect.*1 more") as caught:
         check.check()
     assert "new snapshot" in caught.value.hint
 
@@ -62,9 +59,7 @@ def test_a_table_that_the_connector_leaves_out_is_refused() -> None:
     used = {"inventory.orders": ("id",)}
     check = ConnectorCheck("inv", Connect(RIGHT | {"table.include.list": r"inventory\.lines"}), None, used)
     check.look()
-    with pytest.raises(
-        PipelineInputError, match=r"table inventory\.orders: .* table\.include\.list leaves it out"
-    ):
+    with pytest.raises(InputError, match=r"table inventory\.orders: .* table\.include\.list leaves it out"):
         check.check()
 
 
@@ -81,7 +76,7 @@ def test_a_fault_that_was_seen_is_not_forgotten_while_nobody_answers() -> None:
     check.look()
     connect.properties = SlackwaterError("away")
     check.look()
-    with pytest.raises(PipelineInputError):
+    with pytest.raises(InputError):
         check.check()
 
 
@@ -94,7 +89,7 @@ def test_a_configuration_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch
     try:
         connect.properties = WRONG
         check_until_refused = iter(check.check, check)
-        with pytest.raises(PipelineInputError):
+        with pytest.raises(InputError):
             all(each is None for each in check_until_refused)
     finally:
         check.close()

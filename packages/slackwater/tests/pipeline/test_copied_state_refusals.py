@@ -16,10 +16,9 @@ from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import stage_settings
 from slackwater.pipeline.dry_run import examine_run
-from slackwater.pipeline.errors import PipelineConfigError, PipelineError, PipelineStateError
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.source.position import Position, TopicPosition
-from slackwater.protocol import Finding, KafkaSettings, Servers
+from slackwater.protocol import ConfigError, Finding, KafkaSettings, Servers, SlackwaterError, StateError
 
 SCHEMA = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer text NOT NULL, total numeric(12,2));
@@ -70,9 +69,9 @@ class Revisions:
         definition = replace(load_pipeline(new), buckets=8)
         return EarlierRevision(load_pipeline(old), definition, self.settings).check()
 
-    def refusal(self, new: Path, old: Path) -> PipelineError:
+    def refusal(self, new: Path, old: Path) -> SlackwaterError:
         before = self.files
-        with pytest.raises(PipelineError) as refused:
+        with pytest.raises(SlackwaterError) as refused:
             self.check(new, old)
         assert "without --copy-state-of" in refused.value.hint
         assert self.files == before
@@ -112,7 +111,7 @@ def test_rows_and_columns_that_are_kept_nowhere_are_named(revisions: Revisions, 
         "FROM s.orders o", "FROM s.orders o JOIN s.lines l ON l.order_id = o.id"
     )
     refused = revisions.refusal(write(tmp_path, 2, more), old)
-    assert isinstance(refused, PipelineConfigError)
+    assert isinstance(refused, ConfigError)
     assert refused.problem == (
         "p.v2 cannot start with the state of p: table s.lines: no stage keeps its rows; "
         "table s.orders: column total is not kept"
@@ -143,7 +142,7 @@ def test_another_source_or_timeline_is_refused(revisions: Revisions, tmp_path: P
     assert "it reads source inv, but this one reads again" in str(revisions.refusal(new, old))
     revisions.settings = replace(revisions.settings, timeline=2)
     refused = revisions.refusal(write(tmp_path, 2, NEWER), old)
-    assert isinstance(refused, PipelineStateError)
+    assert isinstance(refused, StateError)
     assert "timeline was 1, is 2" in str(refused)
 
 
@@ -157,7 +156,7 @@ def test_a_folder_that_is_not_that_of_the_state_is_refused(revisions: Revisions,
     assert "it does not fit the given folder: view orders has another SQL" in str(refused)
     third = write(tmp_path, 3)
     assert f"{revisions.settings.checkpoint}.v3" in str(revisions.refusal(new, third))
-    with pytest.raises(PipelineConfigError, match="are both revision 2"):
+    with pytest.raises(ConfigError, match="are both revision 2"):
         revisions.check(new, new)
 
 

@@ -10,10 +10,10 @@ import pytest
 from slackwater.engine.settings import Scope
 from slackwater.outputs import Emit, Format, KeyFormat
 from slackwater.pipeline import ViewOutput, load_pipeline, pipeline_definition
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.settings import revision_checkpoint
 from slackwater.pipeline.toml_table import MAX_FILE_BYTES
+from slackwater.protocol import ConfigError
 from slackwater.sql.errors import SqlTextError
 from slackwater.sql.plan import DocumentsOutput
 from slackwater.sql.postgres import parse_catalog
@@ -75,7 +75,7 @@ def test_what_no_source_can_be_made_of_is_refused(
     folder: Path, old: str, new: str, key: str, says: str
 ) -> None:
     write(folder, SOURCE.replace(old, new, 1))
-    with pytest.raises(PipelineConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_pipeline(folder)
     assert f": {key}: " in str(caught.value)
     assert says in str(caught.value)
@@ -91,7 +91,7 @@ def test_what_no_source_can_be_made_of_is_refused(
 def test_a_view_without_its_key_is_no_table_of_a_source(folder: Path, view: str, says: str) -> None:
     write(folder, SOURCE)
     (folder / "views" / "orders_with_lines.sql").write_text(view)
-    with pytest.raises(PipelineConfigError, match=says):
+    with pytest.raises(ConfigError, match=says):
         load_pipeline(folder)
 
 
@@ -99,9 +99,7 @@ def test_tables_of_a_source_have_one_prefix(folder: Path) -> None:
     (folder / "views" / "other.sql").write_text("SELECT TRANSACTIONALLY o.id FROM inventory.orders o")
     first, table = SOURCE.split("[output]")
     write(folder, f'{first}[outputs.other]{table}topic = "a.b.c"\n[outputs.orders_with_lines]{table}')
-    with pytest.raises(
-        PipelineConfigError, match="have different prefixes: 'a' and 'o'; a source has one prefix"
-    ):
+    with pytest.raises(ConfigError, match="have different prefixes: 'a' and 'o'; a source has one prefix"):
         load_pipeline(folder)
 
 
@@ -126,7 +124,7 @@ def test_tables_whose_topics_have_the_same_name_are_refused(folder: Path) -> Non
     for path in (folder / "views").iterdir():
         path.write_text(view)
     write(folder, 'name = "o"\nsource = "inv"')
-    with pytest.raises(PipelineConfigError, match=r"table s\.a b: its topic inv\.s\.a_b .* of table s\.a_b"):
+    with pytest.raises(ConfigError, match=r"table s\.a b: its topic inv\.s\.a_b .* of table s\.a_b"):
         load_pipeline(folder)
     write(folder, 'name = "o"\nsource = "inv"\n[topics]\n"s.a b" = "elsewhere"')
     assert load_pipeline(folder).topics == {"s.a b": "elsewhere"}
@@ -190,7 +188,7 @@ def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
 )
 def test_a_wrong_definition_is_named_by_file_and_key(folder: Path, text: str, key: str, says: str) -> None:
     write(folder, text)
-    with pytest.raises(PipelineConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_pipeline(folder)
     place = f"{folder / 'pipeline.toml'}: {key}: " if key else f"{folder / 'pipeline.toml'}: "
     assert str(caught.value).startswith(place)
@@ -198,13 +196,13 @@ def test_a_wrong_definition_is_named_by_file_and_key(folder: Path, text: str, ke
 
 
 def test_a_folder_without_a_definition_is_no_pipeline(tmp_path: Path) -> None:
-    with pytest.raises(PipelineConfigError, match=r"pipeline\.toml: no such file"):
+    with pytest.raises(ConfigError, match=r"pipeline\.toml: no such file"):
         load_pipeline(tmp_path)
 
 
 def test_a_pipeline_without_tables_says_how_to_get_them(folder: Path) -> None:
     (folder / "schema.sql").unlink()
-    with pytest.raises(PipelineConfigError, match="slackwater schema pull"):
+    with pytest.raises(ConfigError, match="slackwater schema pull"):
         load_pipeline(folder)
 
 
@@ -216,13 +214,13 @@ def test_tables_may_be_declared_in_several_files(folder: Path) -> None:
 
 def test_a_pipeline_without_a_view_is_refused(folder: Path) -> None:
     (folder / "views" / "orders_with_lines.sql").unlink()
-    with pytest.raises(PipelineConfigError, match="no view"):
+    with pytest.raises(ConfigError, match="no view"):
         load_pipeline(folder)
 
 
 def test_an_output_has_to_say_which_of_two_views_it_is_of(folder: Path) -> None:
     shutil.copy(folder / "views" / "orders_with_lines.sql", folder / "views" / "other.sql")
-    with pytest.raises(PipelineConfigError, match=r"there are several views \(orders_with_lines, other\)"):
+    with pytest.raises(ConfigError, match=r"there are several views \(orders_with_lines, other\)"):
         load_pipeline(folder)
 
 
@@ -275,7 +273,7 @@ def test_scope_aggregate_is_for_views_of_one_stage_over_rows(folder: Path) -> No
     write(folder, 'name = "o"\nsource = "inv"\nscope = "aggregate"')
     add_view(folder, "counted", "SELECT TRANSACTIONALLY count(*) AS n FROM inventory.orders o")
     told = r"pipeline\.toml: scope: .*Use scope 'strict'; `slackwater explain`"
-    with pytest.raises(PipelineConfigError, match=told):
+    with pytest.raises(ConfigError, match=told):
         load_pipeline(folder)
 
 
@@ -325,7 +323,7 @@ def test_outputs_without_a_folder_have_the_same_forms() -> None:
     ],
 )
 def test_outputs_without_a_folder_have_the_same_limits(output: ViewOutput, emit: Emit, says: str) -> None:
-    with pytest.raises(PipelineConfigError, match=f"pipeline 'p': .*{says}"):
+    with pytest.raises(ConfigError, match=f"pipeline 'p': .*{says}"):
         pipeline_definition(name="p", source="inv", catalog=TABLES, views=ROWS, emit=emit, outputs=[output])
 
 
@@ -349,7 +347,7 @@ def test_an_output_has_no_name_of_a_topic_with_another_purpose(folder: Path, top
     routed = '[topics]\n"inventory.order_lines" = "sent.elsewhere"'
     write(folder, f'name = "o"\nsource = "inv"\n{routed}\n[output]\ntopic = "{topic}"')
     refused = f"cannot write topic '{re.escape(topic)}'.*{RESERVED[topic]}"
-    with pytest.raises(PipelineConfigError, match=refused):
+    with pytest.raises(ConfigError, match=refused):
         load_pipeline(folder)
 
 
@@ -358,7 +356,7 @@ def test_a_definition_without_a_folder_refuses_such_names_as_well(folder: Path) 
     assert sql is not None
     views = {view: text for view, (_, text) in zip(sql.view_names, sql.views, strict=True)}
     outputs = [ViewOutput(view, "slackwater.pipelines") for view in views]
-    with pytest.raises(PipelineConfigError, match="reserved for the records of Slackwater"):
+    with pytest.raises(ConfigError, match="reserved for the records of Slackwater"):
         pipeline_definition(name="o", source="inv", catalog=sql.catalog, views=views, outputs=outputs)
 
 
@@ -376,13 +374,13 @@ def test_a_definition_without_a_folder_refuses_such_names_as_well(folder: Path) 
 def test_values_that_no_pipeline_has_are_refused(folder: Path, line: str, key: str) -> None:
     lines = {"name": 'name = "o"', "source": 'source = "inv"', key: line}
     write(folder, "\n".join(lines.values()))
-    with pytest.raises(PipelineConfigError, match=f"pipeline.toml: {key}: "):
+    with pytest.raises(ConfigError, match=f"pipeline.toml: {key}: "):
         load_pipeline(folder)
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused(folder: Path) -> None:
     write(folder, f"name = {'[' * 5000}")
-    with pytest.raises(PipelineConfigError, match="nested too deeply"):
+    with pytest.raises(ConfigError, match="nested too deeply"):
         load_pipeline(folder)
 
 
@@ -402,7 +400,7 @@ def test_only_files_of_the_folder_are_read(folder: Path, tmp_path: Path, name: s
     else:
         path.symlink_to("/dev/zero" if kind == "device" else secret)
 
-    with pytest.raises(PipelineConfigError, match=f"{name}: (this|the file has)") as raised:
+    with pytest.raises(ConfigError, match=f"{name}: (this|the file has)") as raised:
         load_pipeline(folder)
 
     assert "the secret" not in str(raised.value)

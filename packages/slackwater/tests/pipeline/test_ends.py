@@ -14,27 +14,23 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
-from slackwater.engine.errors import EngineStateError
 from slackwater.pipeline import RunSettings, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
-from slackwater.pipeline.errors import (
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    QueryFailedError,
-    RecordsGoneError,
-    RunOvertakenError,
-)
+from slackwater.pipeline.errors import RecordsGoneError, RunOvertakenError
 from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.runner import PipelineRun
 from slackwater.protocol import (
     NO_SERVERS,
     CommitPosition,
+    ConfigError,
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
+    SlackwaterError,
+    StateError,
     SystemClock,
+    UnavailableError,
 )
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
@@ -80,7 +76,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.progress: ProgressRecord | None = None
-        self.refuses: PipelineStateError | None = None
+        self.refuses: StateError | None = None
         self.checked: list[str | None] = []
         self.happened: list[str] = []
 
@@ -180,8 +176,8 @@ def progress(query_id: str, state: str) -> ProgressRecord:
 
 
 def test_what_the_output_refuses_is_refused_before_anything_is_written(run: Run) -> None:
-    run.sink.refuses = PipelineStateError("the name 'orders' is taken")
-    with pytest.raises(PipelineStateError, match="is taken"):
+    run.sink.refuses = StateError("the name 'orders' is taken")
+    with pytest.raises(StateError, match="is taken"):
         run.go()
     assert run.sink.checked == [None]
     assert run.sink.happened == []
@@ -192,7 +188,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused_before_the_output_is_asked(
     run.go()
     run.definition = replace(run.definition, source="other")
     run.sink = Sink()
-    with pytest.raises(PipelineStateError, match="source was inv, is other"):
+    with pytest.raises(StateError, match="source was inv, is other"):
         run.go()
     assert run.sink.checked == run.sink.happened == []
 
@@ -211,7 +207,7 @@ def test_the_first_run_chooses_the_buckets_and_later_ones_keep_them(run: Run) ->
 def test_a_definition_that_says_other_buckets_is_refused(run: Run) -> None:
     run.go()
     run.definition = replace(run.definition, buckets=64)
-    with pytest.raises(PipelineStateError, match="buckets was 12, is 64"):
+    with pytest.raises(StateError, match="buckets was 12, is 64"):
         run.go()
 
 
@@ -266,7 +262,7 @@ def test_a_table_without_a_topic_is_refused_unless_it_is_allowed(run: Run) -> No
     run.settings = replace(run.settings, allow_missing_tables=False)
     run.topics.add("inv.transaction")
     problem = r"table inventory.order_lines: there is no topic inv.inventory.order_lines \(and for 1 more\)"
-    with pytest.raises(PipelineConfigError, match=problem):
+    with pytest.raises(ConfigError, match=problem):
         run.go()
     assert "open" not in run.sink.happened
 
@@ -286,7 +282,7 @@ def test_a_source_that_has_not_begun_is_waited_for(run: Run) -> None:
     assert "open" in run.sink.happened
     run.topics.difference_update(tables)
     run.settings = replace(run.settings, available_now=True)
-    with pytest.raises(PipelineConfigError, match="there is no topic"):
+    with pytest.raises(ConfigError, match="there is no topic"):
         run.go()
 
 
@@ -307,7 +303,7 @@ def test_progress_of_an_earlier_version_is_refused_with_the_way_out(run: Run) ->
     identity = Checkpoint(str(run.folder)).identity()
     assert identity is not None
     run.sink.progress = progress(identity.query_id, "")
-    with pytest.raises(PipelineStateError, match=r"by an earlier version.*set `revision = 2`"):
+    with pytest.raises(StateError, match=r"by an earlier version.*set `revision = 2`"):
         run.go()
     assert run.sink.happened[-1] == "close"
 
@@ -316,7 +312,7 @@ def test_a_state_that_the_checkpoint_has_lost_is_named(run: Run) -> None:
     run.go()
     name = f"{3:020d}-{'a' * 32}"
     run.sink.progress = progress("q", name)
-    with pytest.raises(EngineStateError, match=f"has no file manifests/{name}, which the state needs"):
+    with pytest.raises(StateError, match=f"has no file manifests/{name}, which the state needs"):
         run.go()
     assert run.sink.happened[-1] == "close"
 
@@ -324,7 +320,7 @@ def test_a_state_that_the_checkpoint_has_lost_is_named(run: Run) -> None:
 def test_an_output_that_has_lost_its_progress_is_refused(run: Run) -> None:
     run.go()
     (run.folder / "published").write_bytes(b"a state")
-    with pytest.raises(EngineStateError, match="progress records are gone"):
+    with pytest.raises(StateError, match="progress records are gone"):
         run.go()
 
 
@@ -346,7 +342,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written_or_asked(run
     run.folder = run.folder.with_name("another")
     run.settings = replace(run.settings, checkpoint=str(run.folder))
     run.definition, run.sink = replace(run.definition, source="crm"), Sink()
-    with pytest.raises(PipelineStateError, match=r"'orders' is taken: .* from source inv .*pipeline delete"):
+    with pytest.raises(StateError, match=r"'orders' is taken: .* from source inv .*pipeline delete"):
         run.go()
     assert run.sink.checked == run.sink.happened == []
     assert not run.folder.exists()
@@ -363,7 +359,7 @@ def test_a_name_that_is_taken_in_the_same_moment_is_refused_before_the_output_is
     first = replace(make_registration_of(run), query_id="another", source="crm")
     run.pipelines.register(first)
     context: Any = run.context
-    with pytest.raises(PipelineStateError, match="'orders' is taken: a pipeline from source crm"):
+    with pytest.raises(StateError, match="'orders' is taken: a pipeline from source crm"):
         late.run(context)
     assert run.sink.happened == ["close"]
     assert registered(run) == first
@@ -380,7 +376,7 @@ def test_a_run_that_cannot_withdraw_is_refused_all_the_same(
     run.pipelines.register(replace(make_registration_of(run), query_id="another"))
     monkeypatch.setattr(run.pipelines, "forget", away)
     context: Any = run.context
-    with pytest.raises(PipelineStateError, match="'orders' is taken"):
+    with pytest.raises(StateError, match="'orders' is taken"):
         late.run(context)
     assert run.sink.happened == ["close"]
 
@@ -416,11 +412,11 @@ def test_a_run_registers_and_says_that_it_leaves(run: Run) -> None:
 
 def test_a_run_that_fails_says_why(run: Run) -> None:
     run.fails(Py4JError(FAILED))
-    with pytest.raises(QueryFailedError):
+    with pytest.raises(SlackwaterError):
         run.go()
     end = reported(run).end
     assert end is not None
-    assert end.failure.startswith("QueryFailedError: pipeline 'orders' stopped: Job aborted")
+    assert end.failure.startswith("SlackwaterError: pipeline 'orders' stopped: Job aborted")
 
 
 def test_a_run_that_was_overtaken_says_nothing_about_the_one_that_goes_on(run: Run) -> None:
@@ -467,7 +463,7 @@ def test_the_batch_of_a_run_that_is_to_stop_is_cancelled_and_the_run_ends_in_ord
 
 def test_a_batch_that_somebody_else_cancelled_is_a_failure(run: Run) -> None:
     run.fails(Py4JError(CANCELLED))
-    with pytest.raises(QueryFailedError, match="Job 2 cancelled"):
+    with pytest.raises(SlackwaterError, match="Job 2 cancelled"):
         run.go()
     assert not run.context.cancelled.is_set()
 
@@ -477,14 +473,14 @@ def test_a_batch_that_fails_ends_the_run_also_while_it_is_to_stop(
     run: Run, stopping: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     run.fails(Py4JError(FAILED), stopping=stopping)
-    with pytest.raises(QueryFailedError, match="'orders' stopped: Job aborted due to stage failure"):
+    with pytest.raises(SlackwaterError, match="'orders' stopped: Job aborted due to stage failure"):
         run.go()
     assert "the batch failed" in caplog.text
     assert run.sink.happened == ["open", "close"]
 
 
 @pytest.mark.parametrize(
-    "error", [PipelineUnavailableError("the output is away"), RecordsGoneError("gone", "start over")]
+    "error", [UnavailableError("the output is away"), RecordsGoneError("gone", "start over")]
 )
 def test_what_planning_or_the_output_raise_is_the_failure(run: Run, error: Exception) -> None:
     run.fails(error)
@@ -504,7 +500,7 @@ def test_a_spark_that_was_shut_down_is_a_failure(run: Run, caplog: pytest.LogCap
     run.context.is_stopped = True
     run.fails(Py4JError(CANCELLED))
     with pytest.raises(
-        QueryFailedError, match="Spark was shut down from outside; nothing is lost: start the pipeline again"
+        SlackwaterError, match="Spark was shut down from outside; nothing is lost: start the pipeline again"
     ):
         run.go()
     assert CANCELLED in caplog.text
@@ -515,7 +511,7 @@ def test_a_jvm_that_was_killed_is_named_with_its_exit_code(
 ) -> None:
     jvm_with(monkeypatch, -9)
     run.fails(Py4JNetworkError(LOST))
-    with pytest.raises(QueryFailedError, match="exit code -9, SIGKILL: killed, possibly by the kernel"):
+    with pytest.raises(SlackwaterError, match="exit code -9, SIGKILL: killed, possibly by the kernel"):
         run.go()
     assert LOST in caplog.text
 
@@ -543,9 +539,9 @@ def test_a_jvm_that_ends_while_the_run_stops_is_no_failure(
 def test_a_run_that_is_stopped_while_its_output_is_away_ends_in_order(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    away = PipelineUnavailableError("PostgreSQL at h does not answer", "start it")
+    away = UnavailableError("PostgreSQL at h does not answer", "start it")
     run.fails(away)
-    with pytest.raises(PipelineUnavailableError, match="does not answer"):
+    with pytest.raises(UnavailableError, match="does not answer"):
         run.go()
     run.fails(away, stopping=True)
     with caplog.at_level(logging.WARNING):
@@ -558,7 +554,7 @@ def test_a_run_that_is_stopped_before_its_output_has_answered_takes_nothing_over
 ) -> None:
     def check(_: object) -> None:
         run.stop.set()
-        raise PipelineUnavailableError("away")
+        raise UnavailableError("away")
 
     monkeypatch.setattr(run.sink, "check", check)
     run.go()

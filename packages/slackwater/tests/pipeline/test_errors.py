@@ -4,35 +4,38 @@ import pytest
 
 from slackwater.outputs.kafka.producer import TransactionFailedError
 from slackwater.pipeline import errors
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineError,
-    PipelineInputError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    QueryFailedError,
-    RecordsGoneError,
-    RunOvertakenError,
+from slackwater.pipeline.errors import OutputRefusedError, RecordsGoneError, RunOvertakenError
+from slackwater.protocol import (
+    ConfigError,
+    InputError,
+    MalformedRecordError,
+    SlackwaterError,
+    StateError,
+    TableNameError,
+    UnavailableError,
+    UnsupportedVersionError,
 )
-from slackwater.protocol import SlackwaterError
+from slackwater.protocol import errors as kinds
 
 EVERY = [
-    PipelineError("it failed"),
-    PipelineConfigError("option 'tables' is required", "say some"),
+    SlackwaterError("it failed"),
+    ConfigError("option 'tables' is required", "say some"),
     OutputRefusedError("orders", "a document", "too large", "raise the limit"),
-    PipelineInputError("a value has no place", "read it as text"),
-    PipelineStateError("the topic is gone"),
+    InputError("a value has no place", "read it as text"),
+    StateError("the topic is gone"),
     RecordsGoneError("records are gone", "start again"),
     RunOvertakenError("orders", "epoch"),
-    PipelineUnavailableError("Kafka is away", "start again"),
-    QueryFailedError("pipeline 'orders' stopped: bad input (BadInputError)"),
+    UnavailableError("Kafka is away", "start again"),
+    MalformedRecordError("cut", "no offsets"),
+    TableNameError("'orders' is not the name of a table", "expected schema.table"),
+    UnsupportedVersionError("cut", 3, 2),
     TransactionFailedError("flush", "timed out"),
 ]
 
 
 def test_every_class_is_in_the_list() -> None:
-    classes = {e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, PipelineError)}
+    found = [*vars(kinds).values(), *vars(errors).values()]
+    classes = {each for each in found if isinstance(each, type) and issubclass(each, SlackwaterError)}
     assert classes == {type(e) for e in EVERY} - {TransactionFailedError}
 
 
@@ -45,6 +48,6 @@ def test_an_error_arrives_whole_in_another_process(error: SlackwaterError) -> No
 
 
 def test_the_hint_follows_the_problem() -> None:
-    error = PipelineConfigError("option 'tables' is required", "say some")
+    error = ConfigError("option 'tables' is required", "say some")
     assert str(error) == "option 'tables' is required; say some"
-    assert str(PipelineConfigError("it is taken")) == "it is taken"
+    assert str(ConfigError("it is taken")) == "it is taken"

@@ -15,10 +15,9 @@ import pytest
 from pyspark import SparkContext
 
 from slackwater.pipeline import RunSettings, session
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
 from slackwater.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end, logged_output
 from slackwater.pipeline.session import starting_spark
-from slackwater.protocol import NO_SERVERS
+from slackwater.protocol import NO_SERVERS, StateError, UnavailableError
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def start(java: Path, script: str) -> str:
     java.chmod(0o755)
     settings = settings_of(java)
     with (
-        pytest.raises(PipelineUnavailableError) as caught,
+        pytest.raises(UnavailableError) as caught,
         starting_spark("p", settings) as started,
     ):
         started()
@@ -91,10 +90,10 @@ def test_what_fails_beside_a_start_is_not_hidden_by_it(java: Path) -> None:
     java.chmod(0o755)
     settings = settings_of(java)
     with (
-        pytest.raises(PipelineStateError, match="the name is taken"),
+        pytest.raises(StateError, match="the name is taken"),
         starting_spark("p", settings),
     ):
-        raise PipelineStateError("the name is taken")
+        raise StateError("the name is taken")
 
 
 def test_what_fails_beside_a_start_does_not_wait_for_it(java: Path) -> None:
@@ -105,10 +104,10 @@ def test_what_fails_beside_a_start_does_not_wait_for_it(java: Path) -> None:
         deadline = monotonic() + 60
         while not Path(f"{java}.pid").exists() and monotonic() < deadline:
             threading.Event().wait(0.01)
-        raise PipelineStateError("the name is taken")
+        raise StateError("the name is taken")
 
     with (
-        pytest.raises(PipelineStateError, match="the name is taken"),
+        pytest.raises(StateError, match="the name is taken"),
         starting_spark("p", settings_of(java)),
     ):
         fail_when_it_has_begun()
@@ -121,7 +120,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_java(java: Path) -> None:
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
     with (
-        pytest.raises(PipelineUnavailableError, match="the run was stopped in the meantime"),
+        pytest.raises(UnavailableError, match="the run was stopped in the meantime"),
         starting_spark("p", settings_of(java), stop=stop) as started,
     ):
         started()
@@ -145,7 +144,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_spark_either(
     monkeypatch.setattr(session, "_conf_of_jvm", lambda _: {})
     monkeypatch.setattr(session, "SparkContext", Connecting)
     with (
-        pytest.raises(PipelineUnavailableError, match="the connection is lost"),
+        pytest.raises(UnavailableError, match="the connection is lost"),
         starting_spark("p", settings_of(java), stop=stop) as started,
     ):
         started()

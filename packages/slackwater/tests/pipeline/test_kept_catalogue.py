@@ -14,7 +14,7 @@ from slackwater.pipeline import catalogue_check
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import pipeline_definition
-from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import InputError
 from slackwater.sql.postgres import parse_catalog
 
 LASTING = CapturedFinding(table="s.t", text="it was dropped", hint="begin a new revision")
@@ -67,14 +67,14 @@ def test_what_no_later_look_can_disprove_is_kept(looks: Catalogue, tmp_path: Pat
     looks.found = [DISPROVABLE, LASTING]
     check = check_of(tmp_path)
     assert check.first_look() == (DISPROVABLE, LASTING)
-    with pytest.raises(PipelineInputError):
+    with pytest.raises(InputError):
         check.check()
 
     looks.found = []
     again = check_of(tmp_path)
     for _ in range(2):
         assert again.first_look() == (LASTING,)
-        with pytest.raises(PipelineInputError, match="it was dropped"):
+        with pytest.raises(InputError, match="it was dropped"):
             again.check()
 
 
@@ -104,7 +104,7 @@ def test_what_is_found_again_is_named_once(looks: Catalogue, tmp_path: Path) -> 
     for _ in range(2):
         check = check_of(tmp_path)
         assert check.first_look() == (LASTING,)
-        with pytest.raises(PipelineInputError):
+        with pytest.raises(InputError):
             check.check()
 
 
@@ -112,7 +112,7 @@ def test_what_rows_may_disprove_stops_a_run_too(looks: Catalogue, tmp_path: Path
     looks.found = [DISPROVABLE]
     check = check_of(tmp_path)
     check.first_look()
-    with pytest.raises(PipelineInputError, match="its values were rewritten"):
+    with pytest.raises(InputError, match="its values were rewritten"):
         check.check()
 
 

@@ -2,9 +2,9 @@ import pytest
 
 from slackwater.outputs import Format, KeyFormat, SinkKind
 from slackwater.pipeline import ViewOutput
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.folder import read_outputs
 from slackwater.pipeline.toml_table import TomlTable
+from slackwater.protocol import ConfigError
 
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}
@@ -154,7 +154,7 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
     ],
 )
 def test_outputs_that_cannot_be_are_named_by_key(values: dict[str, object], key: str, says: str) -> None:
-    with pytest.raises(PipelineConfigError) as caught:
+    with pytest.raises(ConfigError) as caught:
         outputs(values)
     assert f": {key}: " in str(caught.value)
     assert says in str(caught.value)

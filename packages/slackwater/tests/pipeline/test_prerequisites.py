@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.session import starting_spark
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.spark_home import fault_of_java
-from slackwater.protocol import KafkaSettings, Servers
+from slackwater.protocol import ConfigError, KafkaSettings, Servers
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def settings(checkpoint: Path, log: Path) -> RunSettings:
 def test_a_run_is_refused_before_spark_starts(java_home: Path, tmp_path: Path) -> None:
     (java_home / "release").write_text('JAVA_VERSION="11.0.22"')
     with (
-        pytest.raises(PipelineConfigError, match=r"is Java 11\.0\.22"),
+        pytest.raises(ConfigError, match=r"is Java 11\.0\.22"),
         starting_spark("p", settings(tmp_path / "c", tmp_path / "spark.log")),
     ):
         pass
@@ -61,7 +60,7 @@ def test_a_checkpoint_that_is_no_folder_is_refused_before_spark_starts(
 ) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(PipelineConfigError, match="file is not a folder"),
+        pytest.raises(ConfigError, match="file is not a folder"),
         starting_spark("p", settings(tmp_path / "file" / "c", tmp_path / "spark.log")),
     ):
         pass

@@ -11,7 +11,6 @@ from slackwater.control import make_topology
 from slackwater.cuts import InMemoryPipelineLog
 from slackwater.pipeline import load_pipeline, pipeline_definition
 from slackwater.pipeline import progress as progress_module
-from slackwater.pipeline.errors import PipelineStateError
 from slackwater.pipeline.progress import BatchProgress, RunReporter
 from slackwater.pipeline.registration import make_registration, with_checkpoint
 from slackwater.protocol import (
@@ -20,6 +19,7 @@ from slackwater.protocol import (
     PipelineReport,
     ProgressRecord,
     RegisteredView,
+    StateError,
 )
 from slackwater.sql.postgres import parse_catalog
 
@@ -148,7 +148,7 @@ def test_an_error_names_who_holds_a_name_and_what_helps(log: WatchedLog, clock: 
     held = replace(registration(clock), query_id="q", owner="team shop", host="host-7", pid=4711)
     log.register(held)
     clock.seconds += 3
-    with pytest.raises(PipelineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         RunReporter(log, registration(clock), clock).check(None)
     for part in (
         "the name 'orders' is taken",
@@ -172,7 +172,7 @@ def test_an_error_about_a_held_name_says_what_to_type_if_the_checkpoint_is_lost(
     name: str, base: str, following: int, source: str, log: WatchedLog, clock: StandingClock
 ) -> None:
     log.register(replace(registration(clock), pipeline=name, query_id="lost", source=source))
-    with pytest.raises(PipelineStateError) as caught:
+    with pytest.raises(StateError) as caught:
         RunReporter(log, replace(registration(clock), pipeline=name), clock).check(None)
     for command in (
         f"`slackwater pipeline reset {name}`",

@@ -154,7 +154,7 @@ def test_a_changed_view_is_refused_and_its_new_revision_is_built_beside_the_old_
     inventory.run(10)
     refused = start_pipeline(folder=str(folder))
     assert refused.await_end() == 1
-    assert refused.last["error"] == "PipelineStateError"
+    assert refused.last["error"] == "StateError"
     assert "view orders_with_lines has another meaning" in refused.last["message"]
     assert "output state was no part of it, is VARCHAR" in refused.last["message"]
     assert output.records(f"out-{inventory.source}") == before
@@ -396,7 +396,7 @@ def test_object_storage_that_goes_away_ends_a_run_which_goes_on_when_it_is_back(
     assert store.secret_key not in run.last["message"]
     refused = start_pipeline(settings=checkpoint)
     assert refused.await_end() == 1
-    assert refused.last["error"] == "EngineUnavailableError"
+    assert refused.last["error"] == "UnavailableError"
     assert "start again when the checkpoint's file system works" in refused.last["message"]
     store.start()
     again = start_pipeline(settings=checkpoint)
@@ -419,7 +419,7 @@ def test_a_poisoned_store_is_named_and_nothing_is_published_until_it_is_restored
     assert start_pipeline().await_end() == 0
     before = output.records(f"out-{inventory.source}")
     inventory.run(10)
-    for folder, error in (("manifests", "EngineStateError"), ("segments", "QueryFailedError")):
+    for folder, error in (("manifests", "StateError"), ("segments", "SlackwaterError")):
         shutil.copytree(checkpoint / folder, tmp_path / folder)
         for poison in (Path.unlink, cut_off):
             for path in (checkpoint / folder).iterdir():
@@ -503,7 +503,7 @@ def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
         topic=f"other-{inventory.source}", settings={"checkpoint": str(tmp_path / "other")}
     )
     assert other.await_end() == 1
-    assert other.last["error"] == "PipelineStateError"
+    assert other.last["error"] == "StateError"
     assert f"is taken: a pipeline from source {inventory.source} to kafka out-" in other.last["message"]
     assert f"(process {run.process.pid})" in other.last["message"]
     assert not (tmp_path / "other" / "slackwater.json").exists()
@@ -541,7 +541,7 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     inventory.run(3)
     run = start_pipeline()
     assert run.await_end() == 1
-    assert run.last["error"] == "QueryFailedError"
+    assert run.last["error"] == "SlackwaterError"
     assert f"topic {inventory.source}.inventory.orders, partition 0, offset" in run.last["message"]
     assert "BadInputError" in run.last["message"]
     assert output.records(f"out-{inventory.source}") == []
@@ -598,7 +598,7 @@ def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     first.await_batch()
     second = start_pipeline(settings={"checkpoint": str(tmp_path / "other")})
     assert second.await_end() == 1
-    assert second.last["error"] == "PipelineStateError"
+    assert second.last["error"] == "StateError"
     assert "is taken" in second.last["message"]
     assert not (tmp_path / "other" / "slackwater.json").exists()
     inventory.run(5)
@@ -627,7 +627,7 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
     [jvm] = processes(winner, JVM)
     jvm.terminate()
     assert winner.await_end() == 1
-    assert winner.last["error"] == "QueryFailedError"
+    assert winner.last["error"] == "SlackwaterError"
     inventory.run(5)
     assert start_pipeline().await_end() == 0
     assert_view(inventory, output)

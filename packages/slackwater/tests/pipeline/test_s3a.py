@@ -3,10 +3,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.dev import ObjectStore
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.s3a import s3_address
+from slackwater.protocol import ConfigError, UnavailableError
 
 S3A = "spark.hadoop.fs.s3a."
 
@@ -41,7 +40,7 @@ def test_an_address_may_say_something_itself() -> None:
 
 def test_a_token_that_an_address_cannot_carry_is_refused_with_the_way_out() -> None:
     conf = {f"{S3A}session.token": "hush", f"{S3A}secret.key": "hush"}
-    with pytest.raises(PipelineConfigError, match="AWS_SESSION_TOKEN") as caught:
+    with pytest.raises(ConfigError, match="AWS_SESSION_TOKEN") as caught:
         s3_address("s3a://b/orders", conf)
     assert "hush" not in str(caught.value)
 
@@ -61,7 +60,7 @@ def test_a_checkpoint_is_where_spark_s_configuration_says_and_is_known_by_its_pl
     assert (object_store.objects / tmp_path.name / "a").read_bytes() == b"1"
     assert checkpoint.store.address == checkpoint.address == address
     other = Checkpoint(address, {f"{S3A}secret.key": "wrong"})
-    with pytest.raises(EngineUnavailableError) as caught:
+    with pytest.raises(UnavailableError) as caught:
         other.store.read("a")
     assert address in str(caught.value)
     assert "wrong" not in str(caught.value)

@@ -8,9 +8,8 @@ from slackwater.outputs.kafka import KafkaSink
 from slackwater.outputs.lake import LakeSink
 from slackwater.outputs.postgres import PostgresSink
 from slackwater.pipeline import PipelineDefinition, RunSettings, ViewOutput, pipeline_definition
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.sinks import make_sink, sink_kind
-from slackwater.protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater.protocol import ConfigError, KafkaSettings, LakeSettings, PostgresSettings, Servers
 from slackwater.sql.postgres import parse_catalog
 
 SETTINGS = RunSettings(servers=Servers(KafkaSettings("b:1")), checkpoint="c")
@@ -32,9 +31,7 @@ def test_outputs_of_several_kinds_are_refused() -> None:
     """They could not become visible at once."""
     other = ViewOutput("b", "b", kind=cast(SinkKind, "other"))
     mixed = replace(definition(), outputs=(ViewOutput("a", "a"), other))
-    with pytest.raises(
-        PipelineConfigError, match="'p' has outputs of different kinds: kafka and other; a batch"
-    ):
+    with pytest.raises(ConfigError, match="'p' has outputs of different kinds: kafka and other; a batch"):
         sink_kind(mixed)
 
 
@@ -44,7 +41,7 @@ def in_postgres(*, history: bool = False) -> PipelineDefinition:
 
 
 def test_a_pipeline_into_postgresql_needs_its_address() -> None:
-    with pytest.raises(PipelineConfigError, match=r"no database is configured; set postgres\.output_url"):
+    with pytest.raises(ConfigError, match=r"no database is configured; set postgres\.output_url"):
         make_sink(in_postgres(), SETTINGS)
 
 
@@ -70,7 +67,7 @@ def in_lake(kind: SinkKind) -> PipelineDefinition:
     ],
 )
 def test_a_pipeline_into_a_lake_needs_its_place(kind: SinkKind, says: str) -> None:
-    with pytest.raises(PipelineConfigError, match=says):
+    with pytest.raises(ConfigError, match=says):
         make_sink(in_lake(kind), SETTINGS)
 
 

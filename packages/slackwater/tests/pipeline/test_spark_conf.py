@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from slackwater.pipeline import RunSettings, worker_daemon
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.spark_conf import (
     REQUIRED_CONF,
     configured_defaults,
@@ -20,7 +19,7 @@ from slackwater.pipeline.spark_conf import (
     without_effect,
     workers_python,
 )
-from slackwater.protocol import NO_SERVERS
+from slackwater.protocol import NO_SERVERS, ConfigError
 from slackwater.protocol.log_fields import FIELDS
 
 SETTINGS = RunSettings(servers=NO_SERVERS, checkpoint="c")
@@ -47,7 +46,7 @@ def test_local_masters_repeat_failed_tasks(master: str, made: str) -> None:
 def test_what_tasks_cannot_work_with_is_refused_whoever_has_said_it(name: str, of_the_run: bool) -> None:
     other = {name: "other"}
     settings = replace(SETTINGS, spark_conf=other if of_the_run else {})
-    with pytest.raises(PipelineConfigError, match=f"{name} is 'other', but a pipeline needs") as caught:
+    with pytest.raises(ConfigError, match=f"{name} is 'other', but a pipeline needs") as caught:
         session_conf("orders", settings, {} if of_the_run else other, LOG)
     assert f"--conf {name}={REQUIRED_CONF[name]}" in str(caught.value)
 
@@ -122,7 +121,7 @@ def test_spark_s_own_file_is_read_where_spark_looks_for_it(tmp_path: Path) -> No
 
 def test_a_file_of_spark_s_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").mkdir()
-    with pytest.raises(PipelineConfigError, match=r"spark-defaults\.conf cannot be read"):
+    with pytest.raises(ConfigError, match=r"spark-defaults\.conf cannot be read"):
         configured_defaults({"SPARK_CONF_DIR": str(tmp_path)})
 
 

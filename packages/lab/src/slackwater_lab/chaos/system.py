@@ -18,10 +18,10 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.dev import ConnectWorker, DevStack, DevStackError, DevStackSettings, Server, TcpProxy
+from slackwater.dev import ConnectWorker, DevStack, DevStackSettings, Server, TcpProxy
 from slackwater.outputs import SinkKind
 from slackwater.pipeline import load_pipeline
-from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol import Clock, SlackwaterError, SystemClock
 from slackwater.protocol.keys import data_topic, transaction_topic
 from slackwater_lab.chaos.consumers import Consumers
 from slackwater_lab.chaos.control import ControlFolder
@@ -166,7 +166,7 @@ class Supervised:
                 try:
                     self.part.start()
                     self.restarts += 1
-                except DevStackError as error:
+                except SlackwaterError as error:
                     _log.warning("%s does not start: %s", self.part.name, error)
 
 

@@ -15,9 +15,8 @@ from slackwater.cuts import MarkersError, RedisMarkerStore
 from slackwater.dev import DevStack, DevStackSettings
 from slackwater.dev.processes import Lifetime
 from slackwater.pipeline import load_pipeline
-from slackwater.protocol import Clock, KafkaSettings, epoch_ms, format_position
+from slackwater.protocol import Clock, InputError, KafkaSettings, epoch_ms, format_position
 from slackwater.protocol.keys import data_topic
-from slackwater.settings.errors import CommandInputError
 from slackwater_lab.database import Writers, create_tables, write_first, write_last
 from slackwater_lab.demo.consumer import ConsumerReport
 from slackwater_lab.demo.naive import ORDER_LINES, ORDERS, NaiveReader
@@ -110,7 +109,7 @@ class Demo:
 
         Raises:
             TestingError: a part failed, so nothing could be judged.
-            DevStackError: the stack could not be started.
+            SlackwaterError: the stack could not be started.
         """
         self._start_stack()
         visible, naive = self._start_pipeline()
@@ -309,14 +308,14 @@ def output_topic(folder: Path) -> str:
     """Returns the output topic of a pipeline that this demo can judge.
 
     Raises:
-        CommandInputError: it reads another source or other tables.
-        PipelineError: it cannot be loaded.
+        InputError: it reads another source or other tables.
+        SlackwaterError: it cannot be loaded.
     """
     definition = load_pipeline(folder)
     if definition.source != SOURCE or set(definition.tables) != set(TABLES):
         needs = f"source {SOURCE!r} and a view over {' and '.join(TABLES)}"
         problem = f"the pipeline in {folder} does not fit the demo, which needs {needs}"
-        raise CommandInputError(problem, "take pipelines/orders or a copy of it")
+        raise InputError(problem, "take pipelines/orders or a copy of it")
     return definition.outputs[0].name
 
 

@@ -20,17 +20,16 @@ from slackwater.cuts import (
     CutLogUnavailableError,
     MarkerStore,
 )
-from slackwater.engine.errors import EngineInputError
 from slackwater.engine.settings import Scope
 from slackwater.kafka.registry import RegistryError, RegistrySettings, avro_to_json
-from slackwater.pipeline.errors import PipelineConfigError, RecordsGoneError
+from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.feed import Feed
 from slackwater.pipeline.source.kafka_reader import SpanReader
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position
 from slackwater.pipeline.source.task import translate_registry_errors
-from slackwater.protocol import KafkaSettings, Servers, SlackwaterError
+from slackwater.protocol import ConfigError, InputError, KafkaSettings, Servers, SlackwaterError
 from slackwater.protocol.keys import data_topic
 from slackwater_lab.debezium import partition_of
 from slackwater_lab.simulator.avro import ADDRESS
@@ -169,7 +168,7 @@ class Pipeline(ABC):
                 self._read_batch()
             else:
                 self._commit(self._read)
-        except (SlackwaterError, CutLogError) as error:
+        except SlackwaterError as error:
             is_away = isinstance(error, CutLogUnavailableError) or isinstance(error.__cause__, RegistryError)
             if not is_away:  # a log or a registry that does not answer is asked again
                 self._refuse(error)
@@ -387,7 +386,7 @@ class GroupPipeline(Pipeline):
         """Each group goes from its LSN to its next one."""
         truncates = [row for row in rows if row[2] == "t"]
         if truncates:  # a stage refuses them
-            raise EngineInputError(f"TRUNCATE: {truncates[0]}")
+            raise InputError(f"TRUNCATE: {truncates[0]}")
         before = start.lsns or (0,) * len(end.lsns)
         batch = f"batch {before}..{end.lsns}"
         if end.lsn < start.lsn or any(new < old for new, old in zip(end.lsns, before, strict=True)):
@@ -458,7 +457,7 @@ class GroupPipeline(Pipeline):
         """Topics must be partitioned alike, and stay so; no table may be truncated."""
         world = self._world
         counts = {world.broker.partition_count(data_topic(SOURCE, table)) for table in self._options.tables}
-        if isinstance(error, PipelineConfigError):
+        if isinstance(error, ConfigError):
             return len(counts) > 1 or world.scenario.has(Feature.NEW_PARTITIONS)
-        is_truncate = isinstance(error, BadInputError | EngineInputError)
+        is_truncate = isinstance(error, InputError)
         return is_truncate and world.scenario.has(Feature.TRUNCATE)

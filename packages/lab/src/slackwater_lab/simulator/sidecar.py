@@ -18,14 +18,14 @@ from slackwater.cuts import (
     CutLogUnavailableError,
     MarkerStore,
 )
-from slackwater.protocol import KafkaSettings, RegistrySettings, Servers
+from slackwater.protocol import KafkaSettings, RegistrySettings, Servers, SlackwaterError
 from slackwater_lab.simulator.avro import ADDRESS
 from slackwater_lab.simulator.kafka import NOT_AT_ALL, Broker, Key, SimulatedAdmin, SimulatedConsumer
 from slackwater_lab.simulator.oracle import BARRIER_INTERVAL_MS, ViolationError
 from slackwater_lab.simulator.scenario import SOURCE
 from slackwater_lab.simulator.stores import KilledError, ProcessLog, ProcessStore
 from slackwater_lab.simulator.world import World
-from slackwater_sidecar import Publisher, Sidecar, SidecarError, SidecarSettings
+from slackwater_sidecar import Publisher, Sidecar, SidecarSettings
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.consumption import Consumption
 from slackwater_sidecar.lookup import Starts
@@ -183,10 +183,10 @@ class SidecarProcess:
             self.refusal = ""
         except KilledError:
             self.kill("while it writes")
-        except (SidecarError, CutLogTruncatedError) as error:
+        except (SlackwaterError, CutLogTruncatedError) as error:
             self._refuse(error)
 
-    def _refuse(self, error: SidecarError | CutLogTruncatedError) -> None:
+    def _refuse(self, error: SlackwaterError | CutLogTruncatedError) -> None:
         """It ends, and is started again by whoever watches it; only where something is gone that it needs."""
         if not self._world.is_sidecar_input_removed:
             raise ViolationError("G4", f"{self.name} stops: {error}")

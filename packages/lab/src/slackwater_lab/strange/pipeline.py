@@ -46,7 +46,7 @@ class LocalPipeline:
         is_connector_known: Whether anybody knows the connector's configuration.
 
     Raises:
-        PipelineConfigError: Nobody does, and that matters for a view.
+        ConfigError: Nobody does, and that matters for a view.
     """
 
     def __init__(

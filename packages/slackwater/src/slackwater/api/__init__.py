@@ -6,7 +6,7 @@ Names are imported when they are first used, because Spark's workers load this p
 from typing import TYPE_CHECKING
 
 from slackwater.lazy_names import lazy_names
-from slackwater.protocol import SlackwaterError
+from slackwater.protocol import ConfigError, InputError, SlackwaterError, StateError, UnavailableError
 
 if TYPE_CHECKING:
     from slackwater.api.change_frame import Changes, ChangesOptions, changes
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from slackwater.api.session import check_session, missing_settings, session_builder
     from slackwater.api.stateful_views import Rows, StatefulOptions, stateful
     from slackwater.pipeline import BatchProgress, RunSettings, ViewOutput
-    from slackwater.pipeline.errors import (
-        PipelineConfigError,
-        PipelineError,
-        PipelineInputError,
-        PipelineStateError,
-        PipelineUnavailableError,
-    )
     from slackwater.pipeline.testing.view_test import ViewTest
 
 __all__ = [
@@ -31,18 +24,17 @@ __all__ = [
     "Changes",
     "ChangesOptions",
     "CommitBatch",
+    "ConfigError",
     "Documents",
+    "InputError",
     "Pipeline",
-    "PipelineConfigError",
-    "PipelineError",
-    "PipelineInputError",
-    "PipelineStateError",
-    "PipelineUnavailableError",
     "Rows",
     "RunSettings",
     "SlackwaterError",
+    "StateError",
     "StatefulOptions",
     "Transaction",
+    "UnavailableError",
     "ViewBatch",
     "ViewOutput",
     "ViewTest",
@@ -64,13 +56,6 @@ _NAMES = {
     "slackwater.api.pipeline": ("Pipeline",),
     "slackwater.api.session": ("check_session", "missing_settings", "session_builder"),
     "slackwater.api.stateful_views": ("Rows", "StatefulOptions", "stateful"),
-    "slackwater.pipeline.errors": (
-        "PipelineConfigError",
-        "PipelineError",
-        "PipelineInputError",
-        "PipelineStateError",
-        "PipelineUnavailableError",
-    ),
     "slackwater.pipeline": ("BatchProgress", "RunSettings", "ViewOutput"),
     "slackwater.pipeline.testing.view_test": ("ViewTest",),
 }

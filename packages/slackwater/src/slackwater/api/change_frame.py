@@ -8,10 +8,10 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater.api.schema import Schema, declared_tables, find_table, undeclared_table
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.source.data_source import FORMAT
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.typed_rows import TypedTable, typed_frame, unsupported_columns
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import quoted_table, table_name
 from slackwater.sql.catalog import Catalog
 
@@ -95,7 +95,7 @@ class Changes:
                 that Spark does not have.
 
         Raises:
-            PipelineConfigError: The table is not declared, or not read, or columns have no exact Spark type
+            ConfigError: The table is not declared, or not read, or columns have no exact Spark type
                 and are not in `as_text`.
         """
         typed = self.typed_table(name, as_text=as_text)
@@ -120,7 +120,7 @@ class Changes:
             as_text: As for :meth:`table`.
 
         Raises:
-            PipelineConfigError: The table is not declared, or not read, or columns have no exact Spark type
+            ConfigError: The table is not declared, or not read, or columns have no exact Spark type
                 and are not in `as_text`.
         """
         typed = self.typed_table(name, as_text=as_text)
@@ -139,7 +139,7 @@ class Changes:
             reasons = "; ".join(f"{column.name} ({column.type}): {reason}" for column, reason in inexact)
             names = ", ".join(repr(column.name) for column, _ in inexact)
             problem = f"{name} has columns without an exact Spark type: {reasons}"
-            raise PipelineConfigError(problem, f"read them as text with as_text=[{names}]")
+            raise ConfigError(problem, f"read them as text with as_text=[{names}]")
         return typed
 
     def _load(self, narrowed: Mapping[str, str]) -> "DataFrame":
@@ -177,7 +177,7 @@ def changes(
         options: See :class:`ChangesOptions`.
 
     Raises:
-        PipelineConfigError: An option cannot be used; the error names the first one.
+        ConfigError: An option cannot be used; the error names the first one.
         SqlTextError: The schema cannot be read; the error contains the position.
     """
     catalog = None if schema is None else declared_tables(schema)

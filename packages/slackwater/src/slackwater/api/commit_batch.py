@@ -13,11 +13,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater.api.change_frame import Changes
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.source.position import Position
-from slackwater.protocol import SNAPSHOT_XID
+from slackwater.protocol import SNAPSHOT_XID, ConfigError, StateError
 
 _OUR_FIELDS = {"version", "source", "timeline", "log"}
 """The fields by which offsets of our source are recognised."""
@@ -108,15 +107,15 @@ def for_each_commit_batch(
         name: The query's name.
 
     Raises:
-        PipelineConfigError: Batches would not consist of whole transactions.
+        ConfigError: Batches would not consist of whole transactions.
     """
     options = stream.options
     if options.scope is not Scope.STRICT:
         problem = "in scope 'aggregate' batches are not whole transactions"
-        raise PipelineConfigError(problem, "use scope 'strict'")
+        raise ConfigError(problem, "use scope 'strict'")
     frame = stream.rows() if rows is None else rows
     if not frame.isStreaming:
-        raise PipelineConfigError("the rows are not a stream", "call changes(...) without streaming=False")
+        raise ConfigError("the rows are not a stream", "call changes(...) without streaming=False")
     location = str(checkpoint)
     batches = CommitBatches(location, options, file_reader(stream.session, location))
     writer = frame.writeStream.option("checkpointLocation", location)
@@ -148,8 +147,8 @@ class CommitBatches:
         """Returns the batch with this number.
 
         Raises:
-            PipelineStateError: The checkpoint does not contain it.
-            PipelineConfigError: The query reads changes more than once.
+            StateError: The checkpoint does not contain it.
+            ConfigError: The query reads changes more than once.
         """
         end = self._end(batch_id)
         start = self._start(batch_id, end)
@@ -174,7 +173,7 @@ class CommitBatches:
             raise self._unknown_batch(batch_id, str(error)) from error
         ours = [each for each in offsets if isinstance(each, dict) and each.keys() >= _OUR_FIELDS]
         if len(ours) > 1:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"the query reads changes {len(ours)} times, each up to a different commit",
                 "create one frame with changes(...).rows(), and the tables from it inside the function with "
                 "changes.typed(rows, table)",
@@ -185,8 +184,8 @@ class CommitBatches:
             ours[0], source=self._options.source, timeline=self._options.timeline, scope=Scope.STRICT
         )
 
-    def _unknown_batch(self, batch_id: int, problem: str) -> PipelineStateError:
-        return PipelineStateError(
+    def _unknown_batch(self, batch_id: int, problem: str) -> StateError:
+        return StateError(
             f"the offset log in checkpoint {self._checkpoint} does not show what batch {batch_id} contains: "
             f"{problem}",
             "check that `checkpoint` is the folder of this query, and that the query reads one source of "

@@ -18,9 +18,9 @@ from slackwater.pipeline import BatchProgress, PipelineDefinition, ViewOutput
 from slackwater.pipeline.batch_job import jobs_of_others
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.definition import keys_move
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.runner import PipelineRun
 from slackwater.pipeline.settings import revision_checkpoint
+from slackwater.protocol import ConfigError
 
 ViewDocument = tuple[int, str, str | None]
 """Commit LSN, key and document, the latter two as JSON; the document is None if the key has left the view."""
@@ -68,10 +68,10 @@ class ViewBatch:
             view: The name of the view.
 
         Raises:
-            PipelineConfigError: There is no such view.
+            ConfigError: There is no such view.
         """
         if view not in self.views:
-            raise PipelineConfigError(f"there is no view {view!r}", f"the views are {', '.join(self.views)}")
+            raise ConfigError(f"there is no view {view!r}", f"the views are {', '.join(self.views)}")
         return self.load(view)
 
     def rows(self) -> DataFrame:
@@ -117,10 +117,10 @@ def for_each_document_batch(
         stop: Ends the run in an orderly way when it is set; a function that is being called returns first.
 
     Raises:
-        PipelineUnavailableError: Another run uses the checkpoint, or a server does not answer.
-        PipelineStateError: The checkpoint belongs to documents with another meaning.
-        PipelineError: The run cannot begin, or a batch failed.
-        EngineError: The state in the checkpoint cannot be read or written.
+        UnavailableError: Another run uses the checkpoint, or a server does not answer.
+        StateError: The checkpoint belongs to documents with another meaning.
+        SlackwaterError: The run cannot begin, or a batch failed.
+        SlackwaterError: The state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log has changed.
     """
     named = documents.definition

@@ -16,8 +16,8 @@ from slackwater.pipeline import (
     ViewOutput,
     run_pipeline,
 )
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.source.options import SourceOptions
+from slackwater.protocol import ConfigError
 
 _TUNING = ("min_task_events", "target_task_events", "read_timeout_ms")
 """Options of the source that a run of a pipeline does not have."""
@@ -30,7 +30,7 @@ class Documents:
     :func:`write_view` writes them to Kafka, and :func:`for_each_document_batch` passes them to a function.
 
     Raises:
-        PipelineConfigError: The changes do not start at the beginning, are not whole transactions, or have
+        ConfigError: The changes do not start at the beginning, are not whole transactions, or have
             options with which documents cannot be computed.
     """
 
@@ -42,18 +42,18 @@ class Documents:
     def __post_init__(self) -> None:
         options = self.changes.options
         if not self.changes.streaming or options.starting != "earliest" or options.allow_truncated_start:
-            raise PipelineConfigError(
+            raise ConfigError(
                 "documents are computed from all rows of the source",
                 "do not set streaming=False, starting='latest' or allow_truncated_start",
             )
         if self.definition.scope is not Scope.STRICT:
             problem = "in scope 'aggregate' batches are not whole transactions"
-            raise PipelineConfigError(problem, "use scope 'strict', or `slackwater run`")
+            raise ConfigError(problem, "use scope 'strict', or `slackwater run`")
         fields = SourceOptions.__dataclass_fields__
         tuned = [name for name in _TUNING if getattr(options, name) != fields[name].default]
         if tuned:
             problem = f"documents cannot be computed with {', '.join(tuned)}"
-            raise PipelineConfigError(problem, "remove it from changes(...)")
+            raise ConfigError(problem, "remove it from changes(...)")
 
     @property
     def session(self) -> "SparkSession":
@@ -98,16 +98,16 @@ def write_view(
         stop: Ends the run in an orderly way when it is set.
 
     Raises:
-        PipelineConfigError: A topic is given for several views.
-        PipelineError: The run cannot begin, the output cannot be written, or a batch failed.
-        EngineError: The state in the checkpoint cannot be read or written.
+        ConfigError: A topic is given for several views.
+        SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed.
+        SlackwaterError: The state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log has changed.
     """
     definition = documents.definition
     if topic is not None:
         if len(definition.outputs) > 1:
             problem = f"one topic is given for {len(definition.outputs)} views"
-            raise PipelineConfigError(problem, "omit topic=")
+            raise ConfigError(problem, "omit topic=")
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
     settings = run_settings(documents, checkpoint, available_now=available_now, partitions=partitions)

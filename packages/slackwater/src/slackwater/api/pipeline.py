@@ -39,7 +39,7 @@ class Pipeline:
             its name.
 
     Raises:
-        PipelineConfigError: An output cannot have its form.
+        ConfigError: An output cannot have its form.
         SqlTextError: The schema cannot be read, or a view is not supported; the error contains the position.
     """
 
@@ -69,7 +69,7 @@ class Pipeline:
         """Reads the pipeline in a folder with ``pipeline.toml``, ``schema.sql`` and ``views/*.sql``.
 
         Raises:
-            PipelineConfigError: Something cannot be used; the error names the file and the key.
+            ConfigError: Something cannot be used; the error names the file and the key.
             SqlError: A schema or view file is not supported; the error contains the position.
         """
         pipeline = cls.__new__(cls)
@@ -101,8 +101,8 @@ class Pipeline:
             session: The session to run in, which is not changed; None to create one for the run.
 
         Raises:
-            PipelineError: The run cannot begin, the output cannot be written, or a batch failed.
-            EngineError: The state in the checkpoint cannot be read or written.
+            SlackwaterError: The run cannot begin, the output cannot be written, or a batch failed.
+            SlackwaterError: The state in the checkpoint cannot be read or written.
             CutLogError: Kafka does not answer, or the cut log has changed.
         """
         context = None if session is None else lambda: session.sparkContext
@@ -125,7 +125,7 @@ class Pipeline:
             options: As for :func:`changes`.
 
         Raises:
-            PipelineConfigError: The session lacks settings, or an option cannot be used.
+            ConfigError: The session lacks settings, or an option cannot be used.
         """
         check_session(session)
         definition = self.definition

@@ -14,8 +14,8 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from slackwater.api.document_encoder import DocumentEncoder, ValueFault
-from slackwater.pipeline.errors import PipelineInputError
 from slackwater.pipeline.source.typed_rows import converter, value_out_of_range
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column
 from slackwater.sql.column_type import ColumnType, TypeKind
 from slackwater.sql.limits import StatementLimits
@@ -117,7 +117,7 @@ class _PythonEvaluator:
         """Returns ``(point, key as JSON, document)`` for each point that has a document.
 
         Raises:
-            PipelineInputError: the function raised, or returned something else than its type says; names the
+            InputError: the function raised, or returned something else than its type says; names the
                 key and the LSN.
         """
         groups = self._groups(versions, len(keys))
@@ -135,7 +135,7 @@ class _PythonEvaluator:
         """Returns ``(number of the key, key as JSON, document)`` for each key with a document of these rows.
 
         Raises:
-            PipelineInputError: the function raised, or returned something else than its type says; names the
+            InputError: the function raised, or returned something else than its type says; names the
                 key and the LSN.
         """
         results: list[tuple[Any, ...]] = []
@@ -179,10 +179,10 @@ class _PythonEvaluator:
                 f"{what} that the function of stage {self._name!r} returned for key {name} at commit LSN "
                 f"{lsn} does not match its schema: {fault.problem}"
             )
-            raise PipelineInputError(problem) from None
+            raise InputError(problem) from None
 
-    def _failed(self, key: bytes, lsn: int, error: Exception) -> PipelineInputError:
-        said = str(error) if isinstance(error, PipelineInputError) else f"{type(error).__name__}: {error}"
+    def _failed(self, key: bytes, lsn: int, error: Exception) -> InputError:
+        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         problem = (
             f"the function of stage {self._name!r} failed for key {key_text(self._key_names, key)} at commit "
             f"LSN {lsn}: {said}; {_place(error, self._function)}"
@@ -191,7 +191,7 @@ class _PythonEvaluator:
             "nothing is lost: correct the function or the row, and start the query again; it continues with "
             "this batch"
         )
-        return PipelineInputError(problem, hint)
+        return InputError(problem, hint)
 
 
 def _version_rows(of_input: RowVersions) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:
@@ -237,7 +237,7 @@ class _PythonRows:
         """Returns the row by column name.
 
         Raises:
-            PipelineInputError: A Python type cannot represent a value: an infinite time, a year above 9999.
+            InputError: A Python type cannot represent a value: an infinite time, a year above 9999.
         """
         values = list(wire)
         for position, convert in self._converters:
@@ -249,7 +249,7 @@ class _PythonRows:
                     raise self._unheld(self._columns[position], str(error)) from error
         return dict(zip(self._names, values, strict=True))
 
-    def _unheld(self, column: Column, value: str) -> PipelineInputError:
+    def _unheld(self, column: Column, value: str) -> InputError:
         kind = (column.type.element or column.type).kind
         python = _PYTHON_TYPES.get(kind, str).__name__
         return value_out_of_range(self._table, column, value, f"Python's {python}")

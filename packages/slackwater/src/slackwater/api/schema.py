@@ -5,8 +5,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from slackwater.pipeline.errors import PipelineConfigError
-from slackwater.protocol import TableNameError
+from slackwater.protocol import ConfigError, TableNameError
 from slackwater.protocol.keys import table_name
 from slackwater.sql.catalog import Catalog, Table
 from slackwater.sql.postgres import parse_catalog
@@ -48,7 +47,7 @@ def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Tab
         read: The full names of the tables that are read.
 
     Raises:
-        PipelineConfigError: The table is not declared, or not read.
+        ConfigError: The table is not declared, or not read.
     """
     tables = {table.full_name: table for table in catalog.tables} if catalog is not None else {}
     with suppress(TableNameError):
@@ -60,10 +59,10 @@ def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Tab
     return tables[name]
 
 
-def undeclared_table(table: str, problem: str, known: Collection[str]) -> PipelineConfigError:
+def undeclared_table(table: str, problem: str, known: Collection[str]) -> ConfigError:
     """Returns the error for a table or a column that is not declared or not read; it lists those that are."""
     listed = f"; known tables: {', '.join(known)}" if known else ""
-    return PipelineConfigError(
+    return ConfigError(
         f"table {table!r} {problem}{listed}",
         "declare tables with schema=, as CREATE TABLE statements, as the path of a file with them "
         "(`slackwater schema pull` writes one), or as a Catalog",

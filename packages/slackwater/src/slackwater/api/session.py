@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.spark_conf import REQUIRED_CONF
+from slackwater.protocol import ConfigError
 
 _PYTHON = "PYSPARK_PYTHON"
 _WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
@@ -49,7 +49,7 @@ def check_session(session: "SparkSession") -> None:
     """Refuses a session that Slackwater cannot run on.
 
     Raises:
-        PipelineConfigError: Settings are missing; the error names each, its value, and how to set it.
+        ConfigError: Settings are missing; the error names each, its value, and how to set it.
     """
     missing = missing_settings(session)
     if missing:
@@ -58,7 +58,7 @@ def check_session(session: "SparkSession") -> None:
         )
 
 
-def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> PipelineConfigError:
+def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> ConfigError:
     """Returns the error for settings: name, found and required value, and whether a session can change it."""
     lines = [
         f'  {name} is {found!r}: spark.conf.set("{name}", "{wanted}")'
@@ -67,7 +67,7 @@ def missing_settings_error(missing: Sequence[tuple[str, str, str, bool]]) -> Pip
         for name, found, wanted, can_be_set in missing
     ]
     hint = "slackwater.api.session_builder() sets them all:\n" + "\n".join(lines)
-    return PipelineConfigError("the Spark session lacks settings that Slackwater needs", hint)
+    return ConfigError("the Spark session lacks settings that Slackwater needs", hint)
 
 
 def _missing_interpreter(session: "SparkSession", conf: dict[str, str]) -> dict[str, tuple[str, str]]:

@@ -18,7 +18,7 @@ from slackwater.api.schema import find_table
 from slackwater.api.session import check_session
 from slackwater.outputs import Emit
 from slackwater.pipeline import PipelineDefinition, ViewOutput, table_names
-from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import ConfigError
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.plan import (
     DocumentsOutput,
@@ -91,7 +91,7 @@ def stateful(
         options: See :class:`StatefulOptions`.
 
     Raises:
-        PipelineConfigError: An argument cannot be used, a table is not declared or not read, the session
+        ConfigError: An argument cannot be used, a table is not declared or not read, the session
             lacks settings, or the changes do not start at the beginning. The error names what is expected.
     """
     check_session(changes.session)
@@ -134,7 +134,7 @@ class FunctionStage:
                 some.
 
         Raises:
-            PipelineConfigError: An argument cannot be used, or a table is not declared, or not read.
+            ConfigError: An argument cannot be used, or a table is not declared, or not read.
         """
         self._check_options()
         inputs = tuple(
@@ -257,6 +257,6 @@ class FunctionStage:
             raise self._error("as_text", problem, f"the kept columns are {', '.join(each.column_names)}")
         return wanted
 
-    def _error(self, argument: str, problem: str, hint: str) -> PipelineConfigError:
+    def _error(self, argument: str, problem: str, hint: str) -> ConfigError:
         """Returns the error for an argument that cannot be used, with the reason and a remedy."""
-        return PipelineConfigError(f"stage {self.name!r}: {argument} {problem}", hint)
+        return ConfigError(f"stage {self.name!r}: {argument} {problem}", hint)

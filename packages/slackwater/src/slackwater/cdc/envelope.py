@@ -187,7 +187,7 @@ def decode_change(value: bytes) -> Change:
     Tombstones have no value and are never passed here.
 
     Raises:
-        UndecodableRecordError: The value is not a change event. CdcConfigError: A streamed change has no
+        UndecodableRecordError: The value is not a change event. ConfigError: A streamed change has no
             ``transaction``.
     """
     record = _full_record(value)

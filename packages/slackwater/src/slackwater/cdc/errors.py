@@ -2,27 +2,28 @@
 
 ::
 
-    CdcError
+    InputError
     ├── UndecodableRecordError            a value that is not a Debezium record
     ├── WireFormatError                   a key or value that does not match its Avro schema
-    ├── BadInputError                     an unusable record, with its place in Kafka
-    └── CdcConfigError                    a setting of the connector or of the source has to be changed
+    └── BadInputError                     an unusable record, with its place in Kafka
+
+A setting of the connector or of the source that does not fit a table is a ``ConfigError``.
 """
 
-from slackwater.protocol import SlackwaterError
+from slackwater.protocol import ConfigError, InputError
 
 _SHOWN = 60
 
 
-class CdcError(SlackwaterError):
-    """Root of everything this package raises."""
-
-
-class UndecodableRecordError(CdcError):
+class UndecodableRecordError(InputError):
     """A value that cannot be read as the expected Debezium record."""
 
     def __init__(self, kind: str, reason: str, value: bytes) -> None:
-        super().__init__(kind, reason, value[:200])
+        cause = "check value.converter and the transforms of the connector, and other writers of this topic"
+        if value[:1] == b"\0":
+            cause = "it looks like Avro with a schema registry: set schema_registry"
+        super().__init__(f"not a Debezium {kind}: {reason}; expected JSON, got {value[:200]!r}", cause)
+        self.args = kind, reason, value[:200]
         self.kind = kind
         """The record that was expected: ``change``, ``transaction record``, ``notification``."""
         self.reason = reason
@@ -30,18 +31,18 @@ class UndecodableRecordError(CdcError):
         self.value = value[:200]
         """The first 200 bytes."""
 
-    def __str__(self) -> str:
-        cause = "check value.converter and the transforms of the connector, and other writers of this topic"
-        if self.value[:1] == b"\0":
-            cause = "it looks like Avro with a schema registry: set schema_registry"
-        return f"not a Debezium {self.kind}: {self.reason}; expected JSON, got {self.value!r}; {cause}"
 
-
-class WireFormatError(CdcError):
+class WireFormatError(InputError):
     """Bytes in Confluent's wire format that cannot be read."""
 
     def __init__(self, schema_id: int | None, reason: str, value: bytes) -> None:
-        super().__init__(schema_id, reason, value[:200])
+        schema = "" if schema_id is None else f" of schema {schema_id}"
+        super().__init__(
+            f"not an Avro record{schema}: {reason}; expected Confluent's wire format (a zero byte, 4 bytes "
+            f"with the schema's id, Avro), got {value[:200]!r}",
+            "check that this is the registry that the connector's converter uses",
+        )
+        self.args = schema_id, reason, value[:200]
         self.schema_id = schema_id
         """The schema that the bytes name; None if they are too short to name one."""
         self.reason = reason
@@ -49,24 +50,16 @@ class WireFormatError(CdcError):
         self.value = value[:200]
         """The first 200 bytes."""
 
-    def __str__(self) -> str:
-        schema = "" if self.schema_id is None else f" of schema {self.schema_id}"
-        return (
-            f"not an Avro record{schema}: {self.reason}; expected Confluent's wire format (a zero byte, 4 "
-            f"bytes with the schema's id, Avro), got {self.value!r}; check that this is the registry "
-            "that the connector's converter uses"
-        )
 
-
-class BadInputError(CdcError):
+class BadInputError(InputError):
     """A record that cannot be used, with its place."""
 
     def __init__(self, topic: str, partition: int, offset: int, problem: str, value: bytes) -> None:
-        super().__init__(topic, partition, offset, problem, value)
+        super().__init__(problem)
+        self.args = topic, partition, offset, problem, value
         self.topic = topic
         self.partition = partition
         self.offset = offset
-        self.problem = problem
         self.value = value
         """The first bytes of the record's value."""
 
@@ -78,21 +71,17 @@ class BadInputError(CdcError):
         )
 
 
-class CdcConfigError(CdcError):
-    """A setting of the connector or of the source does not fit a table; the message names both."""
-
-
-def missing_transaction(table: str) -> CdcConfigError:
+def missing_transaction(table: str) -> ConfigError:
     """Returns the error for a streamed change without the ``transaction`` block: its commit is unknown."""
-    return CdcConfigError(
+    return ConfigError(
         f"a change of {table or 'an unnamed table'} has no 'transaction' block; set "
         "provide.transaction.metadata=true in the connector (and keep 'transaction' in its transforms)"
     )
 
 
-def keyless_evidence(table: str) -> CdcConfigError:
+def keyless_evidence(table: str) -> ConfigError:
     """Returns the error for evidence ``overtaken`` of a table whose records have no key."""
-    return CdcConfigError(
+    return ConfigError(
         f"a record of {table} has no key, but its evidence is 'overtaken': without a key, a "
         "repeated row can be in any partition, however far it was read; choose evidence 'counts' for "
         "this table, give it a primary key, or omit TRUNCATE (skipped.operations=t)"

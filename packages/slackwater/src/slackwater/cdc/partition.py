@@ -5,18 +5,12 @@ from collections.abc import Iterable
 from slackwater.cdc.columns import IS_TRUNCATE, OtherRow, ParsedRows, RowColumns
 from slackwater.cdc.commits import Commits
 from slackwater.cdc.envelope import UNREADABLE, Row, decode_row, xid_of
-from slackwater.cdc.errors import (
-    CdcConfigError,
-    CdcError,
-    UndecodableRecordError,
-    keyless_evidence,
-    missing_transaction,
-)
+from slackwater.cdc.errors import UndecodableRecordError, keyless_evidence, missing_transaction
 from slackwater.cdc.partition_queues import Obstacle, PartitionQueue
 from slackwater.cdc.snapshots import LateRows, Snapshots
 from slackwater.cdc.subscription import Subscription
 from slackwater.cdc.transaction import RunRows, Track, Transaction
-from slackwater.protocol import Evidence
+from slackwater.protocol import ConfigError, Evidence, SlackwaterError
 
 _NO_XID = -1
 
@@ -276,8 +270,8 @@ class Partition(PartitionQueue):
             self._refuse(offset, missing_transaction(table))
         return None
 
-    def _refuse(self, offset: int, error: CdcError) -> None:
-        is_setting = isinstance(error, CdcConfigError)
+    def _refuse(self, offset: int, error: SlackwaterError) -> None:
+        is_setting = isinstance(error, ConfigError)
         obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=is_setting)
         self._commits.add_obstacle(obstacle)
         self._firsts.append((obstacle, offset, self.run))

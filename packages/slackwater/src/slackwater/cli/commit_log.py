@@ -9,10 +9,16 @@ from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.cli.topics import explained
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, code_of
-from slackwater.protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
+from slackwater.protocol import (
+    InputError,
+    KafkaSettings,
+    TopicState,
+    decode_commit_record,
+    decode_progress_record,
+)
 from slackwater.protocol.commit_lookup import PlacedCommit
 from slackwater.protocol.keys import commit_topic, progress_topic
-from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.errors import CommandConfigError
 
 _SECONDS = 30.0
 _SUFFIX = commit_topic("")
@@ -28,8 +34,8 @@ class CommitLog:
         pipeline: Its name, as it stands in the output.
 
     Raises:
-        CommandInputError: nobody of that name has written to this Kafka.
-        CommandUnavailableError: Kafka does not answer.
+        InputError: nobody of that name has written to this Kafka.
+        UnavailableError: Kafka does not answer.
     """
 
     def __init__(self, kafka: KafkaSettings, pipeline: str) -> None:
@@ -80,7 +86,7 @@ class CommitLog:
                 return name
         hint = "start the pipeline once with this version, or see docs/runbooks.md#output-changed"
         reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
-        raise CommandInputError(f"the commits of pipeline {self._pipeline!r} cannot be found: {reason}", hint)
+        raise InputError(f"the commits of pipeline {self._pipeline!r} cannot be found: {reason}", hint)
 
 
 def pipeline_name(folder: Path | None, name: str | None) -> str:
@@ -88,8 +94,8 @@ def pipeline_name(folder: Path | None, name: str | None) -> str:
 
     Raises:
         CommandConfigError: by neither, or by both.
-        CommandInputError: there is neither such a folder nor such an installed pipeline.
-        PipelineConfigError: the folder cannot be read.
+        InputError: there is neither such a folder nor such an installed pipeline.
+        ConfigError: the folder cannot be read.
     """
     if (folder is None) == (name is None):
         raise CommandConfigError("no pipeline was specified", "specify either its folder or --pipeline")
@@ -104,8 +110,8 @@ def written_topics(kafka: KafkaSettings, pipeline: str) -> list[str]:
     """Returns the topics that a pipeline writes: outputs, commit topics and its progress topic.
 
     Raises:
-        CommandInputError: nobody of that name has written to this Kafka.
-        CommandUnavailableError: Kafka does not answer.
+        InputError: nobody of that name has written to this Kafka.
+        UnavailableError: Kafka does not answer.
     """
     with (
         explained(f"which topics {pipeline} writes"),
@@ -128,9 +134,9 @@ def _topics(reader: TopicReader, pipeline: str) -> Mapping[str, TopicState]:
     return decode_progress_record(found[0].value() or b"").topics
 
 
-def _no_such(pipeline: str, reason: str) -> CommandInputError:
+def _no_such(pipeline: str, reason: str) -> InputError:
     hint = "check the name (from revision 2 on it ends in .v<revision>) and the brokers"
-    return CommandInputError(f"no pipeline {pipeline!r} has written to this Kafka: {reason}", hint)
+    return InputError(f"no pipeline {pipeline!r} has written to this Kafka: {reason}", hint)
 
 
 def _placed(message: Message) -> PlacedCommit:

@@ -15,9 +15,8 @@ from slackwater.cdc.connector import (
     topic_properties,
 )
 from slackwater.cli.databases import Database
-from slackwater.protocol import Finding, SourceTopics, Verdict
+from slackwater.protocol import Finding, InputError, SourceTopics, Verdict
 from slackwater.protocol.keys import quoted_table
-from slackwater.settings.errors import CommandInputError
 
 HIDDEN = "********"
 _LOGICAL = "logical"
@@ -162,10 +161,10 @@ def refuse_shared_topics(plan: ConnectorPlan) -> None:
     """Refuses a plan whose tables would not have topics of their own.
 
     Raises:
-        CommandInputError: Names the first one.
+        InputError: Names the first one.
     """
     for fault in shared_topics(SourceTopics(plan.source), plan.tables):
-        raise CommandInputError(f"table {fault.table}: {fault.text}", fault.hint)
+        raise InputError(f"table {fault.table}: {fault.text}", fault.hint)
 
 
 def database_findings(plan: ConnectorPlan, facts: DatabaseFacts) -> Iterator[Finding]:

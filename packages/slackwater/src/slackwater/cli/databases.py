@@ -34,7 +34,7 @@ def connected(
 
     Raises:
         CommandConfigError: Its address was not given.
-        CommandUnavailableError: It cannot be reached, or refuses what is asked within the block.
+        UnavailableError: It cannot be reached, or refuses what is asked within the block.
     """
     secret = settings.postgres.url
     url = required(secret.get_secret_value() if secret else None, "postgres.url", "--postgres-url", purpose)

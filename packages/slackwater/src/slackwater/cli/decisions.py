@@ -7,6 +7,7 @@ from slackwater.cli.doctor.facts import SourceFacts
 from slackwater.cuts import CutLog, CutLogDamagedError, FrontierState, RegressionNotice
 from slackwater.protocol import (
     SNAPSHOT_XID,
+    InputError,
     LogRecord,
     OpenTransaction,
     PassDecision,
@@ -15,7 +16,6 @@ from slackwater.protocol import (
     TimelineDecision,
     format_position,
 )
-from slackwater.settings.errors import CommandInputError
 from slackwater_sidecar import describe_open
 
 Decision = SkipDecision | TimelineDecision | PassDecision
@@ -127,7 +127,7 @@ def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
     """Reads a record of the cut log that is damaged, and says how.
 
     Raises:
-        CommandInputError: nothing is, or it is not the first one that holds readers up.
+        InputError: nothing is, or it is not the first one that holds readers up.
         slackwater.cuts.CutLogError: the log cannot be read.
     """
     try:
@@ -151,7 +151,7 @@ def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipP
         refusal: The one that stands in its cut log.
 
     Raises:
-        CommandInputError: nothing would pass and the source is not refused, more than has been seen, or less
+        InputError: nothing would pass and the source is not refused, more than has been seen, or less
             than was read with a fault.
     """
     _require_knowledge(facts)
@@ -194,7 +194,7 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
         without_snapshot: Begin although no snapshot was seen behind that place.
 
     Raises:
-        CommandInputError: LSNs did not go back, it is decided already, or there is no snapshot.
+        InputError: LSNs did not go back, it is decided already, or there is no snapshot.
     """
     _require_knowledge(facts)
     status = facts.status
@@ -220,11 +220,11 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
     return TimelinePlan(source=facts.source, timeline=timeline + 1, regression=status.regression)
 
 
-def _refused(reason: str, hint: str) -> CommandInputError:
-    return CommandInputError(f"nothing was decided: {reason}", hint)
+def _refused(reason: str, hint: str) -> InputError:
+    return InputError(f"nothing was decided: {reason}", hint)
 
 
-def _below(refusal: Refusal, to_lsn: int) -> CommandInputError:
+def _below(refusal: Refusal, to_lsn: int) -> InputError:
     """Returns the error for a skip that would let pass only a part of what was read with a fault."""
     needed, since = format_position(refusal.newest_lsn), refusal.since_lsn
     which = (

@@ -7,7 +7,7 @@ from typing import Final
 
 import psycopg
 
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 Row = tuple[object, ...]
 
@@ -30,7 +30,7 @@ def run_sql(url: str, name: str, text: str) -> list[list[Sequence[str]]]:
         text: The statements.
 
     Raises:
-        CommandInputError: PostgreSQL cannot be reached, or refuses a statement.
+        InputError: PostgreSQL cannot be reached, or refuses a statement.
     """
     parts, start = list(_parts(text)), 0
     try:
@@ -47,7 +47,7 @@ def run_sql(url: str, name: str, text: str) -> list[list[Sequence[str]]]:
         place = error.diag.statement_position
         line = "" if place is None else f":{text.count(chr(10), 0, start + int(place) - 1) + 1}"
         reason = error.diag.message_primary or " ".join(str(error).split())
-        raise CommandInputError(f"{name}{line}: {reason}", error.diag.message_hint or "") from error
+        raise InputError(f"{name}{line}: {reason}", error.diag.message_hint or "") from error
 
 
 def _parts(text: str) -> Iterator[tuple[int, str, str | None]]:

@@ -20,7 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE
-from slackwater.settings.errors import CommandInputError, installing
+from slackwater.protocol import InputError
+from slackwater.settings.errors import installing
 
 PYTHON: Final = "bin/python"
 """The program in an archive that Spark starts as Python."""
@@ -63,7 +64,7 @@ def read_project(folder: Path) -> Project | None:
     """Returns what makes a package of a pipeline's folder; None if it is none.
 
     Raises:
-        CommandInputError: ``pyproject.toml`` cannot be read, or has neither name nor version.
+        InputError: ``pyproject.toml`` cannot be read, or has neither name nor version.
     """
     path = folder / "pyproject.toml"
     try:
@@ -74,14 +75,14 @@ def read_project(folder: Path) -> Project | None:
         return None
     except (OSError, ValueError, KeyError) as error:
         problem = f"{path} cannot be used: {type(error).__name__}: {error}"
-        raise CommandInputError(problem, "it needs [project] with name and version") from error
+        raise InputError(problem, "it needs [project] with name and version") from error
 
 
 def required_distributions(roots: Iterable[Requirement]) -> dict[str, Distribution]:
     """Returns the installed distributions that some requirements need, by name, but for Spark's.
 
     Raises:
-        CommandInputError: one of them is not installed, or in another version.
+        InputError: one of them is not installed, or in another version.
     """
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -134,10 +135,10 @@ def _installed(requirement: Requirement, by: str) -> Distribution:
         found = distribution(requirement.name)
     except PackageNotFoundError as error:
         problem = f"{requirement.name} is not installed here, and {by} requires it"
-        raise CommandInputError(problem, installing(str(requirement))) from error
+        raise InputError(problem, installing(str(requirement))) from error
     if not requirement.specifier.contains(found.version, prereleases=True):
         problem = f"{requirement.name} {found.version} is installed here, {by} requires {requirement}"
-        raise CommandInputError(problem, installing(str(requirement)))
+        raise InputError(problem, installing(str(requirement)))
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from string import Template
 
 from slackwater.cli.pipeline_folders import ENTRY_POINTS, NAMESPACE
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
@@ -19,14 +19,14 @@ def pipeline_files(name: str, source: str, version: str) -> Mapping[str, str]:
         version: Of Slackwater, the oldest one that the package is for.
 
     Raises:
-        CommandInputError: the name is not one that a distribution may have.
+        InputError: the name is not one that a distribution may have.
     """
     if not _NAME.fullmatch(name):
         hint = (
             "expected lower case letters and digits, with '-' or '_' between them; use --name for "
             "another name"
         )
-        raise CommandInputError(f"{name!r} is not a valid name of a pipeline", hint)
+        raise InputError(f"{name!r} is not a valid name of a pipeline", hint)
     module = name.replace("-", "_")
     values = {
         "name": name,

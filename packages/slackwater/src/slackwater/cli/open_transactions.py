@@ -42,7 +42,7 @@ def find_open_transactions(kafka: KafkaSettings, topics: Iterable[str]) -> list[
     """Finds the oldest open transaction of each partition of these topics, also that of a healthy run.
 
     Raises:
-        CommandUnavailableError: Kafka does not answer.
+        UnavailableError: Kafka does not answer.
     """
     with (
         explained("which transactions are open"),

@@ -7,7 +7,8 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from slackwater.settings.errors import CommandInputError, installing
+from slackwater.protocol import InputError
+from slackwater.settings.errors import installing
 
 ENTRY_POINTS = "slackwater.pipelines"
 """The group of entry points by which a distribution says which pipelines it has: name = module."""
@@ -33,7 +34,7 @@ def pipeline_folder(text: str) -> Path:
     """Returns the folder that is meant by DIR, or by NAME or NAME==VERSION of an installed pipeline.
 
     Raises:
-        CommandInputError: no such pipeline is installed, or another version of it.
+        InputError: no such pipeline is installed, or another version of it.
     """
     path, found = Path(text), _INSTALLED.fullmatch(text)
     if path.exists() or found is None:
@@ -49,29 +50,27 @@ def folder_of(name: str, version: str | None) -> Path:
         version: The one that it must have; None: any.
 
     Raises:
-        CommandInputError: it is not there, or in another version.
+        InputError: it is not there, or in another version.
     """
     installed = list(installed_pipelines())
     found = [each for each in installed if each.name == name]
     wanted = name if version is None else f"{name}=={version}"
     if not found:
         there = ", ".join(map(str, installed)) or "none"
-        raise CommandInputError(
+        raise InputError(
             f"there is neither a folder {name} here nor an installed pipeline of that name",
             f"installed pipelines: {there}; `slackwater new {name}` creates one; to install its wheel, put "
             f"it into DIST: {installing(wanted)}",
         )
     if len(found) > 1:
-        raise CommandInputError(f"several distributions contain a pipeline {name}", "uninstall all but one")
+        raise InputError(f"several distributions contain a pipeline {name}", "uninstall all but one")
     if version not in (None, found[0].version):
-        raise CommandInputError(
+        raise InputError(
             f"{wanted} is not installed, but {found[0]} is", f"put its wheel into DIST: {installing(wanted)}"
         )
     spec = find_spec(found[0].module)
     if spec is None or not spec.submodule_search_locations:
-        raise CommandInputError(
-            f"{found[0]} is installed without its folder, {found[0].module}", "reinstall it"
-        )
+        raise InputError(f"{found[0]} is installed without its folder, {found[0].module}", "reinstall it")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

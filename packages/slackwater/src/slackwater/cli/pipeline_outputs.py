@@ -75,8 +75,8 @@ def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) ->
 
     Raises:
         CommandConfigError: None was given, or one twice.
-        CommandInputError: A name is neither a folder nor an installed pipeline.
-        PipelineConfigError: A folder cannot be read.
+        InputError: A name is neither a folder nor an installed pipeline.
+        ConfigError: A folder cannot be read.
     """
     found = [*map(_of_folder, folders), *(NamedPipeline(name, kind) for name in names)]
     if not found:
@@ -120,7 +120,7 @@ def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iter
     Raises:
         CommandConfigError: Nothing says where they are.
         ClientUnavailableError: A server does not answer.
-        CommandInputError: What is done with them fails, and nobody has registered a pipeline of such a name.
+        InputError: What is done with them fails, and nobody has registered a pipeline of such a name.
         CommandTimeoutError: What is done with them asks for a commit that is not visible.
     """
     with ExitStack() as opened:
@@ -137,7 +137,7 @@ def _check_names(settings: Settings, names: Sequence[str]) -> None:
     """Refuses names that no pipeline has registered; allows all if it cannot be known who has.
 
     Raises:
-        CommandInputError: A name is probably another one.
+        InputError: A name is probably another one.
     """
     if settings.kafka.bootstrap is None:
         return

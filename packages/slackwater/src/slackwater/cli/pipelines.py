@@ -65,7 +65,7 @@ def read_topology(
     Raises:
         MarkersError: the topic cannot be read, or Kafka is silent. A cut log that cannot be read for another
             reason is passed over.
-        CommandInputError: there is no such source.
+        InputError: there is no such source.
     """
     with open_pipeline_log(kafka) as log:
         entries = log.read()

@@ -11,8 +11,8 @@ from slackwater.client.switched import Switched
 from slackwater.client.topic_switch import newest_switch, switch_topics
 from slackwater.command.conversion import kafka_settings
 from slackwater.control import PipelineState, Progress, Topology
-from slackwater.protocol import PipelineRegistration
-from slackwater.settings.errors import CommandConfigError, CommandInputError, unknown
+from slackwater.protocol import InputError, PipelineRegistration
+from slackwater.settings.errors import CommandConfigError, unknown
 from slackwater.settings.model import Settings
 
 
@@ -93,7 +93,7 @@ def revision_status(
         read: See :func:`read_by`.
 
     Raises:
-        CommandInputError: There is no such pipeline.
+        InputError: There is no such pipeline.
     """
     nodes = [node for node in now.pipelines if node.base_name == name and "/" not in node.name]
     if not nodes:
@@ -153,13 +153,13 @@ def switch_readers(
 
     Raises:
         CommandConfigError: Nothing says where the outputs are, or the schema.
-        CommandInputError: The pipeline has no outputs whose readers can be switched.
+        InputError: The pipeline has no outputs whose readers can be switched.
         ClientError: Nothing was changed, and it says why.
     """
     named = named_pipeline(registration)
     name, views = registration.pipeline, {view.name: view.output for view in registration.views}
     if registration.scope != "strict":
-        raise CommandInputError(
+        raise InputError(
             f"pipeline {name!r} has scope {registration.scope!r}: there is no commit that all of "
             "its documents show",
             "readers cannot be switched at one commit; see docs/views.md#scope",

@@ -23,7 +23,16 @@ from slackwater.command.conversion import kafka_settings
 from slackwater.command.output import Output, ago
 from slackwater.control import KnownRun, Topology, is_over, known_runs, make_topology
 from slackwater.cuts import PipelineLog
-from slackwater.protocol import KafkaSettings, Lease, PipelineRegistration, SystemClock, epoch_ms
+from slackwater.protocol import (
+    InputError,
+    KafkaSettings,
+    Lease,
+    PipelineRegistration,
+    StateError,
+    SystemClock,
+    UnavailableError,
+    epoch_ms,
+)
 from slackwater.protocol.keys import (
     commit_topic,
     cut_log_topic,
@@ -31,7 +40,7 @@ from slackwater.protocol.keys import (
     progress_topic,
     transaction_topic,
 )
-from slackwater.settings.errors import CommandInputError, unknown
+from slackwater.settings.errors import unknown
 from slackwater.settings.model import Settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import, and need not be installed
@@ -67,7 +76,7 @@ def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
     """Returns every run of a pipeline that is known, in the order in which they began.
 
     Raises:
-        CommandInputError: There is none.
+        InputError: There is none.
         CompactedTopicUnavailableError: The topic of pipelines cannot be read.
     """
     found = [each for each in known_runs(log.read()) if each.registration.pipeline == pipeline]
@@ -81,12 +90,12 @@ def check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
     """Refuses a pipeline of which a run may go on.
 
     Raises:
-        CommandInputError: One was heard of within a minute, and has not ended.
+        InputError: One was heard of within a minute, and has not ended.
     """
     for each in runs:
         if each.holds_name(now_ms):
             run = each.registration
-            raise CommandInputError(
+            raise InputError(
                 f"pipeline {run.pipeline!r} is running on {run.host} (process {run.pid}), last report "
                 f"{ago(each.heard_ms, now_ms)}; nothing was removed",
                 "stop it first; if it was killed, try again after a minute",
@@ -97,11 +106,11 @@ def check_not_a_source(pipeline: str, topology: Topology) -> None:
     """Refuses a pipeline whose output other pipelines read.
 
     Raises:
-        CommandInputError: One does; nothing was removed.
+        InputError: One does; nothing was removed.
     """
     readers = sorted({link.read_by for link in topology.links if link.pipeline == pipeline})
     if readers:
-        raise CommandInputError(
+        raise InputError(
             f"{pipeline!r} is read by {', '.join(readers)}; nothing was removed",
             f"start at the end of the chain: slackwater pipeline delete {readers[0]}",
         )
@@ -117,16 +126,16 @@ def check_unread(pipeline: str, read: Collection[str], leases: Sequence[Lease], 
         now_ms: The time, milliseconds since the epoch.
 
     Raises:
-        CommandInputError: They do; nothing was removed.
+        InputError: They do; nothing was removed.
     """
     if pipeline in read:
-        raise CommandInputError(
+        raise InputError(
             f"readers are switched to {pipeline!r}; nothing was removed",
             "switch them to another revision first: slackwater revise switch",
         )
     for lease in leases:
         if pipeline in lease.pipelines and not is_over(lease, now_ms):
-            raise CommandInputError(
+            raise InputError(
                 f"lease {lease.id} of {lease.holder or 'unknown'} needs the state of {pipeline!r} "
                 "for another "
                 f"{(lease.expires_ms - now_ms) / 1000:,.0f} s; nothing was removed",
@@ -158,7 +167,7 @@ def remove_pipeline(
         yes: Without asking. If nobody can be asked, nothing is removed.
 
     Raises:
-        CommandInputError: It runs, or somebody needs what it publishes; nothing was removed.
+        InputError: It runs, or somebody needs what it publishes; nothing was removed.
         CommandConfigError: Nothing says where its outputs are.
     """
     kafka, now_ms = kafka_settings(settings, "where pipelines register"), epoch_ms(SystemClock().now())
@@ -191,23 +200,23 @@ def check_retirable(runs: Sequence[KnownRun], number: int, now_ms: int, age: tim
         age: So long ago its last run has to have been heard of.
 
     Raises:
-        CommandInputError: None has, or it was heard of since; nothing was removed.
+        InputError: None has, or it was heard of since; nothing was removed.
     """
     found = {run.registration.revision: run for run in runs}
     if number not in found:
         known = ", ".join(map(str, sorted(found))) or "none"
-        raise CommandInputError(f"there is no revision {number}; registered: {known}", "nothing was removed")
+        raise InputError(f"there is no revision {number}; registered: {known}", "nothing was removed")
     run = found[number]
     name = run.registration.pipeline
     if len(found) == 1:
-        raise CommandInputError(
+        raise InputError(
             f"{name!r} is the only revision of its pipeline",
             f"what another revision has replaced is removed here; else: slackwater pipeline delete {name}",
         )
     check_not_running([run], now_ms)
     silent = timedelta(milliseconds=now_ms - run.heard_ms)
     if silent < age:
-        raise CommandInputError(
+        raise InputError(
             f"{name!r} was last heard of {silent.total_seconds():,.0f} s ago, and is kept for "
             f"{age.total_seconds():,.0f} s",
             "wait, or give a shorter --keep-for",
@@ -268,7 +277,7 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
         now_ms: The time, milliseconds since the epoch.
 
     Raises:
-        CommandInputError: A run has begun.
+        InputError: A run has begun.
         CompactedTopicUnavailableError: The topic of pipelines cannot be read or written.
     """
     last = runs[-1].registration
@@ -285,7 +294,7 @@ def taking_name(log: PipelineLog, runs: Sequence[KnownRun], now_ms: int) -> Iter
     others = [each for each in runs_of(log, last.pipeline) if each.registration.run != own.run]
     try:
         check_not_running([each for each in others if each.offset < offset], epoch_ms(SystemClock().now()))
-    except CommandInputError:
+    except InputError:
         log.forget(own.pipeline, own.run)
         raise
     yield
@@ -299,9 +308,9 @@ def remove(settings: Settings, registration: PipelineRegistration, remains: Rema
     In any order of these a run that finds only part of them gone is refused.
 
     Raises:
-        CommandInputError: PostgreSQL refuses, since something depends on a table; no table was removed then.
+        InputError: PostgreSQL refuses, since something depends on a table; no table was removed then.
         KafkaException: Kafka refuses or does not answer; part of the topics may be gone. Ask again.
-        EngineUnavailableError: The store of the checkpoint does not answer. Ask again.
+        UnavailableError: The store of the checkpoint does not answer. Ask again.
     """
     if remains.topics:
         _delete_topics(kafka_settings(settings, "where the output is"), remains.topics)
@@ -326,16 +335,14 @@ def _delete_topics(kafka: KafkaSettings, topics: Sequence[str]) -> None:
 def _found_checkpoint(settings: Settings, runs: Sequence[KnownRun]) -> "Checkpoint | None":
     """Returns the pipeline's checkpoint if it can be reached from here, and is the pipeline's."""
     try:
-        from slackwater.engine.errors import EngineError
         from slackwater.pipeline.checkpoint import Checkpoint
-        from slackwater.pipeline.errors import PipelineStateError
         from slackwater.pipeline.settings import revision_checkpoint
     except ModuleNotFoundError:  # without slackwater[spark] there are no checkpoints here
         return None
     last, given = runs[-1].registration, settings.run.checkpoint
     known = {each.registration.query_id for each in runs}
     for address in (revision_checkpoint(given, last.revision) if given else None, last.checkpoint):
-        with suppress(EngineError, PipelineStateError):
+        with suppress(StateError, UnavailableError):
             checkpoint = Checkpoint(address, settings.run.spark_conf) if address else None
             if checkpoint and (identity := checkpoint.identity()) and identity.query_id in known:
                 return checkpoint
@@ -389,7 +396,7 @@ def _drop_tables(settings: Settings, registration: PipelineRegistration, tables:
                 database.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(schema, table)))
             ledger.forget(database, registration.pipeline)
     except psycopg.errors.DependentObjectsStillExist as error:
-        raise CommandInputError(
+        raise InputError(
             f"PostgreSQL keeps the tables: {error.diag.message_detail or error.diag.message_primary}",
             "remove or change what reads them; no table was removed",
         ) from error

@@ -8,9 +8,9 @@ from slackwater.cli.pipeline_outputs import KINDS, NamedPipeline
 from slackwater.cli.topics import known_topics, read_to_end
 from slackwater.client import OfOneSource, PipelineOutput
 from slackwater.control import KnownRun, first_source, known_pipelines
-from slackwater.protocol import KafkaSettings, PipelineEntry, PipelineRegistration, RegisteredView
+from slackwater.protocol import InputError, KafkaSettings, PipelineEntry, PipelineRegistration, RegisteredView
 from slackwater.protocol.keys import transaction_topic
-from slackwater.settings.errors import CommandInputError, unknown
+from slackwater.settings.errors import unknown
 
 OneDatabase = Callable[[str, str], bool]
 """Whether two sources follow one database: the commits of both then have one order, that of its LSNs."""
@@ -62,7 +62,7 @@ def revision_pair(
         is_one_database: Asked of two sources.
 
     Raises:
-        CommandInputError: They are not there; or commits do not show their views together, since they read
+        InputError: They are not there; or commits do not show their views together, since they read
             sources of several databases or have scope ``aggregate``.
     """
     runs = known_pipelines(entries, now_ms)
@@ -75,11 +75,11 @@ def revision_pair(
             "start the new one beside the old one: docs/revisions.md; the name is given without .v<revision>"
         )
         what = f"no revision {missing[0]}" if missing else "fewer than two revisions"
-        raise CommandInputError(f"pipeline {name!r} has {what}; registered: {known}", hint)
+        raise InputError(f"pipeline {name!r} has {what}; registered: {known}", hint)
     old, new = found[wanted[0]], found[wanted[1]]
     first = _common_source(runs, (old, new), is_one_database)
     if first is None:
-        raise CommandInputError(
+        raise InputError(
             f"the revisions are of two sources: {old.source} and {new.source}",
             "commits of two databases have no common order; of one database they have, once both connectors"
             " have seen a transaction since the later one began, and if both sources are at one timeline",
@@ -142,7 +142,7 @@ def registered_revisions(entries: Iterable[PipelineEntry], now_ms: int, name: st
     """Returns the revisions of a pipeline, by number; each with its last run.
 
     Raises:
-        CommandInputError: There is none.
+        InputError: There is none.
     """
     runs = known_pipelines(entries, now_ms)
     found = {run.registration.revision: run for run in runs if _is_of(run.registration, name)}
@@ -158,12 +158,12 @@ def registered_revision(
     """Returns one revision of a pipeline.
 
     Raises:
-        CommandInputError: It is not there.
+        InputError: It is not there.
     """
     found = registered_revisions(entries, now_ms, name)
     if number not in found:
         known = ", ".join(map(str, found))
-        raise CommandInputError(
+        raise InputError(
             f"pipeline {name!r} has no revision {number}; registered: {known}",
             "start it beside the old one: docs/revisions.md",
         )
@@ -173,7 +173,7 @@ def registered_revision(
 def _check(pair: RevisionPair) -> None:
     for each in (pair.old, pair.new):
         if each.scope != "strict":
-            raise CommandInputError(
+            raise InputError(
                 f"pipeline {each.pipeline!r} has scope {each.scope!r}: no commit shows both revisions",
                 "each of its documents is of a commit of its own; docs/views.md#scope says more",
             )
@@ -183,11 +183,11 @@ def named_pipeline(registration: PipelineRegistration) -> NamedPipeline:
     """Returns the pipeline with its outputs, to be opened.
 
     Raises:
-        CommandInputError: Its outputs cannot be read, or it has outputs of several kinds.
+        InputError: Its outputs cannot be read, or it has outputs of several kinds.
     """
     kinds = {view.kind for view in registration.views}
     if len(kinds) != 1 or not kinds <= set(KINDS):
-        raise CommandInputError(
+        raise InputError(
             f"the outputs of pipeline {registration.pipeline!r} are of kind {', '.join(sorted(kinds))}",
             f"what can be read are outputs of one of {', '.join(KINDS)}",
         )
@@ -240,7 +240,7 @@ def follow_one_database(kafka: KafkaSettings, first: str, second: str) -> bool:
         second: Another one.
 
     Raises:
-        CommandUnavailableError: Kafka does not answer.
+        UnavailableError: Kafka does not answer.
         UndecodableRecordError: A transaction topic has something else.
     """
     topics = [transaction_topic(source) for source in (first, second)]

@@ -65,7 +65,7 @@ def answering(
         The address with the port that was chosen; None if nobody is answered.
 
     Raises:
-        SidecarConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be
+        ConfigError: the address is malformed, in use or not this machine's, or a certificate cannot be
             used.
     """
     if http is None:

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException, Message
 
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import reason_of
-from slackwater.protocol import KafkaSettings
-from slackwater.settings.errors import CommandUnavailableError, unreachable
+from slackwater.protocol import KafkaSettings, UnavailableError
+from slackwater.settings.errors import unreachable
 
 _SECONDS = 10.0
 _SILENCE_SECONDS = 120.0
@@ -28,7 +28,7 @@ def read_to_end(
         newest: Only what lies at the last so many offsets of each partition; None: everything.
 
     Raises:
-        CommandUnavailableError: a topic is missing or cannot be read.
+        UnavailableError: a topic is missing or cannot be read.
     """
     try:
         with TopicReader(kafka.client_config, _SECONDS, patience=_SILENCE_SECONDS) as reader:
@@ -48,7 +48,7 @@ def known_topics(kafka: KafkaSettings) -> frozenset[str]:
     """Returns the names of all topics that the brokers report.
 
     Raises:
-        CommandUnavailableError: they do not answer.
+        UnavailableError: they do not answer.
     """
     with (
         explained("which topics are there?", f"Kafka at {kafka.bootstrap}"),
@@ -66,7 +66,7 @@ def explained(what: str, server: str = "Kafka") -> Iterator[None]:
         server: Its name.
 
     Raises:
-        CommandUnavailableError: Kafka does not answer, or refuses.
+        UnavailableError: Kafka does not answer, or refuses.
     """
     try:
         yield
@@ -108,6 +108,6 @@ def _readable(data: bytes | None) -> object:
         return data.decode(errors="replace")
 
 
-def _unreadable(topic: str, reason: str) -> CommandUnavailableError:
+def _unreadable(topic: str, reason: str) -> UnavailableError:
     hint = "check the address and the topic's name"
-    return CommandUnavailableError(f"topic {topic} cannot be read: {reason}", hint)
+    return UnavailableError(f"topic {topic} cannot be read: {reason}", hint)

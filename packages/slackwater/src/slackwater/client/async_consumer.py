@@ -362,7 +362,7 @@ class AsyncTransactionalConsumer:
         Raises:
             ClientError: See the tree of errors. The consumer cannot be used afterwards.
             slackwater.cdc.BadInputError: A change record cannot be decoded.
-            slackwater.protocol.ProtocolError: A commit record or a cut cannot be decoded.
+            slackwater.protocol.InputError: A commit record or a cut cannot be decoded.
         """
         self._settle()
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

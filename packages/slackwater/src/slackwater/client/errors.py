@@ -13,10 +13,10 @@
         └── OutcomeUnknownError  it is not known yet whether a transaction was committed
 """
 
-from slackwater.protocol import ExplainedError
+from slackwater.protocol import SlackwaterError
 
 
-class ClientError(ExplainedError):
+class ClientError(SlackwaterError):
     """Root of all errors of this package."""
 
 

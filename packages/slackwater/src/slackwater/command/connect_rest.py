@@ -10,7 +10,8 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from slackwater.settings.errors import CommandConfigError, CommandInputError, unreachable
+from slackwater.protocol import InputError
+from slackwater.settings.errors import CommandConfigError, unreachable
 
 _TIMEOUT = timedelta(seconds=30)
 _NOT_FOUND = 404
@@ -37,7 +38,7 @@ class ConnectRest:
         """Returns a connector's configuration; None: there is no connector of this name.
 
         Raises:
-            CommandUnavailableError: Kafka Connect does not answer.
+            UnavailableError: Kafka Connect does not answer.
         """
         found = self._ask("GET", f"/connectors/{quote(name)}/config", may_be_absent=True)
         return None if found is None else {str(key): str(value) for key, value in found.items()}
@@ -49,7 +50,7 @@ class ConnectRest:
             source: The connector's ``topic.prefix``.
 
         Raises:
-            CommandUnavailableError: Kafka Connect does not answer.
+            UnavailableError: Kafka Connect does not answer.
         """
         found = self._ask("GET", "/connectors?expand=info") or {}
         names = (name for name, each in found.items() if each["info"]["config"].get("topic.prefix") == source)
@@ -59,7 +60,7 @@ class ConnectRest:
         """Returns the state of a connector and of its tasks, as Kafka Connect has it; None: there is none.
 
         Raises:
-            CommandUnavailableError: Kafka Connect does not answer.
+            UnavailableError: Kafka Connect does not answer.
         """
         return self._ask("GET", f"/connectors/{quote(name)}/status", may_be_absent=True)
 
@@ -67,8 +68,8 @@ class ConnectRest:
         """Returns what the connector itself says of its configuration: property and error.
 
         Raises:
-            CommandUnavailableError: Kafka Connect does not answer.
-            CommandInputError: it does not know such a connector.
+            UnavailableError: Kafka Connect does not answer.
+            InputError: it does not know such a connector.
         """
         plugin = properties["connector.class"].rpartition(".")[2]
         path = f"/connector-plugins/{quote(plugin)}/config/validate"
@@ -80,8 +81,8 @@ class ConnectRest:
         """Makes a connector, or gives it another configuration.
 
         Raises:
-            CommandUnavailableError: Kafka Connect does not answer.
-            CommandInputError: it refuses the configuration.
+            UnavailableError: Kafka Connect does not answer.
+            InputError: it refuses the configuration.
         """
         self._ask("PUT", f"/connectors/{quote(name)}/config", properties)
 
@@ -100,6 +101,6 @@ class ConnectRest:
             if error.code == _NOT_FOUND and may_be_absent:
                 return None
             said = error.read().decode(errors="replace")
-            raise CommandInputError(f"Kafka Connect rejects {method} {path}: {said}") from error
+            raise InputError(f"Kafka Connect rejects {method} {path}: {said}") from error
         except (URLError, HTTPException, OSError, ValueError) as error:
             raise unreachable("Kafka Connect", f"{method} {path}", str(error)) from error

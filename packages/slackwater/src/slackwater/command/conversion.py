@@ -2,15 +2,16 @@
 
 from slackwater.command.invocation import required
 from slackwater.protocol import (
+    ConfigError,
+    InputError,
     KafkaSettings,
     MalformedRecordError,
     RedisSettings,
     RegistrySettings,
     Servers,
-    ServersConfigError,
     parse_position,
 )
-from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 QUIET = "2"
@@ -70,8 +71,8 @@ def _registry_settings(settings: Settings) -> RegistrySettings | None:
             password=secret.get_secret_value() if secret else None,
             ca_file=sidecar.schema_registry_ca,
         )
-    except ServersConfigError as error:
-        problem = f"setting sidecar.schema_registry {error.problem}"
+    except ConfigError as error:
+        problem = f"setting sidecar.schema_registry: {error.problem}"
         raise CommandConfigError(problem, error.hint) from error
 
 
@@ -88,10 +89,10 @@ def lsn_of(text: str, option: str) -> int:
     """Reads an LSN that was given with an option.
 
     Raises:
-        CommandInputError: It is none.
+        InputError: It is none.
     """
     try:
         return parse_position(text)
     except MalformedRecordError as error:
         hint = f"{option} takes the LSN of a commit, as PostgreSQL writes it (0/153D218) or as a number"
-        raise CommandInputError(f"{option} {text!r} is no LSN", hint) from error
+        raise InputError(f"{option} {text!r} is no LSN", hint) from error

@@ -17,10 +17,10 @@
 errors can be pickled: their data are their positional arguments.
 """
 
-from slackwater.protocol import ExplainedError
+from slackwater.protocol import SlackwaterError
 
 
-class MarkersError(ExplainedError):
+class MarkersError(SlackwaterError):
     """Root of everything this package raises.
 
     Args:

@@ -20,9 +20,9 @@ from slackwater.cuts.errors import (
 from slackwater.cuts.store import CutRetention, FrontierStatus, StoredPosition
 from slackwater.protocol import (
     CommitPosition,
+    InputError,
     Marker,
     OpenTransaction,
-    ProtocolError,
     PublishedCut,
     encode_cut,
     encode_marker,
@@ -213,7 +213,7 @@ class RedisMarkerStore:
     def _guarded(self, operation: str) -> Iterator[None]:
         try:
             yield
-        except (redis.RedisError, ProtocolError, ValueError, KeyError, TypeError) as error:
+        except (redis.RedisError, InputError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise _kind(error)(operation, self._address, reason) from error
 

@@ -1,12 +1,7 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
 
 from slackwater.dev.connect import ConnectorState, ConnectWorker
-from slackwater.dev.errors import (
-    DevStackConfigError,
-    DevStackError,
-    DevStackStateError,
-    DevStackUnavailableError,
-)
+from slackwater.dev.errors import DevStackUnavailableError
 from slackwater.dev.hdfs import DataNode, NameNode
 from slackwater.dev.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
@@ -38,10 +33,7 @@ __all__ = [
     "DataNode",
     "DatabaseLog",
     "DevStack",
-    "DevStackConfigError",
-    "DevStackError",
     "DevStackSettings",
-    "DevStackStateError",
     "DevStackUnavailableError",
     "JarSet",
     "KafkaBroker",

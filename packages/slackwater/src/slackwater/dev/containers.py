@@ -79,7 +79,7 @@ class ContainerImages:
             names: ``server=image`` each.
 
         Raises:
-            DevStackConfigError: there is no such server, or the form is another one.
+            ConfigError: there is no such server, or the form is another one.
         """
         given = dict(name.partition("=")[::2] for name in names)
         known = [field.name for field in fields(self)]

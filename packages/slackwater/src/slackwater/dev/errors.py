@@ -1,20 +1,12 @@
-"""Errors of the devstack, by what can be done about them.
-
-::
-
-    DevStackError
-    ├── DevStackConfigError        settings that no server can use, or that contradict each other
-    ├── DevStackStateError         what is asked does not fit what runs, or ran, in the folder
-    └── DevStackUnavailableError   this machine lacks something, a download failed, a server did not start
-"""
+"""The error of servers that do not start, and how errors of the devstack are worded."""
 
 from pathlib import Path
 
-from slackwater.protocol import ExplainedError
+from slackwater.protocol import ConfigError, StateError, UnavailableError
 
 
-class DevStackError(ExplainedError):
-    """Root of everything this package raises."""
+class DevStackUnavailableError(UnavailableError):
+    """This machine lacks something, a download failed, or a server did not become ready."""
 
     def __init__(self, problem: str, hint: str, log_tail: str = "") -> None:
         super().__init__(problem, hint)
@@ -27,21 +19,9 @@ class DevStackError(ExplainedError):
         return f"{super().__str__()}{tail}"
 
 
-class DevStackConfigError(DevStackError):
-    """A setting has a value that cannot be used, or that contradicts another one."""
-
-
-class DevStackStateError(DevStackError):
-    """An operation does not fit what runs: a server is down, or another process uses the folder."""
-
-
-class DevStackUnavailableError(DevStackError):
-    """Something that a server needs is not there, or the server did not become ready."""
-
-
-def wrong_setting(setting: str, value: str, expected: str) -> DevStackConfigError:
+def wrong_setting(setting: str, value: str, expected: str) -> ConfigError:
     """Returns the error for a setting whose value cannot be used."""
-    return DevStackConfigError(f"setting {setting} is {value}", f"expected {expected}")
+    return ConfigError(f"setting {setting} is {value}", f"expected {expected}")
 
 
 def missing_prerequisite(what: str, found: str, hint: str) -> DevStackUnavailableError:
@@ -49,9 +29,9 @@ def missing_prerequisite(what: str, found: str, hint: str) -> DevStackUnavailabl
     return DevStackUnavailableError(f"{what} is needed, but {found}", hint)
 
 
-def not_running(server: str, operation: str) -> DevStackStateError:
+def not_running(server: str, operation: str) -> StateError:
     """Returns the error for an operation that needs a running server."""
-    return DevStackStateError(f"cannot {operation} {server}: it is not running", "call start() first")
+    return StateError(f"cannot {operation} {server}: it is not running", "call start() first")
 
 
 def failed_start(server: str, reason: str, log_path: Path, log_tail: str) -> DevStackUnavailableError:

@@ -107,7 +107,7 @@ class PostgresServer(Server):
         An existing publication is never dropped: decoding of older changes would miss it.
 
         Raises:
-            DevStackConfigError: a table does not exist, or the publication is for all tables and should not
+            ConfigError: a table does not exist, or the publication is for all tables and should not
                 be, or the other way round.
         """
         with psycopg.connect(self.dsn(), autocommit=True) as connection:

@@ -122,7 +122,7 @@ class Server(ABC):
         """Process id.
 
         Raises:
-            DevStackStateError: it does not run.
+            StateError: it does not run.
         """
         return self._running("ask the pid of").identity.pid
 

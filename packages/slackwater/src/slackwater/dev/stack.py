@@ -17,7 +17,7 @@ from slackwater.dev.connect import (
     DatabaseAddress,
     connector_properties,
 )
-from slackwater.dev.errors import DevStackStateError, failed_start, not_running, wrong_setting
+from slackwater.dev.errors import failed_start, not_running, wrong_setting
 from slackwater.dev.java import Progress
 from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater.dev.postgres import USER, PostgresServer
@@ -26,6 +26,7 @@ from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import POLL_SECONDS, Deadline, Server, log_tail
 from slackwater.dev.settings import DevStackSettings, checked_tables
 from slackwater.dev.state import StackState, StackStatus, look_up_status, read_state, write_state
+from slackwater.protocol import StateError
 
 _AnyServer = TypeVar("_AnyServer", bound=Server)
 
@@ -84,7 +85,7 @@ class DevStack:
 
     @property
     def postgres(self) -> PostgresServer:
-        """The database. All five raise DevStackStateError when the stack has no such server."""
+        """The database. All five raise StateError when the stack has no such server."""
         return self._server(PostgresServer)
 
     @property
@@ -118,7 +119,7 @@ class DevStack:
         A detached stack takes over servers that already run in its folder.
 
         Raises:
-            DevStackStateError: servers of another stack run in the folder.
+            StateError: servers of another stack run in the folder.
             DevStackUnavailableError: this machine lacks something; see also :meth:`Server.start`.
         """
         self.settings.folder.mkdir(parents=True, exist_ok=True)
@@ -155,7 +156,7 @@ class DevStack:
             tables: ``schema.table`` each; empty: all tables, also later ones.
 
         Raises:
-            DevStackConfigError: a table does not exist or its name is not ``schema.table``.
+            ConfigError: a table does not exist or its name is not ``schema.table``.
             DevStackUnavailableError: Connect or its connector failed.
         """
         wanted = checked_tables(tables)
@@ -347,9 +348,9 @@ def up(settings: DevStackSettings, progress: Progress | None = None) -> StackSta
     When only the connector fails (for example because a table does not exist), the servers stay up.
 
     Raises:
-        DevStackStateError: another process is starting or embedding a stack in this folder.
+        StateError: another process is starting or embedding a stack in this folder.
         DevStackUnavailableError: this machine lacks something, or a server did not become ready.
-        DevStackConfigError: the connector cannot read these tables.
+        ConfigError: the connector cannot read these tables.
     """
     stack = DevStack(settings, Lifetime.DETACHED, progress)
     stack.start()
@@ -395,7 +396,7 @@ _STOPPING_ORDER: tuple[type[Server], ...] = (
 )
 
 
-def _folder_in_use(folder: Path, servers: tuple[str, ...]) -> DevStackStateError:
+def _folder_in_use(folder: Path, servers: tuple[str, ...]) -> StateError:
     names = ", ".join(servers) or "a stack that is starting"
     hint = "use another folder or run `slackwater dev down` first"
-    return DevStackStateError(f"{names} already running in {folder}", hint)
+    return StateError(f"{names} already running in {folder}", hint)

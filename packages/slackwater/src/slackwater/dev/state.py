@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from slackwater.dev.errors import DevStackStateError
 from slackwater.dev.processes import ManagedProcess, ProcessIdentity
+from slackwater.protocol import StateError
 
 _FORMAT = 1
 FILE_NAME = "devstack.json"
@@ -114,7 +114,7 @@ def read_state(folder: Path) -> StackState | None:
     """The state of a folder; None when no stack was ever started there.
 
     Raises:
-        DevStackStateError: the file is damaged or of another version.
+        StateError: the file is damaged or of another version.
     """
     path = folder.absolute() / FILE_NAME
     try:
@@ -178,8 +178,8 @@ def _identity(part: object) -> ProcessIdentity | None:
     )
 
 
-def _unusable(path: Path, reason: str) -> DevStackStateError:
-    return DevStackStateError(f"state file {path}: {reason}", "delete it if nothing runs in that folder")
+def _unusable(path: Path, reason: str) -> StateError:
+    return StateError(f"state file {path}: {reason}", "delete it if nothing runs in that folder")
 
 
 def _look_up_server(record: ServerRecord) -> ServerStatus:

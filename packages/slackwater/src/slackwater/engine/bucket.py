@@ -10,7 +10,6 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from slackwater.engine.errors import EngineUnavailableError
 from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater.engine.index.together import BucketRoute, TogetherContents
@@ -22,6 +21,7 @@ from slackwater.engine.settings import Scope, StageSettings
 from slackwater.engine.stages import GroupElsewhereError, StagesEvaluation
 from slackwater.engine.state.entry import Change
 from slackwater.engine.state.log import BucketLog, LogWrite, log_write
+from slackwater.protocol import UnavailableError
 from slackwater.sql.plan import EnginePlan, StagePlan, fingerprint
 
 MAX_REPLAYED_BLOBS: Final = 256
@@ -54,7 +54,7 @@ class BucketProcessor:
             evaluators: Create the evaluators of rows parts.
 
         Raises:
-            EngineConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
+            ConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
         """
         self._stage = stage.number
         self._buckets = settings.buckets
@@ -82,7 +82,7 @@ class BucketProcessor:
             The outcome of the payloads, and the change of the log; None if it does not change.
 
         Raises:
-            EngineError: See its tree.
+            SlackwaterError: See its tree.
             EvaluationError: The view's SQL fails on the rows of a key.
         """
         return self._process(_decoded(log.bucket, payloads), log, index)
@@ -120,7 +120,7 @@ class BucketProcessor:
             What the buckets send, and the changes of their logs.
 
         Raises:
-            EngineError: See its tree.
+            SlackwaterError: See its tree.
             EvaluationError: The view's SQL fails on the rows of a key.
             OldRowsNeededError: An event is about one of several rows of a key.
         """
@@ -268,8 +268,8 @@ def update_current(log: BucketLog, index: BucketIndex, work: Callable[[IndexTran
         work: May be run several times, as :meth:`BucketIndex.update` describes.
 
     Raises:
-        EngineStateError: A blob is damaged or missing.
-        EngineUnavailableError: The index cannot be written, or the store does not answer.
+        StateError: A blob is damaged or missing.
+        UnavailableError: The index cannot be written, or the store does not answer.
     """
     token = log.head.token
     found: bytes | None = None
@@ -302,7 +302,7 @@ def _has_contents_of(log: BucketLog, index: BucketIndex) -> bool:
     try:
         with index.snapshot() as contents:
             return contents.token == log.head.token
-    except EngineUnavailableError:
+    except UnavailableError:
         return False
 
 

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from slackwater.engine.errors import EngineConfigError, EngineStateError
 from slackwater.engine.index.contract import Contents
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingInput, PackingSpec
@@ -29,6 +28,7 @@ from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.log import BlobSource, BucketLog, LogHead
 from slackwater.engine.state.manifest import history, segment_name, segment_path
 from slackwater.engine.state.store import StateStore, missing_file
+from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.catalog import Column
 from slackwater.sql.row_codec import RowCodec, WireRow
 
@@ -70,7 +70,7 @@ def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
         new: The specification of the pipeline that is to begin.
 
     Raises:
-        EngineConfigError: Some rows or columns are not kept; the message lists all of them.
+        ConfigError: Some rows or columns are not kept; the message lists all of them.
     """
     missing: dict[str, None] = {}
     copies: list[TableCopy] = []
@@ -90,7 +90,7 @@ def plan_copy(old: PackingSpec, new: PackingSpec) -> tuple[TableCopy, ...]:
             copies.append(TableCopy(origin, taking))
             wanted = [each for each in wanted if each not in taking]
     if missing:
-        raise EngineConfigError("; ".join(missing))
+        raise ConfigError("; ".join(missing))
     return tuple(copies)
 
 
@@ -155,8 +155,8 @@ def copy_state(
         is_wanted: Called between files; if it returns False, the function returns None.
 
     Raises:
-        EngineStateError: There is no state, it belongs to other stages, or a file is missing or damaged.
-        EngineUnavailableError: A store does not answer.
+        StateError: There is no state, it belongs to other stages, or a file is missing or damaged.
+        UnavailableError: A store does not answer.
     """
     copied: set[str] = set()
     newest, rounds = "", 0
@@ -165,11 +165,11 @@ def copy_state(
             found = find_state(source)
             if found.fingerprint != fingerprint:
                 msg = "the state belongs to other stages than those of the named pipeline"
-                raise EngineStateError(msg)
+                raise StateError(msg)
             logs = [(*place, head) for place, head in sorted(found.state.heads.items()) if place[0] in stages]
             segments = {blob.segment for _, _, head in logs for blob in head.blobs}
             _copy_segments(source, target, sorted(segments - copied), copied, is_wanted)
-        except EngineStateError:
+        except StateError:
             names, rounds = history(source), rounds + 1
             if rounds == _ROUNDS or not names or names[-1] == newest:
                 raise  # the other pipeline has not gone on: nobody has removed what it needs no more
@@ -245,8 +245,8 @@ def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[
         blobs: Reads the copied files.
 
     Raises:
-        EngineStateError: A copied file is damaged or missing.
-        EngineUnavailableError: The store, or the disk of the temporary folder, does not work.
+        StateError: A copied file is damaged or missing.
+        UnavailableError: The store, or the disk of the temporary folder, does not work.
     """
     sequences = count(task.number << _TASK_SEQUENCES)
     if task.number == 0:
@@ -258,8 +258,8 @@ def pack_rows(task: CopyTask, spec: PackingSpec, blobs: BlobSource) -> Iterator[
         log = BucketLog(stage, bucket, head, blobs)
         try:
             found = read_contents(log.changes(), partial(_packed, tables=tables, spec=spec, lsn=task.lsn))
-        except EngineStateError as error:
-            raise EngineStateError(
+        except StateError as error:
+            raise StateError(
                 f"the copied state of another pipeline cannot be used: {error}. `slackwater state --check` "
                 "names what is damaged in that pipeline's checkpoint"
             ) from error

@@ -13,9 +13,8 @@ from operator import itemgetter
 import msgspec
 import zstandard
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.payloads import Document, PackedPayload, unpack_change
-from slackwater.protocol import BatchHeader
+from slackwater.protocol import BatchHeader, StateError
 
 _DECODER = msgspec.msgpack.Decoder(list[Document])
 
@@ -37,7 +36,7 @@ class DocumentBatch:
         """The size of the documents, packed but not compressed.
 
         Raises:
-            EngineStateError: A payload is not what a stage writes.
+            StateError: A payload is not what a stage writes.
         """
         try:
             return sum(
@@ -52,7 +51,7 @@ class DocumentBatch:
         """Yields a view's documents payload by payload, in no particular order.
 
         Raises:
-            EngineStateError: A payload is not what a stage writes.
+            StateError: A payload is not what a stage writes.
         """
         return decode_documents(self.batch_id, self.payloads.get(view, ()))
 
@@ -126,9 +125,9 @@ def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
     return document[0] if every_commit else 0, document[1]
 
 
-def malformed_batch(batch_id: int, reason: str) -> EngineStateError:
+def malformed_batch(batch_id: int, reason: str) -> StateError:
     """Returns the error for a batch that cannot be written as it was passed."""
-    return EngineStateError(
+    return StateError(
         f"batch {batch_id} cannot be written: {reason}; source, stage and sink must have the same version"
     )
 
@@ -137,7 +136,7 @@ def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int,
     """Returns the packed documents in what the stages have sent, by the number of the view.
 
     Raises:
-        EngineStateError: Some of the payloads contain events for a stage.
+        StateError: Some of the payloads contain events for a stage.
     """
     documents: dict[int, list[bytes]] = {}
     for stage, _, _, payload in rows:
@@ -151,7 +150,7 @@ def decode_documents(batch_id: int, payloads: Iterable[bytes]) -> Iterator[list[
     """Yields the documents, payload by payload.
 
     Raises:
-        EngineStateError: A payload was not written by a stage.
+        StateError: A payload was not written by a stage.
     """
     decompress = zstandard.ZstdDecompressor().decompress
     for payload in payloads:

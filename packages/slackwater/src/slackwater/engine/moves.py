@@ -9,10 +9,11 @@ in another bucket, or comes from earlier events of the batch. The module is pure
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.engine.errors import FULL_HINT, EngineInputError
+from slackwater.engine.errors import FULL_HINT
 from slackwater.engine.pack.specification import stage_inputs
 from slackwater.engine.payloads import Event, PackedRow
 from slackwater.engine.state.entry import input_tag, part
+from slackwater.protocol import InputError
 from slackwater.sql.plan import StagePlan
 from slackwater.sql.row_codec import RowCodec
 from slackwater.sql.stage_evaluation import key_text
@@ -55,7 +56,7 @@ class MovedRows:
         """Replaces the moved rows among the events of all buckets by complete ones, in place.
 
         Raises:
-            EngineInputError: The row under the old key is not known.
+            InputError: The row under the old key is not known.
         """
         moves = {_update(each.event) for each in _places(decoded) if _is_moved(each.event[4])}
         if not moves:
@@ -110,7 +111,7 @@ class MovedRows:
         """Returns the row that an update has brought under another key, as it was before.
 
         Raises:
-            EngineInputError: It is not known.
+            InputError: It is not known.
         """
         row = removed.get(_update(event))
         if row is not None:
@@ -123,7 +124,7 @@ class MovedRows:
             if _update(event) in removed
             else "the batch has no delete of the old key"
         )
-        raise EngineInputError(
+        raise InputError(
             f"{table}, key {key_text(self._key_names, key)}, commit LSN {lsn}: an update changes the primary "
             f"key and omits the unchanged value of {', '.join(omitted)} (TOAST), but {problem}. Run "
             f"{FULL_HINT.format(table=table)}, take a new snapshot and start with a new checkpoint"

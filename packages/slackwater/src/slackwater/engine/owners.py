@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater.engine.errors import EngineConfigError, EngineInputError
 from slackwater.engine.index.contract import Contents
 from slackwater.engine.pack.specification import PackingSpec
 from slackwater.engine.payloads import Event, Outcome
 from slackwater.engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part
+from slackwater.protocol import ConfigError, InputError
 from slackwater.sql.plan import DocumentsOutput, EnginePlan
 
 _SEQUENCE_BITS: Final = 32
@@ -59,7 +59,7 @@ class KeyOwners:
             payloads: The payloads by :func:`sequence_in_group`.
 
         Raises:
-            EngineInputError: A key has rows in two partitions, or a table was truncated.
+            InputError: A key has rows in two partitions, or a table was truncated.
         """
         owners: dict[bytes, KeyOwner] = {}
         for sequence, events in payloads:
@@ -79,7 +79,7 @@ class KeyOwners:
         """Compares the owners of a batch with the stored ones.
 
         Raises:
-            EngineInputError: A key's rows come from another partition than before.
+            InputError: A key's rows come from another partition than before.
         """
         names = {key: part(key) + OWNER_TAG for key in owners}
         stored = contents.get_many(names.values())
@@ -100,9 +100,9 @@ class KeyOwners:
             )
             outcome.change(name, contents.get(name), owners[key].entry if has_rows else None)
 
-    def _split(self, owner: KeyOwner, other_partition: int) -> EngineInputError:
+    def _split(self, owner: KeyOwner, other_partition: int) -> InputError:
         lsn, _, key, *_ = owner.event
-        return EngineInputError(
+        return InputError(
             f"{self._table(owner.event)}, key {self._spec.key_json(key).decode()}, commit LSN {lsn}: a row "
             f"in partition {owner.partition}, but rows of this key came from partition {other_partition}. "
             "In scope 'aggregate' all inputs must be partitioned in the same way by the view's key: set "
@@ -112,8 +112,8 @@ class KeyOwners:
             "checkpoint. Or use scope 'strict'"
         )
 
-    def _truncated(self, event: Event, partition: int) -> EngineInputError:
-        return EngineInputError(
+    def _truncated(self, event: Event, partition: int) -> InputError:
+        return InputError(
             f"TRUNCATE of {self._table(event)}, commit LSN {event[0]}, in partition {partition}: it affects "
             "the rows of all partitions, which are at different commits in scope 'aggregate'. Use DELETE, or "
             "scope 'strict'; to continue, take a new snapshot and start with a new checkpoint"
@@ -131,7 +131,7 @@ def check_aggregate(plan: EnginePlan) -> None:
     """Refuses pipelines that cannot run in scope ``aggregate``.
 
     Raises:
-        EngineConfigError: The pipeline has rows that move between keys whose groups are at different commits.
+        ConfigError: The pipeline has rows that move between keys whose groups are at different commits.
     """
     stage = plan.stages[0]
     if len(plan.stages) > 1:
@@ -142,8 +142,8 @@ def check_aggregate(plan: EnginePlan) -> None:
         raise _unsupported("has one group without a key")
 
 
-def _unsupported(problem: str) -> EngineConfigError:
-    return EngineConfigError(
+def _unsupported(problem: str) -> ConfigError:
+    return ConfigError(
         f"scope 'aggregate': the pipeline {problem}; its partitions are at different commits, so all joins "
         "and groups of its views must use the same key. Use scope 'strict'"
     )

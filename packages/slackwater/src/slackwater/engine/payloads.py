@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 import zstandard
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.state.entry import Change
+from slackwater.protocol import StateError
 
 TOUCH_INPUT: Final = -2
 """The input of an event without a row, which states that the group of no columns exists from its LSN on."""
@@ -115,12 +115,12 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
     """Returns the events of one payload.
 
     Raises:
-        EngineStateError: The payload was not written by a packer.
+        StateError: The payload was not written by a packer.
     """
     try:
         return _EVENTS.decode(_zstd.decompress(payload))
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
-        raise EngineStateError(
+        raise StateError(
             f"bucket {bucket}: the payload has an unknown form: {error}; check that driver and executors run "
             "the same version"
         ) from error

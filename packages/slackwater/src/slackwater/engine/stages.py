@@ -58,8 +58,8 @@ class StagesEvaluation:
             keys: The stage keys of the events of several buckets; None for a single bucket.
 
         Raises:
-            EngineInputError: An event needs a row that the contents do not have.
-            EngineStateError: More is subtracted from a group than was ever added.
+            InputError: An event needs a row that the contents do not have.
+            StateError: More is subtracted from a group than was ever added.
             EvaluationError: The SQL fails on the rows of a key.
             GroupElsewhereError: A group has none of the keys, so its bucket is not known.
         """

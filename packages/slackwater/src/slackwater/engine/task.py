@@ -44,7 +44,7 @@ class PipelineTask:
         evaluators: Create the evaluators of rows parts; None for DuckDB.
 
     Raises:
-        EngineConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
+        ConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class PipelineTask:
                 then be those of the whole batch.
 
         Raises:
-            EngineError: See its tree.
+            SlackwaterError: See its tree.
             EvaluationError: The view's SQL fails on the rows of a key.
             OldRowsNeededError: The batch has to be packed with old rows, and processed as a whole.
         """

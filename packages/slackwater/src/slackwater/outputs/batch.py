@@ -14,8 +14,7 @@ from typing import NamedTuple
 from slackwater.engine.documents import DocumentBatch, in_commit_order, malformed_batch
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineStateError
-from slackwater.protocol import BatchHeader, ProgressRecord, format_position
+from slackwater.protocol import BatchHeader, ProgressRecord, StateError, format_position
 
 
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
@@ -28,11 +27,11 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
         kept_in: The place of the progress, for messages.
 
     Raises:
-        PipelineStateError: The progress belongs to another query.
+        StateError: The progress belongs to another query.
     """
     if progress is not None and progress.query_id != query_id:
         mine = f"is of query {query_id}" if query_id else "is new"
-        raise PipelineStateError(
+        raise StateError(
             f"the name {pipeline!r} is taken: {kept_in} was written by query {progress.query_id}, the given "
             f"checkpoint {mine}",
             "use the checkpoint of that query to continue, or another pipeline name for a second pipeline. "
@@ -84,7 +83,7 @@ def is_covered(pipeline: str, batch: DocumentBatch, progress: ProgressRecord | N
     that continues it.
 
     Raises:
-        PipelineStateError: It is neither, so that writing it would repeat or lose records.
+        StateError: It is neither, so that writing it would repeat or lose records.
     """
     batch_id, header = batch.batch_id, batch.header
     if progress is None:
@@ -178,7 +177,7 @@ class BatchCommits:
         """Rejects documents of a view that has no output.
 
         Raises:
-            EngineStateError: There are such documents; the error names the view.
+            StateError: There are such documents; the error names the view.
         """
         foreign = sorted(set(self._batch.payloads) - set(range(outputs)))
         if foreign:
@@ -194,7 +193,7 @@ class BatchCommits:
                 in that case is omitted.
 
         Raises:
-            EngineStateError: A document belongs to no commit of the batch, or cannot be read.
+            StateError: A document belongs to no commit of the batch, or cannot be read.
         """
         whole = self.units[0]
         is_latest, is_strict = self._emit is Emit.LATEST, self._scope is Scope.STRICT
@@ -231,13 +230,13 @@ class BatchCommits:
 
 def _mismatch(
     pipeline: str, batch_id: int, header: BatchHeader, progress: ProgressRecord | None, reason: str
-) -> PipelineStateError:
+) -> StateError:
     span = f"({format_position(header.from_lsn)}, {format_position(header.to_lsn)}]"
     held = "no batch at all"
     if progress is not None:
         at = format_position(progress.commit_lsn)
         held = f"batch {progress.batch_id} at {at} of timeline {progress.timeline}"
-    return PipelineStateError(
+    return StateError(
         f"pipeline {pipeline!r}: the run continues with batch {batch_id} {span} of timeline "
         f"{header.timeline}, but the output contains {held}: {reason}",
         "writing it would repeat or lose records: use the newest checkpoint of this pipeline. "

@@ -79,7 +79,7 @@ class Sink(Protocol):
     """Makes a pipeline's batches visible, each exactly once. Used by one thread at a time.
 
     Every method except ``close`` may block for the output's request time-out, and raises
-    :class:`~slackwater.pipeline.errors.PipelineUnavailableError` if the output does not answer within it.
+    :class:`~slackwater.pipeline.errors.UnavailableError` if the output does not answer within it.
     """
 
     @property
@@ -96,7 +96,7 @@ class Sink(Protocol):
             query_id: The id of the checkpoint; None if the checkpoint is new.
 
         Raises:
-            PipelineStateError: The output's progress belongs to another checkpoint.
+            StateError: The output's progress belongs to another checkpoint.
         """
         ...
 
@@ -107,8 +107,8 @@ class Sink(Protocol):
             The newest visible batch; None if there is none.
 
         Raises:
-            PipelineStateError: The output was changed since the pipeline's last batch.
-            PipelineConfigError: The output cannot be used in its current form.
+            StateError: The output was changed since the pipeline's last batch.
+            ConfigError: The output cannot be used in its current form.
         """
         ...
 
@@ -122,9 +122,9 @@ class Sink(Protocol):
         Raises:
             RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
             OutputRefusedError: The output rejects the batch, and would reject it again.
-            PipelineStateError: The batch does not continue what the output contains.
-            PipelineUnavailableError: Nothing of the batch is visible, or the outcome is unknown.
-            EngineStateError: The batch was not written by a stage; nothing of it is visible.
+            StateError: The batch does not continue what the output contains.
+            UnavailableError: Nothing of the batch is visible, or the outcome is unknown.
+            StateError: The batch was not written by a stage; nothing of it is visible.
         """
         ...
 

@@ -17,12 +17,12 @@ from slackwater.engine.settings import Scope
 from slackwater.engine.state.store import StateStore
 from slackwater.outputs.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
 from slackwater.outputs.contract import WriteReport
-from slackwater.pipeline.errors import PipelineStateError
 from slackwater.protocol import (
     BatchHeader,
     CommitPosition,
     MalformedRecordError,
     ProgressRecord,
+    StateError,
     SystemClock,
     decode_progress_record,
     encode_progress_record,
@@ -41,7 +41,7 @@ class SettledBatch:
         keys_move: For each view, whether a document's key may move from one bucket to another.
 
     Raises:
-        EngineStateError: It has documents of another view.
+        StateError: It has documents of another view.
     """
 
     def __init__(self, batch: DocumentBatch, emit: Emit, keys_move: Sequence[bool]) -> None:
@@ -55,7 +55,7 @@ class SettledBatch:
         """Yields a view's documents with the LSNs at which they are shown; those of a key in commit order.
 
         Raises:
-            EngineStateError: A document belongs to no commit of the batch, or cannot be read.
+            StateError: A document belongs to no commit of the batch, or cannot be read.
         """
         for committed in self._commits.documents(view, keys_move=self._keys_move[view]):
             for _, key, document in committed.documents:
@@ -114,8 +114,8 @@ class FunctionSink:
         """See :meth:`Sink.check`.
 
         Raises:
-            PipelineStateError: The progress belongs to another checkpoint, or cannot be read.
-            EngineUnavailableError: The store does not answer.
+            StateError: The progress belongs to another checkpoint, or cannot be read.
+            UnavailableError: The store does not answer.
         """
         check_owner(self._pipeline, self._read(), query_id, self._kept_in)
 
@@ -123,9 +123,9 @@ class FunctionSink:
         """Locks the checkpoint, and returns the newest batch whose function has returned.
 
         Raises:
-            PipelineUnavailableError: Another run holds the checkpoint.
-            PipelineStateError: The progress cannot be read.
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: Another run holds the checkpoint.
+            StateError: The progress cannot be read.
+            UnavailableError: The store does not answer.
         """
         self._held.enter_context(self._hold())
         self._progress = self._read()
@@ -136,9 +136,9 @@ class FunctionSink:
 
         Raises:
             FunctionFailedError: The function has raised an error; it will receive the batch again.
-            PipelineStateError: The progress belongs to another checkpoint, or the batch does not continue it.
-            EngineUnavailableError: The progress could not be written.
-            EngineStateError: The batch was not written by a stage; the function was not called.
+            StateError: The progress belongs to another checkpoint, or the batch does not continue it.
+            UnavailableError: The progress could not be written.
+            StateError: The batch was not written by a stage; the function was not called.
         """
         check_owner(self._pipeline, self._progress, query_id, self._kept_in)
         settled = SettledBatch(batch, self._emit, self._keys_move)
@@ -194,6 +194,6 @@ class FunctionSink:
         try:
             return decode_progress_record(data)
         except MalformedRecordError as error:
-            raise PipelineStateError(
+            raise StateError(
                 f"{self._kept_in} cannot be read: {error}", "restore the checkpoint, or start with a new one"
             ) from error

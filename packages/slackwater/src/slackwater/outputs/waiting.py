@@ -6,8 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from slackwater.pipeline.errors import PipelineUnavailableError
-from slackwater.protocol import Clock
+from slackwater.protocol import Clock, UnavailableError
 
 _FIRST_PAUSE: Final = timedelta(milliseconds=50)
 _LONGEST_PAUSE: Final = timedelta(seconds=1)
@@ -45,11 +44,11 @@ class Waiting:
         """Reports what is waited for, and waits for at most this time.
 
         Raises:
-            PipelineUnavailableError: The run is to stop.
+            UnavailableError: The run is to stop.
         """
         self._on_step(step)
         if self._stop.wait(seconds):
-            raise PipelineUnavailableError(
+            raise UnavailableError(
                 f"the run was asked to stop while it was {step}",
                 "nothing is lost or partly visible: start the pipeline again when the server is back",
             )
@@ -85,7 +84,7 @@ class Attempts:
         """Waits for the next attempt; reports the reason to the run and, from time to time, to the log.
 
         Raises:
-            PipelineUnavailableError: The run is to stop.
+            UnavailableError: The run is to stop.
         """
         now = self._clock.monotonic()
         step = f"{self._waits_for}: {reason}"

@@ -74,8 +74,8 @@ class BatchLoop:
         """Runs until it is stopped or, if `available_now`, until all that existed at the start is visible.
 
         Raises:
-            PipelineError: See its tree.
-            EngineError: The state cannot be read or written.
+            SlackwaterError: See its tree.
+            SlackwaterError: The state cannot be read or written.
             CutLogError: Kafka does not answer, or the cut log has changed.
             SPARK_ERRORS: A batch failed in Spark, or Spark has ended.
         """

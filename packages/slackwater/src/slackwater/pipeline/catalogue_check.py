@@ -16,8 +16,7 @@ from slackwater.cdc.captured import CapturedFinding, Table
 from slackwater.cdc.catalogue import examine_tables, find_publication
 from slackwater.pipeline.checkpoint import CATALOGUE_FILE, Checkpoint
 from slackwater.pipeline.definition import PipelineDefinition, declared_keys, used_columns
-from slackwater.pipeline.errors import PipelineInputError
-from slackwater.protocol import SourceTopics, hide
+from slackwater.protocol import InputError, SourceTopics, hide
 
 LOOK_SECONDS: Final = 5.0
 """The time between two looks at the catalogue."""
@@ -71,7 +70,7 @@ class CatalogueCheck:
             copied: The checkpoint of the revision whose state the pipeline begins with, if there is one.
 
         Raises:
-            EngineUnavailableError: The checkpoint's store does not answer.
+            UnavailableError: The checkpoint's store does not answer.
             psycopg.Error: The database does not answer.
         """
         kept = self._written = _read(self._checkpoint)
@@ -91,8 +90,8 @@ class CatalogueCheck:
         """Keeps what was seen since the last call; returns quickly if that is nothing new.
 
         Raises:
-            PipelineInputError: Rows of a table are not all in its topic.
-            EngineUnavailableError: The checkpoint's store does not answer.
+            InputError: Rows of a table are not all in its topic.
+            UnavailableError: The checkpoint's store does not answer.
         """
         seen, self._seen = self._seen, None
         if seen is None:
@@ -109,13 +108,13 @@ class CatalogueCheck:
         """Does nothing if nothing was found.
 
         Raises:
-            PipelineInputError: Something was.
+            InputError: Something was.
         """
         for first in found:
             others = len({each.text for each in found}) - 1
             more = f" (and {others} more; `slackwater run --dry-run` lists them)" if others else ""
             text = f"pipeline {self._name!r} stops: table {first.table}: {first.text}{more}"
-            raise PipelineInputError(text, first.hint)
+            raise InputError(text, first.hint)
 
     def warn(self, error: psycopg.Error) -> None:
         """Logs, once, that the database does not answer."""

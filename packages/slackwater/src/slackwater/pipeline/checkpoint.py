@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from slackwater.engine.state.store import DRAFTS, open_store
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError
 from slackwater.pipeline.s3a import S3A, s3_address
 from slackwater.pipeline.spark_conf import given_conf
+from slackwater.protocol import StateError, UnavailableError
 
 if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
     from slackwater.engine.state.hadoop_store import HadoopStore
@@ -71,7 +71,7 @@ class Checkpoint:
         """The address with everything that is needed to access it; it may contain credentials.
 
         Raises:
-            PipelineConfigError: Spark's configuration cannot be used.
+            ConfigError: Spark's configuration cannot be used.
         """
         if not self.address.startswith(S3A):
             return self.address
@@ -82,7 +82,7 @@ class Checkpoint:
         """The store of the state.
 
         Raises:
-            EngineConfigError: The address belongs to no supported file system.
+            ConfigError: The address belongs to no supported file system.
         """
         return open_store(self.location, self.address)
 
@@ -107,8 +107,8 @@ class Checkpoint:
         """Returns what the first run has recorded; None if there was none.
 
         Raises:
-            PipelineStateError: The record has another version, or is not ours.
-            EngineUnavailableError: The store does not answer.
+            StateError: The record has another version, or is not ours.
+            UnavailableError: The store does not answer.
         """
         noted = self._noted()
         if noted is None or "query_id" not in noted:
@@ -119,8 +119,8 @@ class Checkpoint:
         """Refuses a pipeline that must not use this checkpoint; changes nothing.
 
         Raises:
-            PipelineStateError: The checkpoint belongs to a pipeline with another meaning.
-            EngineUnavailableError: The store does not answer.
+            StateError: The checkpoint belongs to a pipeline with another meaning.
+            UnavailableError: The store does not answer.
         """
         if changes := self.changes(fingerprint):
             raise self._incompatible(changes, fingerprint.revision)
@@ -129,8 +129,8 @@ class Checkpoint:
         """Returns what has changed since the first run; empty if the pipeline matches, or if there was none.
 
         Raises:
-            PipelineStateError: The record has another version, or is not ours.
-            EngineUnavailableError: The store does not answer.
+            StateError: The record has another version, or is not ours.
+            UnavailableError: The store does not answer.
         """
         noted = self._noted()
         if noted is not None:
@@ -154,7 +154,7 @@ class Checkpoint:
         """Removes what a pipeline has written here; other files stay. It can be repeated after a kill.
 
         Raises:
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: The store does not answer.
         """
         from slackwater.engine.state.keeper import PUBLISHED
         from slackwater.engine.state.manifest import MANIFESTS, SEGMENTS
@@ -184,7 +184,7 @@ class Checkpoint:
             holder: A name, for others who want the checkpoint in the meantime.
 
         Raises:
-            PipelineUnavailableError: Another process holds it.
+            UnavailableError: Another process holds it.
         """
         folder = self.local_folder
         if folder is None:
@@ -197,7 +197,7 @@ class Checkpoint:
             except BlockingIOError as error:
                 file.seek(0)
                 in_use = f"{folder} is in use by {file.read().strip() or 'another process'}"
-                raise PipelineUnavailableError(in_use, "stop it first") from error
+                raise UnavailableError(in_use, "stop it first") from error
             file.truncate(0)
             file.write(f"{holder} (process {os.getpid()})\n")
             file.flush()
@@ -215,14 +215,14 @@ class Checkpoint:
             raise self._unreadable("expected an object")
         return noted
 
-    def _unreadable(self, problem: str) -> PipelineStateError:
-        return PipelineStateError(
+    def _unreadable(self, problem: str) -> StateError:
+        return StateError(
             f"{CHECKPOINT_FILE} in checkpoint {self.store.address} cannot be read: {problem}",
             "restore the checkpoint, or start with a new one",
         )
 
-    def _incompatible(self, changes: Iterable["Change"], revision: int) -> PipelineStateError:
-        return PipelineStateError(
+    def _incompatible(self, changes: Iterable["Change"], revision: int) -> StateError:
+        return StateError(
             f"checkpoint {self.store.address} no longer fits the pipeline: {listed_changes(changes)}",
             f"undo the change, or set `revision = {revision + 1}` in pipeline.toml: the changed pipeline "
             "then has its own checkpoint beside this one and its own output topics (change the topics that "

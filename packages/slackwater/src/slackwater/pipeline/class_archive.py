@@ -13,7 +13,6 @@ from pyspark import SparkContext
 
 from slackwater.engine.index.folders import make_private_folder
 from slackwater.pipeline.batch_job import collect
-from slackwater.pipeline.errors import PipelineUnavailableError
 from slackwater.pipeline.jvm import end_jvm, explain_exit
 from slackwater.pipeline.session import starting_spark
 from slackwater.pipeline.settings import RunSettings
@@ -25,7 +24,7 @@ from slackwater.pipeline.spark_home import (
     archive_place,
     link_spark_home,
 )
-from slackwater.protocol import NO_SERVERS
+from slackwater.protocol import NO_SERVERS, UnavailableError
 
 _TASKS = 2
 
@@ -37,7 +36,7 @@ def make_class_archive(archives: Path) -> Path:
     Several processes may do this at the same time. Spark must not have been started in this process.
 
     Raises:
-        PipelineUnavailableError: Java or Spark does not start, or no archive could be created.
+        UnavailableError: Java or Spark does not start, or no archive could be created.
     """
     try:
         make_private_folder(archives)
@@ -131,5 +130,5 @@ def _as_it_is(number: int) -> int:
     return number
 
 
-def _no_archive(reason: str) -> PipelineUnavailableError:
-    return PipelineUnavailableError(f"the archive of Spark's classes could not be created: {reason}")
+def _no_archive(reason: str) -> UnavailableError:
+    return UnavailableError(f"the archive of Spark's classes could not be created: {reason}")

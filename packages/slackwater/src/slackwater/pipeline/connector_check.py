@@ -15,8 +15,7 @@ from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import property_findings
 from slackwater.cuts import FrontierStatus, RedisMarkerStore
 from slackwater.pipeline.definition import columns_with_default
-from slackwater.pipeline.errors import PipelineConfigError, PipelineInputError
-from slackwater.protocol import Finding, RedisSettings, SlackwaterError, Verdict
+from slackwater.protocol import ConfigError, Finding, InputError, RedisSettings, SlackwaterError, Verdict
 from slackwater.sql.plan import EnginePlan
 
 LOOK_SECONDS: Final = 3.0
@@ -34,10 +33,10 @@ def refuse_unknown_defaults(plan: EnginePlan) -> None:
     """Does nothing if a plan can be run although nobody knows the connector's configuration.
 
     Raises:
-        PipelineConfigError: It needs a column that may be NULL and has a DEFAULT.
+        ConfigError: It needs a column that may be NULL and has a DEFAULT.
     """
     for table, column in columns_with_default(plan):
-        raise PipelineConfigError(
+        raise ConfigError(
             f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
             "of NULL, because its configuration is not known",
             "set connect.url, for the run or for the sidecar",
@@ -95,13 +94,13 @@ class ConnectorCheck:
         """Returns at once if the last look found nothing.
 
         Raises:
-            PipelineInputError: Views would show other values or other rows than the database has.
+            InputError: Views would show other values or other rows than the database has.
         """
         for first in self._faults:
             others = len(self._faults) - 1
             more = f" (and {others} more; `slackwater run --dry-run` lists them)" if others else ""
             text = f"the connector of source {self._source} must not be read: {first.subject}: {first.text}"
-            raise PipelineInputError(text + more, first.hint)
+            raise InputError(text + more, first.hint)
 
     def close(self) -> None:
         """Ends the thread. Idempotent."""

@@ -11,18 +11,16 @@ from typing import Any
 
 from slackwater.engine.bucket import state_fingerprint
 from slackwater.engine.copied_state import CopyTask, TableCopy, copy_state, copy_tasks, plan_copy
-from slackwater.engine.errors import EngineConfigError, EngineStateError
 from slackwater.engine.pack.specification import packing_spec
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.inspection import find_state
 from slackwater.engine.state.store import StateStore
 from slackwater.pipeline.checkpoint import Checkpoint, listed_changes
 from slackwater.pipeline.definition import PipelineDefinition, stage_settings
-from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.source.position import Position
-from slackwater.protocol import SNAPSHOT_XID, BatchHeader, SourceTopics
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader, ConfigError, SourceTopics, StateError
 
 _FROM_THE_BEGINNING = (
     "start without --copy-state-of: the views are then built from the beginning of the source's topics"
@@ -68,16 +66,16 @@ class EarlierRevision:
         """Refuses a state that lacks what the pipeline needs; returns its position in the source.
 
         Raises:
-            PipelineConfigError: Some rows or columns are not kept, or the two pipelines read different
+            ConfigError: Some rows or columns are not kept, or the two pipelines read different
                 things.
-            PipelineStateError: There is no state, or it is damaged or belongs to another pipeline.
-            EngineUnavailableError: The store does not answer.
+            StateError: There is no state, or it is damaged or belongs to another pipeline.
+            UnavailableError: The store does not answer.
         """
         self._tables()
         fingerprint = self._fingerprint()
         try:
             found = find_state(self.checkpoint.store)
-        except EngineStateError as error:
+        except StateError as error:
             raise self._unusable(str(error)) from error
         if found.fingerprint != fingerprint:
             raise self._unusable("it belongs to other stages than that revision has")
@@ -99,7 +97,7 @@ class EarlierRevision:
             state = copy_state(
                 self.checkpoint.store, target, stages, fingerprint=fingerprint, is_wanted=is_wanted
             )
-        except EngineStateError as error:
+        except StateError as error:
             raise self._unusable(str(error)) from error
         if state is None:
             return None
@@ -119,11 +117,11 @@ class EarlierRevision:
         """Returns where the rows of each input are.
 
         Raises:
-            PipelineConfigError: Some are not kept, or the two pipelines read different things.
+            ConfigError: Some are not kept, or the two pipelines read different things.
         """
         earlier, definition = self._earlier, self._definition
         if earlier.revision == definition.revision:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"{earlier.name!r} and {definition.name!r} are both revision {definition.revision}",
                 "raise `revision` in pipeline.toml of the pipeline that is to start with the other's state",
             )
@@ -140,14 +138,14 @@ class EarlierRevision:
         old, new = (packing_spec(each.plan, each.buckets or 1) for each in (earlier, definition))
         try:
             return plan_copy(old, new)
-        except EngineConfigError as error:
+        except ConfigError as error:
             raise self._unfit(str(error)) from error
 
     def _fingerprint(self) -> str:
         """Returns the fingerprint of the earlier revision's state, after checking that it belongs to it.
 
         Raises:
-            PipelineStateError: It does not.
+            StateError: It does not.
         """
         identity = self.checkpoint.identity()
         if identity is None:
@@ -168,14 +166,14 @@ class EarlierRevision:
         kept = {topic: each for topic, each in position.topics.items() if topic in wanted}
         return replace(position, topics=kept)
 
-    def _unfit(self, problem: str) -> PipelineConfigError:
-        return PipelineConfigError(
+    def _unfit(self, problem: str) -> ConfigError:
+        return ConfigError(
             f"{self._definition.name} cannot start with the state of {self._earlier.name}: {problem}",
             _FROM_THE_BEGINNING,
         )
 
-    def _unusable(self, problem: str) -> PipelineStateError:
-        return PipelineStateError(
+    def _unusable(self, problem: str) -> StateError:
+        return StateError(
             f"the state of {self.place} cannot be copied: {problem}",
             "name the folder of that revision as it runs, and the same --checkpoint; or "
             f"{_FROM_THE_BEGINNING}",

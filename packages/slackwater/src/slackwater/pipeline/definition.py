@@ -9,8 +9,7 @@ from slackwater.cdc.captured import shared_topics
 from slackwater.engine.evaluate.evaluators import Evaluators
 from slackwater.engine.settings import Scope, StageSettings
 from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
-from slackwater.pipeline.errors import PipelineConfigError
-from slackwater.protocol import SourceTopics
+from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
 from slackwater.sql.catalog import Catalog
 from slackwater.sql.compiler import compile_pipeline, compile_separately
@@ -301,7 +300,7 @@ def pipeline_definition(
             the topic of its name.
 
     Raises:
-        PipelineConfigError: An output cannot have its form.
+        ConfigError: An output cannot have its form.
         SqlTextError: A view is not supported; the error contains the position.
     """
     sql = PipelineSql(catalog, tuple((f"{view}.sql", text) for view, text in views.items()))
@@ -313,7 +312,7 @@ def pipeline_definition(
     fault = fault_of_outputs(source, emit, Scope.STRICT, outputs, plan)
     fault = fault or fault_of_names(source, outputs, plan, {})
     if fault is not None:
-        raise PipelineConfigError(f"pipeline {name!r}: {fault.key}: {fault.problem}", fault.hint)
+        raise ConfigError(f"pipeline {name!r}: {fault.key}: {fault.problem}", fault.hint)
     return PipelineDefinition(
         name=name,
         source=source,

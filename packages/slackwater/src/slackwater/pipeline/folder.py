@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from slackwater.engine.errors import EngineConfigError
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope
 from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
@@ -33,10 +32,9 @@ from slackwater.pipeline.definition import (
     table_names,
     with_changes,
 )
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.settings import revision_name
 from slackwater.pipeline.toml_table import TomlTable, name_and_revision, read_definition, read_file
-from slackwater.protocol import TableNameError
+from slackwater.protocol import ConfigError, TableNameError
 from slackwater.protocol.keys import table_name
 from slackwater.sql.catalog import Catalog
 from slackwater.sql.plan import EnginePlan
@@ -63,7 +61,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     """Reads the pipeline in a folder.
 
     Raises:
-        PipelineConfigError: Something cannot be used; the error names the file and the key.
+        ConfigError: Something cannot be used; the error names the file and the key.
         SqlError: A schema or view file is not supported; the error contains the position.
     """
     toml = read_definition(folder)
@@ -103,7 +101,7 @@ def read_sql(folder: Path) -> PipelineSql:
     """Reads the SQL files of a pipeline folder.
 
     Raises:
-        PipelineConfigError: A kind of file is missing.
+        ConfigError: A kind of file is missing.
         SqlTextError: A schema file is not supported; the error contains the position.
     """
     return PipelineSql(_catalog(folder), _views(folder))
@@ -114,16 +112,14 @@ def _catalog(folder: Path) -> Catalog:
     paths += sorted((folder / "schema").glob("*.sql"))
     if not paths:
         hint = "`slackwater schema pull` writes it"
-        raise PipelineConfigError(f"{folder / 'schema.sql'}: no such file", hint)
+        raise ConfigError(f"{folder / 'schema.sql'}: no such file", hint)
     return parse_catalog({str(path): read_file(folder, path) for path in paths})
 
 
 def _views(folder: Path) -> tuple[tuple[str, str], ...]:
     paths = sorted((folder / "views").glob("*.sql"))
     if not paths:
-        raise PipelineConfigError(
-            f"{folder / 'views'}: there are no views", "expected files views/<name>.sql"
-        )
+        raise ConfigError(f"{folder / 'views'}: there are no views", "expected files views/<name>.sql")
     return tuple((str(path), read_file(folder, path)) for path in paths)
 
 
@@ -131,7 +127,7 @@ def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[
     """Reads the outputs, in the order of the published views.
 
     Raises:
-        PipelineConfigError: An output cannot be used; the error names the key and the reason.
+        ConfigError: An output cannot be used; the error names the key and the reason.
     """
     pipeline = toml.text("name", "pipeline")
     single = toml.table("output")
@@ -260,5 +256,5 @@ def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
     if scope is Scope.AGGREGATE:
         try:
             check_aggregate(plan)
-        except EngineConfigError as error:
+        except ConfigError as error:
             raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error

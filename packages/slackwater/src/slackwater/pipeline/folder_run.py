@@ -34,9 +34,9 @@ def run_folder(
         on_turn: Called in this thread before each step of the loop, with whether the views show all cuts.
 
     Raises:
-        PipelineConfigError: Something cannot be used; the error names the file and the key.
+        ConfigError: Something cannot be used; the error names the file and the key.
         SqlError: A schema or view file is not supported; the error contains the position.
-        PipelineError, EngineError, CutLogError: As for :func:`run_pipeline`.
+        SlackwaterError, SlackwaterError, CutLogError: As for :func:`run_pipeline`.
     """
     first_name, revision = name_and_revision(read_definition(folder))
     name = revision_name(first_name, revision)

@@ -14,8 +14,7 @@ from typing import Any
 import pyspark.java_gateway
 from pyspark import SparkContext
 
-from slackwater.pipeline.errors import PipelineUnavailableError
-from slackwater.protocol import SystemClock
+from slackwater.protocol import SystemClock, UnavailableError
 
 _LONGEST_START = timedelta(minutes=10)
 _LONGEST_END = timedelta(minutes=10)
@@ -99,7 +98,7 @@ def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
         is_in_vain: Set when nothing waits for the JVM any more.
 
     Raises:
-        PipelineUnavailableError: The JVM ended before it answered, did not answer, or is no longer needed.
+        UnavailableError: The JVM ended before it answered, did not answer, or is no longer needed.
     """
     clock = SystemClock()
     started = reported = clock.monotonic()
@@ -174,10 +173,10 @@ def end_jvm() -> int:
     return code
 
 
-def spark_does_not_start(reason: str) -> PipelineUnavailableError:
+def spark_does_not_start(reason: str) -> UnavailableError:
     """Returns the error for a session that does not start, with the reason and what a session needs."""
     hint = (
         "a Java runtime (17 or newer) must be on PATH or in JAVA_HOME, and there must be room on the disks "
         "of the checkpoint and of spark.local.dir"
     )
-    return PipelineUnavailableError(f"Spark does not start: {reason}", hint)
+    return UnavailableError(f"Spark does not start: {reason}", hint)

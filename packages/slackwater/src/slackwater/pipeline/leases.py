@@ -9,9 +9,18 @@ from typing import Final
 from slackwater.control import is_over
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaLeaseLog, LeaseLog
 from slackwater.outputs import Sink
-from slackwater.pipeline.errors import PipelineError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.pipeline.settings import RunSettings
-from slackwater.protocol import Clock, CommitPosition, Hold, Lease, LeaseRecord, epoch_ms, from_epoch_ms
+from slackwater.protocol import (
+    Clock,
+    CommitPosition,
+    Hold,
+    Lease,
+    LeaseRecord,
+    SlackwaterError,
+    epoch_ms,
+    from_epoch_ms,
+)
 
 _LOOK_SECONDS: Final = 0.5
 """The time between two reads of the topic of leases."""
@@ -175,7 +184,7 @@ class LeaseHolder:
             return self._sink.hold(until)
         except RunOvertakenError:
             raise
-        except PipelineError as error:  # no reader is worth the end of a run
+        except SlackwaterError as error:  # no reader is worth the end of a run
             _log.warning("pipeline %s: states cannot be held for readers: %s", self._pipeline, error)
             return dict.fromkeys(until, str(error))
 

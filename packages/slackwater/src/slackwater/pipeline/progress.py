@@ -11,7 +11,7 @@ from typing import Final
 from slackwater.control import HELD_FOR, KnownRun, holder_of, superseded
 from slackwater.cuts import CompactedTopicUnavailableError, KafkaPipelineLog, PipelineLog
 from slackwater.outputs.batch import starting_over
-from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.pipeline.registration import with_checkpoint
 from slackwater.pipeline.settings import RunSettings
 from slackwater.pipeline.source.planner import PlannedCut
@@ -23,6 +23,7 @@ from slackwater.protocol import (
     ProgressRecord,
     RunEnd,
     StageWork,
+    StateError,
     epoch_ms,
     from_epoch_ms,
     hide,
@@ -134,7 +135,7 @@ class RunReporter:
             makes_topic: Whether the topic of pipelines is created if it does not exist.
 
         Raises:
-            PipelineStateError: Another checkpoint holds the name.
+            StateError: Another checkpoint holds the name.
         """
         self._registration = with_checkpoint(self._registration, query_id or "")
         with self._tolerated("its name is not compared with those of others"):
@@ -146,7 +147,7 @@ class RunReporter:
         """Registers the run and begins to report.
 
         Raises:
-            PipelineStateError: Another run took the name at the same moment; this one is not registered.
+            StateError: Another run took the name at the same moment; this one is not registered.
         """
         self._registration = with_checkpoint(self._registration, query_id)
         with self._tolerated("it is not shown in the topology"):
@@ -154,7 +155,7 @@ class RunReporter:
             entries = self._log.read()
             try:
                 self._refuse_if_taken(entries, offset)
-            except PipelineStateError:
+            except StateError:
                 with suppress(CompactedTopicUnavailableError):  # it then looks like a run that has vanished
                     self._log.forget(self._registration.pipeline, self._registration.run)
                 raise
@@ -277,7 +278,7 @@ class RunReporter:
             _log.warning("pipeline %s: %s: %s", name, consequence, error)
 
 
-def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
+def _taken(holder: KnownRun, now_ms: int) -> StateError:
     """Returns the error for a name that is held."""
     by = holder.registration
     since = from_epoch_ms(by.started_ms)
@@ -300,4 +301,4 @@ def _taken(holder: KnownRun, now_ms: int) -> PipelineStateError:
             "give this pipeline another name in pipeline.toml; if the other pipeline is no longer needed: "
             f"`slackwater pipeline delete {by.pipeline}`. "
         )
-    return PipelineStateError(problem, hint + starting_over(by.pipeline))
+    return StateError(problem, hint + starting_over(by.pipeline))

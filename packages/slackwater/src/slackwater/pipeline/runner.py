@@ -31,12 +31,6 @@ from slackwater.pipeline.definition import (
     stage_settings,
     used_columns,
 )
-from slackwater.pipeline.errors import (
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    QueryFailedError,
-)
 from slackwater.pipeline.failure import is_cancelled, root_cause
 from slackwater.pipeline.fingerprint import PipelineFingerprint
 from slackwater.pipeline.folder import load_pipeline
@@ -51,7 +45,16 @@ from slackwater.pipeline.source.kafka_reader import existing_topics, may_see
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.planner import Planner
 from slackwater.pipeline.spark_conf import index_root
-from slackwater.protocol import Clock, ProgressRecord, SourceTopics, SystemClock
+from slackwater.protocol import (
+    Clock,
+    ConfigError,
+    ProgressRecord,
+    SlackwaterError,
+    SourceTopics,
+    StateError,
+    SystemClock,
+    UnavailableError,
+)
 from slackwater.protocol.keys import cut_log_topic
 
 _CANCEL_INTERVAL_SECONDS = 0.2
@@ -93,16 +96,16 @@ def run_pipeline(  # noqa: PLR0913 - as many as its run has
             second while there is nothing to do; with whether the views show all cuts that exist.
 
     Raises:
-        PipelineConfigError: The state with which the pipeline is to begin lacks what it needs.
-        PipelineStateError: The checkpoint belongs to a pipeline with another meaning, another pipeline has
+        ConfigError: The state with which the pipeline is to begin lacks what it needs.
+        StateError: The checkpoint belongs to a pipeline with another meaning, another pipeline has
             this name, or the output was changed; nothing was modified.
         RunOvertakenError: Another run has taken over.
-        PipelineUnavailableError: Spark does not start, or the output cannot be reached; not raised when
+        UnavailableError: Spark does not start, or the output cannot be reached; not raised when
             ``stop`` is set.
-        QueryFailedError: A batch failed in Spark, or Spark ended.
-        PipelineInputError: Rows of a table are not all in its topic, as the database's catalogue shows, or
+        SlackwaterError: A batch failed in Spark, or Spark ended.
+        InputError: Rows of a table are not all in its topic, as the database's catalogue shows, or
             the connector's configuration gives values another form.
-        EngineError: The state in the checkpoint cannot be read or written.
+        SlackwaterError: The state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log has changed.
     """
     if context is None:
@@ -202,7 +205,7 @@ class PipelineRun:
         """Runs the pipeline when Spark has started, unless the run is stopped before that."""
         try:
             started = context()
-        except PipelineUnavailableError:
+        except UnavailableError:
             self._reporter.close()
             if not self._stop.is_set():
                 raise
@@ -226,7 +229,7 @@ class PipelineRun:
         """Treats the failure of a server during a requested stop as the requested end."""
         try:
             yield
-        except PipelineUnavailableError as error:
+        except UnavailableError as error:
             if not self._stop.is_set():
                 raise
             _log.warning("the run stops: %s", error)
@@ -285,7 +288,7 @@ class PipelineRun:
                 _log.warning("table %s is treated as empty: %s. %s", table, text, hint)
             else:
                 more = f" (and for {len(missing) - 1} more)" if len(missing) > 1 else ""
-                raise PipelineConfigError(f"table {table}: {text}{more}", hint)
+                raise ConfigError(f"table {table}: {text}{more}", hint)
 
     def _check_connector(self) -> None:
         """Refuses a connector that gives values another form; if nobody knows it, values prove their form."""
@@ -422,7 +425,7 @@ class PipelineRun:
             self._checkpoint.store, state_fingerprint(self._definition.plan, stage_settings(self._definition))
         )
         if progress is not None and not progress.state:
-            raise PipelineStateError(
+            raise StateError(
                 f"the newest batch of pipeline {self._definition.name!r} was published by an earlier "
                 "version, which kept its state in another form",
                 f"set `revision = {self._definition.revision + 1}` in pipeline.toml: the pipeline then "
@@ -472,8 +475,8 @@ class PipelineRun:
         reason = f"{what}; {self._what_helps}"
         raise self._failed("SparkStopped", reason) from error
 
-    def _failed(self, error_type: str, reason: str) -> QueryFailedError:
-        return QueryFailedError(f"pipeline {self._definition.name!r} stopped: {reason} ({error_type})")
+    def _failed(self, error_type: str, reason: str) -> SlackwaterError:
+        return SlackwaterError(f"pipeline {self._definition.name!r} stopped: {reason} ({error_type})")
 
     @property
     def _what_helps(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import ConfigError
 
 S3A: Final = "s3a://"
 """The beginning of such an address."""
@@ -25,7 +25,7 @@ def s3_address(address: str, conf: Mapping[str, str]) -> str:
             alone, with ``spark.hadoop.fs.s3a.bucket.NAME.``.
 
     Raises:
-        PipelineConfigError: The settings specify something that an address cannot express.
+        ConfigError: The settings specify something that an address cannot express.
     """
     place = address.removeprefix(S3A)
     bucket, slash, rest = place.partition("/")
@@ -34,7 +34,7 @@ def s3_address(address: str, conf: Mapping[str, str]) -> str:
         return (conf.get(f"{_PREFIX}bucket.{bucket}.{name}") or conf.get(f"{_PREFIX}{name}") or "").strip()
 
     if find("session.token"):
-        raise PipelineConfigError(
+        raise ConfigError(
             f"checkpoint {address}: fs.s3a.session.token is set, but cannot be part of an address",
             "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN in the environment of "
             "drivers and executors, and remove fs.s3a.access.key, .secret.key and .session.token",

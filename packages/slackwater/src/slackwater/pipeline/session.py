@@ -20,7 +20,6 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from slackwater.pipeline.checkpoint import FOLDER_HINT, SPARK_HOME_FOLDER, SPARK_LOG, Checkpoint
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.jvm import (
     explain_jvm_end,
     is_submitted,
@@ -45,6 +44,7 @@ from slackwater.pipeline.spark_home import (
     link_spark_home,
     started_from,
 )
+from slackwater.protocol import ConfigError
 
 _LOOK_SECONDS = 0.2
 _log = logging.getLogger(__name__)
@@ -68,16 +68,16 @@ def starting_spark(
 
     Yields:
         A function that waits until Spark has started and returns its context. It raises
-        ``PipelineUnavailableError`` if Java or Spark does not start or ``stop`` is set, and
-        ``PipelineConfigError`` if tasks cannot run with its configuration.
+        ``UnavailableError`` if Java or Spark does not start or ``stop`` is set, and
+        ``ConfigError`` if tasks cannot run with its configuration.
     """
     spark_log = settings.spark_log
     if spark_log is None:
         raise ValueError("settings name no file for Spark's log")
     if not is_submitted(os.environ) and (fault := fault_of_java()):
-        raise PipelineConfigError(f"Spark cannot start: {fault}", JAVA_HINT)
+        raise ConfigError(f"Spark cannot start: {fault}", JAVA_HINT)
     if fault := Checkpoint(settings.checkpoint).fault_of_folder():
-        raise PipelineConfigError(f"checkpoint {settings.checkpoint}: {fault}", FOLDER_HINT)
+        raise ConfigError(f"checkpoint {settings.checkpoint}: {fault}", FOLDER_HINT)
     spark_log.parent.mkdir(parents=True, exist_ok=True)
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")

@@ -8,9 +8,8 @@ from slackwater.outputs.kafka import KafkaSink, KafkaSinkSettings, OutputTable, 
 from slackwater.outputs.kafka.debezium import row_type
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.settings import RunSettings
-from slackwater.protocol import Clock, LakeSettings
+from slackwater.protocol import Clock, ConfigError, LakeSettings
 from slackwater.sql.plan import PublishedView
 from slackwater.sql.postgres import table_statement
 
@@ -48,7 +47,7 @@ def make_sink(
         waiting: How it waits for its server; None to wait silently, for as long as it is patient.
 
     Raises:
-        PipelineConfigError: The outputs are of several kinds, or their servers are not specified.
+        ConfigError: The outputs are of several kinds, or their servers are not specified.
     """
     kind = sink_kind(definition)
     match kind:
@@ -81,13 +80,13 @@ def sink_kind(definition: PipelineDefinition) -> SinkKind:
     """Returns the kind of a pipeline's outputs. There is only one, as a batch becomes visible in all at once.
 
     Raises:
-        PipelineConfigError: There are several.
+        ConfigError: There are several.
     """
     kinds = sorted({output.kind for output in definition.outputs})
     if len(kinds) > 1:
         problem = f"pipeline {definition.name!r} has outputs of different kinds: {' and '.join(kinds)}"
         hint = "a batch has to become visible in all outputs at once: split the pipeline into two"
-        raise PipelineConfigError(problem, hint)
+        raise ConfigError(problem, hint)
     return kinds[0]
 
 
@@ -95,7 +94,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
     """Returns the settings of a pipeline's Kafka sink.
 
     Raises:
-        PipelineConfigError: The columns or the key of a view do not fit the form of its output.
+        ConfigError: The columns or the key of a view do not fit the form of its output.
     """
     forms = output_forms(definition)
     return KafkaSinkSettings(
@@ -128,7 +127,7 @@ def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
     """Returns the forms of records in Kafka by the number of the view; others are plain JSON.
 
     Raises:
-        PipelineConfigError: The columns or the key of a view do not fit the form.
+        ConfigError: The columns or the key of a view do not fit the form.
     """
     views = enumerate(zip(definition.plan.views, definition.outputs, strict=True))
     forms = {number: output_form(view, output.format, output.key_format) for number, (view, output) in views}
@@ -158,14 +157,14 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     """Returns the settings of a pipeline's PostgreSQL sink.
 
     Raises:
-        PipelineConfigError: No database was given, or a view cannot be a table.
+        ConfigError: No database was given, or a view cannot be a table.
     """
     from slackwater.outputs import postgres
 
     if settings.servers.postgres is None:
         problem = f"pipeline {definition.name!r} publishes to PostgreSQL, but no database is configured"
         hint = "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it"
-        raise PipelineConfigError(problem, hint)
+        raise ConfigError(problem, hint)
     outputs = []
     for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
         schema, _, name = output.name.rpartition(".")
@@ -196,13 +195,13 @@ def _lake_sink_settings(
     """Returns the settings of a pipeline's sink in a lake.
 
     Raises:
-        PipelineConfigError: No lake was given, or a view cannot be a table.
+        ConfigError: No lake was given, or a view cannot be a table.
     """
     from slackwater.outputs.lake import LakeSinkSettings, OutputTable, lake_columns
 
     if lake is None:
         what, hint = missing
-        raise PipelineConfigError(f"pipeline {definition.name!r} publishes {what}", hint)
+        raise ConfigError(f"pipeline {definition.name!r} publishes {what}", hint)
     outputs = zip(definition.plan.views, definition.outputs, strict=True)
     return LakeSinkSettings(
         pipeline=definition.name,

@@ -18,9 +18,9 @@ import javaproperties
 import pyspark
 from pyspark import SparkConf, SparkContext
 
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.jvm import is_submitted, shows_output
 from slackwater.pipeline.settings import RunSettings
+from slackwater.protocol import ConfigError
 from slackwater.protocol.log_fields import WORKER_VARIABLE, worker_logging
 
 LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
@@ -90,7 +90,7 @@ def given_conf(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings of Spark's own configuration and ``spark-submit``, or those of the running Spark.
 
     Raises:
-        PipelineConfigError: ``spark-defaults.conf`` cannot be read.
+        ConfigError: ``spark-defaults.conf`` cannot be read.
     """
     running = SparkContext._active_spark_context  # noqa: SLF001 - Spark's own names, here and below
     if running is not None and hasattr(running, "_jsc"):  # else it is just being made
@@ -105,7 +105,7 @@ def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings in ``spark-defaults.conf``, in the place where Spark's scripts look for it.
 
     Raises:
-        PipelineConfigError: The file cannot be read.
+        ConfigError: The file cannot be read.
     """
     home = environment.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     path = Path(environment.get("SPARK_CONF_DIR") or Path(home, "conf"), _DEFAULTS_FILE)
@@ -115,9 +115,7 @@ def configured_defaults(environment: Mapping[str, str]) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise PipelineConfigError(
-            f"{path} cannot be read: {error}", "Spark reads this file: correct it"
-        ) from error
+        raise ConfigError(f"{path} cannot be read: {error}", "Spark reads this file: correct it") from error
 
 
 def without_effect(settings: RunSettings, given: Mapping[str, str]) -> RunSettings:
@@ -149,7 +147,7 @@ def session_conf(
         spark_log: The file for the JVM's log; None for what its own configuration specifies.
 
     Raises:
-        PipelineConfigError: A setting has a value with which tasks cannot run.
+        ConfigError: A setting has a value with which tasks cannot run.
     """
     master = master_with_retries(settings.master or given.get("spark.master") or _LOCAL_MASTER)
     unnamed = (None, _SHELL, os.path.basename(sys.argv[0]))
@@ -180,12 +178,12 @@ def _required(conf: Mapping[str, str]) -> dict[str, str]:
     """Returns the settings that tasks require.
 
     Raises:
-        PipelineConfigError: One of them has another value.
+        ConfigError: One of them has another value.
     """
     for name, required in _REQUIRED.items():
         found = conf.get(name, required.value)
         if found.strip().lower() != required.value:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"{name} is {found!r}, but a pipeline needs {required.value!r}: {required.reason}",
                 f'set "{name}" = "{required.value}" in [run.spark_conf] of slackwater.toml, or pass '
                 f"--conf {name}={required.value} to spark-submit (docs/spark.md)",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.settings import revision_name
+from slackwater.protocol import ConfigError
 
 DEFINITION_FILE: Final = "pipeline.toml"
 
@@ -28,7 +28,7 @@ _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,200}")
 class TomlTable:
     """A table of a TOML file that checks the values that are read from it.
 
-    Every method raises :class:`PipelineConfigError` with file, key and what was expected.
+    Every method raises :class:`ConfigError` with file, key and what was expected.
     """
 
     file: str
@@ -91,9 +91,9 @@ class TomlTable:
             )
         return name
 
-    def error(self, key: str, problem: str, hint: str = "") -> PipelineConfigError:
+    def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
         """Returns an error at a key of this table."""
-        return PipelineConfigError(f"{self.file}: {self._dotted(key)}: {problem}", hint)
+        return ConfigError(f"{self.file}: {self._dotted(key)}: {problem}", hint)
 
     def _dotted(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
@@ -105,50 +105,50 @@ def read_file(folder: Path, path: Path) -> str:
     Only files of the folder are read, because errors show parts of their texts.
 
     Raises:
-        PipelineConfigError: It is no file, it is outside of the folder, or it is too long.
+        ConfigError: It is no file, it is outside of the folder, or it is too long.
         FileNotFoundError: It does not exist.
     """
     place = path.resolve()
     if not place.is_relative_to(folder.resolve()):
         hint = "copy the file into the folder"
-        raise PipelineConfigError(f"{path}: this link leads out of the folder of the pipeline", hint)
+        raise ConfigError(f"{path}: this link leads out of the folder of the pipeline", hint)
     facts = place.stat()
     if not stat.S_ISREG(facts.st_mode):
-        raise PipelineConfigError(f"{path}: this is not a regular file", "write it as a file")
+        raise ConfigError(f"{path}: this is not a regular file", "write it as a file")
     if facts.st_size > MAX_FILE_BYTES:
         problem = f"{path}: the file has {facts.st_size:,} bytes, and at most {MAX_FILE_BYTES:,} are read"
-        raise PipelineConfigError(problem, "write several files")
+        raise ConfigError(problem, "write several files")
     try:
         return place.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise PipelineConfigError(f"{path}: not readable as UTF-8: {error}") from error
+        raise ConfigError(f"{path}: not readable as UTF-8: {error}") from error
 
 
 def read_definition(folder: Path) -> TomlTable:
     """Reads the definition file of a pipeline's folder.
 
     Raises:
-        PipelineConfigError: It does not exist, or it is not TOML.
+        ConfigError: It does not exist, or it is not TOML.
     """
     path = folder / DEFINITION_FILE
     try:
         return TomlTable(str(path), "", tomllib.loads(read_file(folder, path)))
     except FileNotFoundError:
-        raise PipelineConfigError(
+        raise ConfigError(
             f"{path}: no such file",
             "a pipeline is a folder that contains this file; `slackwater new DIR` creates one",
         ) from None
     except tomllib.TOMLDecodeError as error:
-        raise PipelineConfigError(f"{path}: not readable as TOML: {error}") from error
+        raise ConfigError(f"{path}: not readable as TOML: {error}") from error
     except RecursionError as error:
-        raise PipelineConfigError(f"{path}: not readable as TOML: it is nested too deeply") from error
+        raise ConfigError(f"{path}: not readable as TOML: it is nested too deeply") from error
 
 
 def name_and_revision(definition: TomlTable) -> tuple[str, int]:
     """Returns a pipeline's name, without the revision, and the revision.
 
     Raises:
-        PipelineConfigError: Something cannot be used; the error names the key and the reason.
+        ConfigError: Something cannot be used; the error names the key and the reason.
     """
     return definition.topic_name("name"), definition.integer("revision", 1, maximum=_MAX_REVISION) or 1
 
@@ -157,7 +157,7 @@ def labels_of(folder: Path) -> tuple[str, str]:
     """Returns the name of a folder's pipeline, with its revision, and its source.
 
     Raises:
-        PipelineConfigError: Something cannot be used; the error names the file, the key and the reason.
+        ConfigError: Something cannot be used; the error names the file, the key and the reason.
     """
     definition = read_definition(folder)
     return revision_name(*name_and_revision(definition)), definition.topic_name("source")

@@ -1,23 +1,23 @@
-"""The root of all errors, and those of the protocol package.
+"""The root of all errors, their kinds, and the errors of records and names.
 
 ::
 
-    SlackwaterError
-    ├── ExplainedError                 a problem and a hint: the base of most packages' roots
-    └── ProtocolError
-        ├── MalformedRecordError       bytes that are not a record of this protocol
-        ├── ServersConfigError         an address of a server that cannot be used
-        ├── TableNameError             a text that names no table, or a name that cannot be used
-        └── UnsupportedVersionError    written by a newer Slackwater than this one
+    SlackwaterError                     a problem, and a hint that says what to do about it
+    ├── ConfigError                     a setting, an option, a file or an argument has to be changed
+    │   └── TableNameError              a text that names no table, or a name that cannot be used
+    ├── InputError                      data, or a request, cannot be used
+    │   ├── MalformedRecordError        bytes that are not a record of this protocol
+    │   └── UnsupportedVersionError     written by a newer Slackwater than this one
+    ├── StateError                      what was written does not fit, or was changed by others
+    └── UnavailableError                a server or a disk does not work; trying again later is safe
+
+Packages add a class only where a caller reacts to it in particular. Errors cross processes, so all of them
+can be pickled: their positional arguments contain their data.
 """
 
 
 class SlackwaterError(Exception):
     """Root of the errors that Slackwater's packages raise."""
-
-
-class ExplainedError(SlackwaterError):
-    """An error with a problem and a hint that says what to do about it."""
 
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(problem, hint)
@@ -30,55 +30,47 @@ class ExplainedError(SlackwaterError):
         return f"{self.problem}; {self.hint}" if self.hint else self.problem
 
 
-class ProtocolError(SlackwaterError):
-    """Root of everything this package raises."""
+class ConfigError(SlackwaterError):
+    """A setting, an option, a file or an argument cannot be used as it is."""
 
 
-class MalformedRecordError(ProtocolError):
+class InputError(SlackwaterError):
+    """Data cannot be used, or a request does not fit the facts."""
+
+
+class StateError(SlackwaterError):
+    """State, topics or outputs cannot be used: they were changed by others, or do not belong together."""
+
+
+class UnavailableError(SlackwaterError):
+    """A server or a disk does not work, or something is in use. Nothing is lost: try again later."""
+
+
+class MalformedRecordError(InputError):
     """Bytes that cannot be read as the expected record."""
 
     def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(kind, reason)
+        super().__init__(f"not a readable {kind}: {reason}", "check what else writes to this topic or key")
+        self.args = kind, reason
         self.kind = kind
         """The kind that was expected: ``cut``, ``commit record``, ..."""
         self.reason = reason
         """The fault in the bytes."""
 
-    def __str__(self) -> str:
-        return f"not a readable {self.kind}: {self.reason}; check what else writes to this topic or key"
 
-
-class UnsupportedVersionError(ProtocolError):
+class UnsupportedVersionError(InputError):
     """A record of a newer protocol version, which must not be interpreted."""
 
     def __init__(self, kind: str, found: int, supported: int) -> None:
-        super().__init__(kind, found, supported)
+        super().__init__(
+            f"{kind} has protocol version {found}, but this version reads up to {supported}",
+            "upgrade the readers before the sidecar",
+        )
+        self.args = kind, found, supported
         self.kind = kind
         self.found = found
         self.supported = supported
 
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} has protocol version {self.found}, but this version reads up to {self.supported}; "
-            "upgrade the readers before the sidecar"
-        )
 
-
-class ServersConfigError(ProtocolError):
-    """The address of a server cannot be used as it is written."""
-
-    def __init__(self, what: str, problem: str, hint: str) -> None:
-        super().__init__(what, problem, hint)
-        self.what = what
-        """The setting, and the server that it belongs to."""
-        self.problem = problem
-        """The fault in the address; never contains a password."""
-        self.hint = hint
-        """What to write instead."""
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.problem}; {self.hint}"
-
-
-class TableNameError(ProtocolError, ExplainedError):
+class TableNameError(ConfigError):
     """A text does not name a table, or the name cannot be used."""

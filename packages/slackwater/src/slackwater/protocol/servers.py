@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from slackwater.protocol.errors import ServersConfigError
+from slackwater.protocol import ConfigError
 from slackwater.protocol.secrets import secret_options
 
 
@@ -73,7 +73,7 @@ class RegistrySettings:
     """The address of a schema registry, with the credentials.
 
     Raises:
-        ServersConfigError: The address holds credentials or cannot be one.
+        ConfigError: The address holds credentials or cannot be one.
     """
 
     url: str
@@ -95,9 +95,9 @@ class RegistrySettings:
             parts = urlsplit(address)
             if parts.username or parts.password:
                 problem = "contains credentials, which would be logged; pass them separately"
-                raise ServersConfigError(_REGISTRY_ADDRESS, problem, _REGISTRY_EXAMPLE)
+                raise ConfigError(f"{_REGISTRY_ADDRESS} {problem}", _REGISTRY_EXAMPLE)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ServersConfigError(_REGISTRY_ADDRESS, f"is {address!r}", _REGISTRY_EXAMPLE)
+                raise ConfigError(f"{_REGISTRY_ADDRESS} is {address!r}", _REGISTRY_EXAMPLE)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -132,5 +132,5 @@ class Servers:
 NO_SERVERS = Servers(KafkaSettings(""))
 """Used instead of servers if Spark is started only to read files."""
 
-_REGISTRY_ADDRESS = "schema registry: its address"
+_REGISTRY_ADDRESS = "the schema registry's address"
 _REGISTRY_EXAMPLE = "expected e.g. http://registry:8081"

@@ -1,31 +1,23 @@
-"""Errors of the command, by what can be done about them.
+"""Errors of commands, with exit codes of their own; all others end a command with exit code 1.
 
 ::
 
-    CommandError
-    ├── CommandConfigError        a setting is unknown, invalid or missing, or an extra   exit code 2
-    ├── CommandInputError         what is asked for does not fit the facts
-    ├── CommandTimeoutError       what is waited for has not come                         exit code 3
-    └── CommandUnavailableError   a server does not answer a question
+    ConfigError
+    └── CommandConfigError        a setting is unknown, invalid or missing, or an extra   exit code 2
+    UnavailableError
+    └── CommandTimeoutError       what is waited for has not come                         exit code 3
 """
 
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
 
-from slackwater.protocol import ExplainedError
+from slackwater.protocol import ConfigError, InputError, UnavailableError
 
 _FEW = 10
 """The number of names that are listed if none is similar."""
 
 
-class CommandError(ExplainedError):
-    """Root of everything this package raises."""
-
-    exit_code: ClassVar[int] = 1
-
-
-class CommandConfigError(CommandError):
+class CommandConfigError(ConfigError):
     """Settings that cannot be used, or an extra that is missing.
 
     Values are not repeated: they may be secrets.
@@ -34,18 +26,10 @@ class CommandConfigError(CommandError):
     exit_code = 2
 
 
-class CommandInputError(CommandError):
-    """A request that does not fit the facts; nothing was changed."""
-
-
-class CommandTimeoutError(CommandError):
+class CommandTimeoutError(UnavailableError):
     """Something that is not there yet, or was not in time."""
 
     exit_code = 3
-
-
-class CommandUnavailableError(CommandError):
-    """Kafka or PostgreSQL did not answer a question."""
 
 
 def installing(requirement: str) -> str:
@@ -56,13 +40,13 @@ def installing(requirement: str) -> str:
     )
 
 
-def unreachable(server: str, question: str, reason: str) -> CommandUnavailableError:
+def unreachable(server: str, question: str, reason: str) -> UnavailableError:
     """Returns the error for a server that did not answer a question."""
     problem = f"{server} does not answer: {question}: {reason}"
-    return CommandUnavailableError(problem, "check address and permissions")
+    return UnavailableError(problem, "check address and permissions")
 
 
-def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> CommandInputError:
+def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> InputError:
     """Returns the error for a name that nothing has.
 
     Args:
@@ -77,4 +61,4 @@ def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> Comma
         hint = f"did you mean {' or '.join(close)}?"
     else:
         hint = f"known: {', '.join(list(names.values())[:_FEW]) or 'none'}"
-    return CommandInputError(f"unknown {what} {name!r}", f"{hint}; {more}" if more else hint)
+    return InputError(f"unknown {what} {name!r}", f"{hint}; {more}" if more else hint)

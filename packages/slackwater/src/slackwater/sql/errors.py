@@ -38,13 +38,10 @@ class TextPlace:
 
 
 class SqlError(SlackwaterError):
-    """Root of this package's errors.
+    """Root of this package's errors; `hint` is what is supported, or what to do."""
 
-    Attributes:
-        hint: What is supported, or what to do.
-    """
-
-    hint: str = ""
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.hint}"
 
 
 class SqlTextError(SqlError):
@@ -56,10 +53,9 @@ class SqlTextError(SqlError):
     """
 
     def __init__(self, place: TextPlace, problem: str, hint: str) -> None:
-        super().__init__(place, problem, hint)
+        super().__init__(problem, hint)
+        self.args = place, problem, hint
         self.place = place
-        self.problem = problem
-        self.hint = hint
 
     def __str__(self) -> str:
         at = f" at `{self.place.text}`" if self.place.text else ""
@@ -105,14 +101,11 @@ class MissingTablesError(SqlError):
         tables: The missing ones, as `schema.table`.
     """
 
-    hint = 'Name tables schema.table, with names as in the database; quote others as in SQL: public."a.b"'
-
     def __init__(self, tables: tuple[str, ...]) -> None:
-        super().__init__(tables)
+        hint = 'Name tables schema.table, with names as in the database; quote others as in SQL: public."a.b"'
+        super().__init__(f"the database has no table {', '.join(tables)}", hint)
+        self.args = (tables,)
         self.tables = tables
-
-    def __str__(self) -> str:
-        return f"the database has no table {', '.join(self.tables)}. {self.hint}"
 
 
 class RowContradictsSchemaError(SqlError):
@@ -125,24 +118,15 @@ class RowContradictsSchemaError(SqlError):
         got: What the record contains, shortened.
     """
 
-    hint = (
-        "Compare the declared tables with the database (slackwater schema check) and the settings of the "
-        "connector: it sends neither generated columns nor the columns in column.exclude.list, so views "
-        "cannot use them. If the table has changed, declare it again (slackwater schema pull) in a new "
-        "revision of the pipeline"
-    )
-
     def __init__(self, table: str, column: str, expected: str, got: str, hint: str = "") -> None:
-        super().__init__(table, column, expected, got, hint)
+        where = f"column {column} of {table}" if column else f"a row of {table}"
+        problem = f"{where} contradicts its declaration: expected {expected}, got {got}"
+        super().__init__(problem, hint or _COMPARE_TABLES)
+        self.args = table, column, expected, got, hint
         self.table = table
         self.column = column
         self.expected = expected
         self.got = got
-        self.hint = hint or type(self).hint
-
-    def __str__(self) -> str:
-        where = f"column {self.column} of {self.table}" if self.column else f"a row of {self.table}"
-        return f"{where} contradicts its declaration: expected {self.expected}, got {self.got}. {self.hint}"
 
 
 class EvaluationError(SqlError):
@@ -166,14 +150,13 @@ class EvaluationError(SqlError):
         commit_lsn: int = 0,
         is_limit: bool = False,
     ) -> None:
-        super().__init__(view, key, problem, rows, commit_lsn, is_limit)
+        super().__init__(problem, _COMPUTE_LESS if is_limit else _ACCEPT_VALUE)
+        self.args = view, key, problem, rows, commit_lsn, is_limit
         self.view = view
         self.key = key
-        self.problem = problem
         self.rows = rows
         self.commit_lsn = commit_lsn
         self.is_limit = is_limit
-        self.hint = _COMPUTE_LESS if is_limit else _ACCEPT_VALUE
 
     def __str__(self) -> str:
         of_key = f" for key {self.key}" if self.key else ""
@@ -182,6 +165,12 @@ class EvaluationError(SqlError):
         return f"view {self.view} cannot be evaluated{of_key}{at}: {self.problem}.{rows} {self.hint}"
 
 
+_COMPARE_TABLES = (
+    "Compare the declared tables with the database (slackwater schema check) and the settings of the "
+    "connector: it sends neither generated columns nor the columns in column.exclude.list, so views "
+    "cannot use them. If the table has changed, declare it again (slackwater schema pull) in a new "
+    "revision of the pipeline"
+)
 _ACCEPT_VALUE = (
     "Either correct the row in the database and start the pipeline again: with emit = latest it continues "
     "once the correction has reached Kafka. Or make the view accept the value, for example with TRY_CAST, "

@@ -38,9 +38,8 @@ from slackwater.control import (
     topology_json,
 )
 from slackwater.cuts import CompactedTopicUnavailableError
-from slackwater.protocol import CommitPosition, Lease, PipelineEntry
+from slackwater.protocol import CommitPosition, InputError, Lease, PipelineEntry
 from slackwater.protocol.metrics import CONTROL_METRICS
-from slackwater.settings.errors import CommandInputError
 from slackwater.settings.model import ControlSection
 from slackwater_lab.fakes.topics import REGISTRATION
 
@@ -126,7 +125,7 @@ class GivenPicture:
 
     def decide(self, source: str, request: DecisionRequest, client: str) -> DecisionAnswer:
         if request.to_lsn == "0/1":
-            raise CommandInputError("nothing was decided: it is below", "name another")
+            raise InputError("nothing was decided: it is below", "name another")
         self.decided.append((source, request, client))
         return DecisionAnswer(lines=("passed",), cut_log_offset=None if request.dry_run else 4)
 
@@ -135,7 +134,7 @@ class GivenPicture:
 
     def switch(self, pipeline: str, request: SwitchRequest) -> SwitchAnswer:
         if request.revision > 1:
-            raise CommandInputError("the revision is behind; not switched", "wait")
+            raise InputError("the revision is behind; not switched", "wait")
         self.switched.append((pipeline, request))
         return SwitchAnswer(pipeline=pipeline, commit="1/0/64", before=None)
 

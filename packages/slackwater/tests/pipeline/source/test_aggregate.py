@@ -9,9 +9,9 @@ import pytest
 
 from slackwater.cuts import CutLogReplacedError
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError, RecordsGoneError
+from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.position import Position, TopicPosition
-from slackwater.protocol import BatchHeader, PassDecision, PublishedCut, TimelineDecision
+from slackwater.protocol import BatchHeader, ConfigError, PassDecision, PublishedCut, TimelineDecision
 from slackwater_lab.planning import World
 
 Published = Callable[..., PublishedCut]
@@ -165,7 +165,7 @@ def test_a_topic_that_does_not_exist_yet_holds_nobody_back(world: World, publish
 
 def test_inputs_with_different_numbers_of_partitions_are_refused(world: World) -> None:
     world.cut(10, 0, [5, 5], [5, 5, 5])
-    with pytest.raises(PipelineConfigError, match=r"inv\.s\.a has 2, inv\.s\.b has 3.*scope 'strict'"):
+    with pytest.raises(ConfigError, match=r"inv\.s\.a has 2, inv\.s\.b has 3.*scope 'strict'"):
         world.next(BEGINNING)
 
 
@@ -174,7 +174,7 @@ def test_a_changed_number_of_partitions_is_refused_also_after_a_restart(world: W
     start = world.next(BEGINNING)
     world.cut(20, 10, [5, 5, 5], [5, 5, 5])
     for planner in (world.planner, world.planner, world.new_planner()):
-        with pytest.raises(PipelineConfigError, match=r"has 3 partitions, but had 2"):
+        with pytest.raises(ConfigError, match=r"has 3 partitions, but had 2"):
             planner.next(start, None, None)
 
 

@@ -21,11 +21,10 @@ from slackwater.cdc.records.changes import BatchChanges
 from slackwater.dev import KafkaBroker
 from slackwater.engine.local import LocalEngine
 from slackwater.kafka.registry import RegistrySettings
-from slackwater.pipeline.errors import PipelineUnavailableError
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import RowWriter
 from slackwater.pipeline.source.task import read_task
-from slackwater.protocol import CommittedTransaction, Cut, SourceTopics
+from slackwater.protocol import CommittedTransaction, Cut, SourceTopics, UnavailableError
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 from slackwater_lab.fakes.registry import RegistryServer
@@ -272,7 +271,7 @@ def test_avro_in_routed_topics_is_read_from_kafka(kafka_broker: KafkaBroker, sou
             options,
             servers=dataclasses.replace(options.servers, registry=RegistrySettings(url=registry.url)),
         )
-        with pytest.raises(PipelineUnavailableError, match=r"HTTP 500.*nothing is lost"):
+        with pytest.raises(UnavailableError, match=r"HTTP 500.*nothing is lost"):
             list(read_task(others, ROWS, task))
 
     plain = [comparable(row) for row in rows_of("json") if row["op"] != "r" and row["table"] in read]

@@ -4,8 +4,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.cdc.records.batch import OffsetSpan
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
+from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.kafka_reader import SpanReader
+from slackwater.protocol import StateError, UnavailableError
 from slackwater_lab.fakes.topics import FlakyConsumer
 
 VALUES = [b"a", b"b", b"c"]
@@ -33,7 +34,7 @@ def read(
     "name", ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"]
 )
 def test_a_task_goes_on_after_transient_errors(name: str) -> None:
-    """Seen to raise PipelineUnavailableError while every error ended the task."""
+    """Seen to raise UnavailableError while every error ended the task."""
     values, consumer = read(name, name, name)
     assert (values, consumer.errors) == (VALUES, [])
 
@@ -48,7 +49,7 @@ def test_asking_where_a_partition_begins_is_repeated(name: str) -> None:
 @pytest.mark.parametrize("may_start_late", [False, True])
 def test_other_errors_end_the_task_at_once(name: str, may_start_late: bool) -> None:
     with pytest.raises(
-        PipelineUnavailableError, match=r"topic t, partition 0: reading stopped at offset 0 instead of 3"
+        UnavailableError, match=r"topic t, partition 0: reading stopped at offset 0 instead of 3"
     ):
         read(name, may_start_late=may_start_late)
 
@@ -78,7 +79,7 @@ def test_a_topic_that_was_made_again_is_told_from_a_truncated_one(earliest: int,
 def test_a_topic_is_missing_when_the_broker_says_so_in_its_list_of_topics(name: str) -> None:
     assert read(name)[0] == VALUES
     assert read(name, "LEADER_NOT_AVAILABLE", name)[0] == VALUES  # the list does not come
-    with pytest.raises(PipelineStateError):
+    with pytest.raises(StateError):
         read(name, topic="another")
 
 
@@ -99,7 +100,7 @@ def test_a_topic_without_a_leader_is_not_missing() -> None:
 def test_errors_are_no_progress_and_the_last_one_is_named(name: str) -> None:
     """While each error counted as progress, this waited for ever."""
     with pytest.raises(
-        PipelineUnavailableError, match=r"no records arrived for 0\.2 s \(tried for 0\.2 s: "
+        UnavailableError, match=r"no records arrived for 0\.2 s \(tried for 0\.2 s: "
     ) as caught:
         read(*[name] * 1_000_000, seconds=0.2)
     assert KafkaError(code(name)).str() in str(caught.value)
@@ -120,7 +121,7 @@ def test_errors_of_the_connection_are_told_only_when_nothing_comes() -> None:
     reader = SpanReader(Nameless({("t", 0): VALUES}, failed), timeout_seconds=20.0)  # type: ignore[arg-type]
     assert [m.value() for _, messages in reader.read([SPAN]) for m in messages] == VALUES
     reader = SpanReader(Nameless({("t", 0): VALUES}, failed * 400_000), timeout_seconds=0.2)  # type: ignore[arg-type]
-    with pytest.raises(PipelineUnavailableError, match="Authentication failure"):
+    with pytest.raises(UnavailableError, match="Authentication failure"):
         list(reader.read([SPAN]))
 
 

@@ -11,8 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.dev import KafkaBroker
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
+from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
+from slackwater.protocol import StateError, UnavailableError
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +133,7 @@ def test_an_unfinished_transaction_is_reported_with_its_place(make_topic: MakeTo
     topic.write(0, ["first"])
     unfinished = topic.transaction(0, ["held back"])
     with pytest.raises(
-        PipelineUnavailableError, match="reading stopped at offset 1 instead of 2: no records arrived"
+        UnavailableError, match="reading stopped at offset 1 instead of 2: no records arrived"
     ) as caught:
         topic.read(topic.span(0, 0, 2), timeout=2.5)
     assert "no unfinished Kafka transaction" in str(caught.value)
@@ -163,14 +164,14 @@ def test_a_topic_that_was_made_again_is_an_error(make_topic: MakeTopic) -> None:
 
 def test_a_topic_that_is_gone_is_an_error(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    with pytest.raises(PipelineStateError, match="topic gone has no partition 0, or does not exist"):
+    with pytest.raises(StateError, match="topic gone has no partition 0, or does not exist"):
         topic.read(OffsetSpan("gone", 0, 0, 5, 0))
-    with pytest.raises(PipelineStateError, match="has no partition 7"):
+    with pytest.raises(StateError, match="has no partition 7"):
         topic.read(topic.span(7, 0, 5), may_start_late=True)
 
 
 def test_a_broker_that_is_away_is_an_error(make_topic: MakeTopic) -> None:
     reader_of_nothing = make_topic(1)
     reader_of_nothing.bootstrap = "127.0.0.1:1"
-    with pytest.raises(PipelineUnavailableError, match="check that the brokers are up"):
+    with pytest.raises(UnavailableError, match="check that the brokers are up"):
         reader_of_nothing.read(reader_of_nothing.span(0, 0, 5), timeout=0.3)

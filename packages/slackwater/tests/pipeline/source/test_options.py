@@ -3,9 +3,8 @@ import pickle
 import pytest
 
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.source.options import SourceOptions
-from slackwater.protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers
+from slackwater.protocol import ConfigError, KafkaSettings, RedisSettings, RegistrySettings, Servers
 
 REQUIRED = {"source": "inv", "bootstrap": "b:9092", "tables": "inventory.orders, inventory.order_lines"}
 
@@ -62,15 +61,15 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize("missing", ["source", "bootstrap", "tables"])
 def test_a_required_option_that_is_missing_is_named_with_an_example(missing: str) -> None:
-    with pytest.raises(PipelineConfigError, match=f"'{missing}' is required; .*e.g.") as caught:
+    with pytest.raises(ConfigError, match=f"'{missing}' is required; .*e.g.") as caught:
         SourceOptions.parse({k: v for k, v in REQUIRED.items() if k != missing})
     assert f"option {missing!r}" in str(caught.value)
 
 
 def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(PipelineConfigError, match="did you mean 'max_events_per_batch'"):
+    with pytest.raises(ConfigError, match="did you mean 'max_events_per_batch'"):
         SourceOptions.parse(REQUIRED | {"max_events_in_batch": "1"})
-    with pytest.raises(PipelineConfigError, match="known: allow_truncated_start, bootstrap"):
+    with pytest.raises(ConfigError, match="known: allow_truncated_start, bootstrap"):
         SourceOptions.parse(REQUIRED | {"zzz": "1"})
 
 
@@ -96,7 +95,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, problem: str) -> None:
-    with pytest.raises(PipelineConfigError, match=problem) as caught:
+    with pytest.raises(ConfigError, match=problem) as caught:
         SourceOptions.parse(REQUIRED | {name: value})
     assert f"option {name!r}" in str(caught.value)
     assert "hush" not in str(caught.value)
@@ -136,7 +135,7 @@ def test_several_tables_may_share_a_topic() -> None:
     ],
 )
 def test_topics_that_cannot_be_used_are_refused(topics: str, problem: str) -> None:
-    with pytest.raises(PipelineConfigError, match=problem):
+    with pytest.raises(ConfigError, match=problem):
         SourceOptions.parse(REQUIRED | {"topics": topics})
 
 
@@ -149,6 +148,6 @@ def test_a_schema_registry_is_reached_with_user_and_password() -> None:
 
 
 def test_an_address_of_a_schema_registry_must_be_one_and_hold_no_password() -> None:
-    with pytest.raises(PipelineConfigError, match=r"schema_registry.*contains credentials") as caught:
+    with pytest.raises(ConfigError, match=r"schema_registry.*contains credentials") as caught:
         SourceOptions.parse(REQUIRED | {"schema_registry": "http://u:hush@r:1"})
     assert "hush" not in str(caught.value)

@@ -10,10 +10,9 @@ import pytest
 from slackwater.cdc.records.batch import BatchContent
 from slackwater.cuts.errors import CutLogTruncatedError
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.source.planner import batch_header
 from slackwater.pipeline.source.position import GroupWindow, Position
-from slackwater.protocol import PublishedCut, TimelineDecision
+from slackwater.protocol import ConfigError, PublishedCut, TimelineDecision
 from slackwater_lab.planning import World
 
 Published = Callable[..., PublishedCut]
@@ -386,9 +385,7 @@ def test_the_header_of_groups_names_no_transaction_that_they_have_passed_before(
 def test_a_table_without_a_snapshot_is_refused_by_name(any_world: World) -> None:
     any_world.cut(10, 0, [5], [4], without_snapshot=("inv.s.b",))
 
-    with pytest.raises(
-        PipelineConfigError, match=r"inv\.s\.b: the table of this topic has had no"
-    ) as refused:
+    with pytest.raises(ConfigError, match=r"inv\.s\.b: the table of this topic has had no") as refused:
         any_world.next()
     assert "sidecar.complete_tables" in str(refused.value)
 
@@ -396,7 +393,7 @@ def test_a_table_without_a_snapshot_is_refused_by_name(any_world: World) -> None
 def test_a_query_that_starts_at_the_newest_cut_is_refused_there(published: Published) -> None:
     latest = World(published, Scope.STRICT, starting="latest")
     latest.cut(10, 0, [5], [4], without_snapshot=("inv.s.b",))
-    with pytest.raises(PipelineConfigError, match="had no complete snapshot"):
+    with pytest.raises(ConfigError, match="had no complete snapshot"):
         latest.planner.start()
 
 
@@ -420,5 +417,5 @@ def test_what_was_shown_before_a_table_lost_its_snapshot_is_planned_first(world:
 
     here = world.next()
     assert here.lsn == first.cut.lsn
-    with pytest.raises(PipelineConfigError, match="had no complete snapshot"):
+    with pytest.raises(ConfigError, match="had no complete snapshot"):
         world.next(here)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineStateError
 from slackwater.pipeline.source.position import (
     GroupWindow,
     Position,
@@ -16,7 +15,7 @@ from slackwater.pipeline.source.position import (
     spans_between,
     windows_between,
 )
-from slackwater.protocol import PublishedCut
+from slackwater.protocol import PublishedCut, StateError
 
 Published = Callable[..., PublishedCut]
 
@@ -137,12 +136,12 @@ def test_the_first_version_of_scope_aggregate_is_read() -> None:
 def test_an_offset_that_does_not_fit_is_refused_and_shown(change: dict[str, object]) -> None:
     good = replace(STRICT, lsns=(5,), commit_ts_ms=9).to_json()
     bad = {k: v for k, v in (good | change).items() if v is not ...}
-    with pytest.raises(PipelineStateError, match='"commit_ts_ms": 9'):
+    with pytest.raises(StateError, match='"commit_ts_ms": 9'):
         read(bad)
 
 
 def test_what_is_no_offset_is_refused() -> None:
-    with pytest.raises(PipelineStateError, match="expected version 3"):
+    with pytest.raises(StateError, match="expected version 3"):
         read(["x"])
 
 
@@ -150,12 +149,10 @@ def test_offsets_of_the_two_scopes_are_not_taken_for_each_other() -> None:
     old = {"version": 1, "source": "inv", "timeline": 2, "lsn": 5, "event_count": 9, "log": 7, "end": {}}
     for strict in (STRICT.to_json(), old):
         with pytest.raises(
-            PipelineStateError, match="belongs to scope 'strict', but the query has scope 'aggregate'"
+            StateError, match="belongs to scope 'strict', but the query has scope 'aggregate'"
         ):
             read(strict, Scope.AGGREGATE)
-    with pytest.raises(
-        PipelineStateError, match="belongs to scope 'aggregate', but the query has scope 'strict'"
-    ):
+    with pytest.raises(StateError, match="belongs to scope 'aggregate', but the query has scope 'strict'"):
         read(AGGREGATE.to_json())
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.api import PipelineInputError, ViewTest
+from slackwater.api import ViewTest
 from slackwater.pipeline.testing.cases import read_cases
 from slackwater.pipeline.testing.locations import case_files, pipeline_of
 from slackwater.pipeline.testing.placed import read_placed
+from slackwater.protocol import InputError
 
 pytest_plugins = ["pytester"]
 
@@ -96,7 +97,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "problem"), WRONG)
 def test_a_mistake_is_named_with_its_line(test: ViewTest, tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(PipelineInputError, match=re.escape(problem)) as failed:
+    with pytest.raises(InputError, match=re.escape(problem)) as failed:
         run(test, written(tmp_path, text))
     assert str(tmp_path / "a.yaml") in str(failed.value)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.api import PipelineInputError, SlackwaterError, ViewTest
+from slackwater.api import SlackwaterError, ViewTest
+from slackwater.protocol import InputError
 
 ADA = {"id": 1, "customer": "ada", "amount": "10.50"}
 BOB = {"id": 2, "customer": "bob", "amount": 3, "due": date(2026, 1, 2)}
@@ -168,7 +169,7 @@ IMPOSSIBLE: list[tuple[Callable[[ViewTest], object], str]] = [
 def test_what_is_impossible_is_said_in_words(
     test: ViewTest, work: Callable[[ViewTest], object], problem: str
 ) -> None:
-    with pytest.raises(PipelineInputError, match=re.escape(problem)):
+    with pytest.raises(InputError, match=re.escape(problem)):
         work(test)
 
 

@@ -6,7 +6,7 @@ import click
 
 from slackwater.command.invocation import start_command
 from slackwater.command.output import Output
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 
 @click.command("archive-classes")
@@ -29,5 +29,5 @@ def archive_classes(ctx: click.Context) -> None:
     archives = default_class_archives(os.environ)
     if archives is None:
         problem = "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"
-        raise CommandInputError(f"the archive of Spark's classes could not be created: {problem}")
+        raise InputError(f"the archive of Spark's classes could not be created: {problem}")
     Output().line(str(make_class_archive(archives)))

@@ -12,6 +12,7 @@ from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output, aligned
 from slackwater.protocol import (
     CommitPosition,
+    InputError,
     SchemaLanguage,
     commit_schema,
     encode_commit_record,
@@ -28,7 +29,7 @@ from slackwater.protocol.commit_lookup import (
     first_reached,
     has_reached_lsn,
 )
-from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.errors import CommandConfigError
 
 _SHOWN = 20
 _HEAD = ("commit", "committed at (UTC)", "xid", "documents", "where")
@@ -113,11 +114,11 @@ def parse_place(text: str) -> tuple[str, int, int]:
     """Reads ``topic/partition/offset``.
 
     Raises:
-        CommandInputError: it is something else.
+        InputError: it is something else.
     """
     topic, *numbers = text.split("/")
     if not topic or len(numbers) != 2 or not all(each.isascii() and each.isdigit() for each in numbers):
-        raise CommandInputError(f"got --where {text!r}", "expected TOPIC/PARTITION/OFFSET, like orders/0/17")
+        raise InputError(f"got --where {text!r}", "expected TOPIC/PARTITION/OFFSET, like orders/0/17")
     return topic, int(numbers[0]), int(numbers[1])
 
 

@@ -23,9 +23,8 @@ from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, show_findings
 from slackwater.control import Culprit, SourceSigns, faults_of_connector
-from slackwater.protocol import ConnectorReport, Finding, Verdict
+from slackwater.protocol import ConnectorReport, Finding, InputError, Verdict
 from slackwater.protocol.keys import TABLE_NAME_HINT, table_name
-from slackwater.settings.errors import CommandInputError
 from slackwater.settings.model import Settings
 from slackwater.sql.postgres import find_tables
 from slackwater_sidecar.watch import connector_now
@@ -217,7 +216,7 @@ def _plan(
     """Makes the plan of what was given.
 
     Raises:
-        CommandInputError: no table, or one that the database has not, or that has no topic of its own.
+        InputError: no table, or one that the database has not, or that has no topic of its own.
     """
     source = required(settings.source, "source", "--source", "the source to create")
     if not (tables or schemas):
@@ -227,7 +226,7 @@ def _plan(
     missing = set(named).difference(find_tables(connection))
     if missing or not wanted:
         what = f"table {min(missing)}" if missing else f"table in schema {', '.join(schemas)}"
-        raise CommandInputError(f"the database has no {what}", TABLE_NAME_HINT)
+        raise InputError(f"the database has no {what}", TABLE_NAME_HINT)
     address = conninfo_to_dict(connection.info.dsn)
     host, _, port = (settings.connect.database_host or "").partition(":")
     plan = ConnectorPlan(

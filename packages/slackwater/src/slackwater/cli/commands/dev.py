@@ -14,7 +14,7 @@ from slackwater.cli.topics import read_to_end, record_line
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import search_path_lines, setting, start_command
 from slackwater.command.output import Output
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 from slackwater.settings.loading import DEFAULT_FILE
 
 if TYPE_CHECKING:  # an extra brings it
@@ -115,7 +115,7 @@ def sql(ctx: click.Context, file: TextIO) -> None:
     status = devstack.status(settings.dev.folder)
     server = None if status is None else status.server("postgres")
     if server is None or server.pid is None:
-        raise CommandInputError(
+        raise InputError(
             f"no database is running in {settings.dev.folder}", "start it with `slackwater dev up`"
         )
     for rows in run_sql(server.address, file.name, file.read()):
@@ -234,12 +234,12 @@ def write_settings(path: Path, values: Mapping[str, str]) -> bool:
     """Writes the file, unless somebody else has written one; says if it did.
 
     Raises:
-        CommandInputError: the file cannot be read or written.
+        InputError: the file cannot be read or written.
     """
     try:
         if path.exists() and not path.read_text(encoding="utf-8").startswith(FIRST_LINE):
             return False
         path.write_text(settings_text(values), encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandInputError(f"settings file {path}: {error}") from error
+        raise InputError(f"settings file {path}: {error}") from error
     return True

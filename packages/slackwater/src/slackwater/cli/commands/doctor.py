@@ -73,7 +73,7 @@ def check_source(facts: SourceFacts) -> None:
     """Refuses a source of which there is nothing, if there are others.
 
     Raises:
-        CommandInputError: It is probably called something else.
+        InputError: It is probably called something else.
     """
     if facts.others and not facts.is_known:
         more = f"it has no topics, and no sidecar; `slackwater sidecar --source {facts.source}` follows it"

@@ -98,7 +98,7 @@ def _state_bytes(run: RunSection, revision: int, folder: Path) -> dict[int, int]
 
     Raises:
         CommandConfigError: It is of other views than the folder has.
-        EngineError: There is no state, or it cannot be read.
+        SlackwaterError: There is no state, or it cannot be read.
     """
     from slackwater.engine.state.inspection import find_state
     from slackwater.pipeline import load_pipeline

@@ -10,8 +10,7 @@ from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import Command, setting, start_command
 from slackwater.command.output import Output, aligned
 from slackwater.control import LeaseStanding, LeaseState, lease_standings
-from slackwater.protocol import SystemClock, commit_id, epoch_ms, from_epoch_ms
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError, SystemClock, commit_id, epoch_ms, from_epoch_ms
 
 
 def _brokers(command: Command) -> Command:
@@ -112,7 +111,7 @@ def end(ctx: click.Context, lease_id: str) -> None:
     with open_leases(kafka) as log:
         if not end_lease(log, lease_id):
             hint = "`slackwater lease list` shows the active leases"
-            raise CommandInputError(f"there is no lease {lease_id!r}", hint)
+            raise InputError(f"there is no lease {lease_id!r}", hint)
     Output().line(f"ended: {lease_id}")
 
 

@@ -8,7 +8,7 @@ import click
 from slackwater.cli.new_pipeline import pipeline_files
 from slackwater.command.invocation import search_path_lines, setting, start_command
 from slackwater.command.output import Output
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 
 @click.command()
@@ -34,13 +34,13 @@ def new(ctx: click.Context, folder: Path, name: str | None) -> None:
     """
     settings, output = start_command(ctx), Output()
     if folder.is_dir() and any(folder.iterdir()):
-        raise CommandInputError(f"{folder} is not empty", "choose a folder that does not exist yet")
+        raise InputError(f"{folder} is not empty", "choose a folder that does not exist yet")
     name, source = name or folder.resolve().name, settings.source or "inv"
     if name == source:
         reason = (
             f"a pipeline named like its source {source!r} would write topics that are named like its tables"
         )
-        raise CommandInputError(reason, "give it another name with --name")
+        raise InputError(reason, "give it another name with --name")
     files = pipeline_files(name, source, version("slackwater"))
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from slackwater.cli.executor_archive import PYTHON, read_project, required_distributions, write_archive
 from slackwater.cli.pipeline_folders import installed_distribution, pipeline_folder
 from slackwater.command.output import Output
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 ENVIRONMENT = "environment"
 """The folder in which executors find what is packed."""
@@ -59,10 +59,10 @@ def package(pipeline: str, target: Path, extras: tuple[str, ...]) -> None:
     Read on in docs/spark.md.
     """
     if not target.name.endswith(_SUFFIX):
-        raise CommandInputError(f"{target} is no {_SUFFIX}", "Spark takes an archive by the end of its name")
+        raise InputError(f"{target} is no {_SUFFIX}", "Spark takes an archive by the end of its name")
     output, folder = Output(), pipeline_folder(pipeline)
     if not (folder / "pipeline.toml").is_file():
-        raise CommandInputError(f"{folder} has no pipeline.toml", "name the folder of a pipeline")
+        raise InputError(f"{folder} has no pipeline.toml", "name the folder of a pipeline")
     project = read_project(folder)
     roots = [Requirement(f"slackwater[{','.join(sorted({'spark', *extras}))}]")]
     installed = installed_distribution(pipeline)
@@ -74,7 +74,7 @@ def package(pipeline: str, target: Path, extras: tuple[str, ...]) -> None:
     try:
         size = write_archive(target, folder, project, distributions)
     except OSError as error:
-        raise CommandInputError(f"{target} cannot be written: {error}") from error
+        raise InputError(f"{target} cannot be written: {error}") from error
     named = f"{project.name}=={project.version}" if project else installed or "no pipeline"
     output.line(f"{target}: {named} and {len(distributions)} distributions, {size / _MEBIBYTE:,.0f} MiB")
     if named == "no pipeline":

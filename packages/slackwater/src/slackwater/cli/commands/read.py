@@ -27,13 +27,14 @@ from slackwater.command.invocation import start_command
 from slackwater.command.output import Output
 from slackwater.protocol import (
     CommitPosition,
+    InputError,
     Lease,
     SystemClock,
     commit_id,
     epoch_ms,
     from_epoch_ms,
 )
-from slackwater.settings.errors import CommandConfigError, CommandInputError
+from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 
@@ -199,7 +200,7 @@ def _switched(settings: Settings, pipeline: NamedPipeline) -> NamedPipeline:
         )
     found = read_by(settings, pipeline.name, pipeline.kind)
     if not found:
-        raise CommandInputError(
+        raise InputError(
             f"readers of pipeline {pipeline.name!r} have not been switched to a revision yet",
             f"do this once: slackwater revise switch {pipeline.name} --to 1",
         )
@@ -209,7 +210,7 @@ def _switched(settings: Settings, pipeline: NamedPipeline) -> NamedPipeline:
 def _check_scope(pipelines: Sequence[NamedPipeline]) -> None:
     for each in pipelines:
         if not each.is_of_one_commit:
-            raise CommandInputError(
+            raise InputError(
                 f'pipeline {each.name!r} has scope "aggregate": each document shows a commit of its own',
                 "there is no commit that all of them show; see docs/views.md#scope",
             )

@@ -39,8 +39,8 @@ from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output
 from slackwater.control import PipelineState, Progress, Topology
-from slackwater.protocol import CommitPosition, SystemClock, commit_id, epoch_ms
-from slackwater.settings.errors import CommandConfigError, CommandInputError, CommandTimeoutError
+from slackwater.protocol import CommitPosition, InputError, SystemClock, commit_id, epoch_ms
+from slackwater.settings.errors import CommandConfigError, CommandTimeoutError
 from slackwater.settings.model import Settings
 
 _RATE_SECONDS = 3.0
@@ -377,7 +377,7 @@ def rollout(
             "there is no earlier revision to compare with; use: slackwater revise switch "
             f"{pipeline} --to {revision}"
         )
-        raise CommandInputError(f"pipeline {pipeline!r} has no revision before {revision}", hint)
+        raise InputError(f"pipeline {pipeline!r} has no revision before {revision}", hint)
     pair = revision_pair(entries, now_ms, pipeline, (older, revision), partial(follow_one_database, kafka))
     limit = timedelta(seconds=timeout)
     found = _compared(settings, pair, _wanted(pair, [*pair.views], columns), columns, limit, output)
@@ -385,9 +385,7 @@ def rollout(
     if not yes and not all(each.is_equal for _, each in found.values()):
         if not sys.stdin.isatty():
             hint = f"inspect them; to switch anyway: slackwater revise switch {pipeline} --to {revision}"
-            raise CommandInputError(
-                f"documents of {pair.new.pipeline} differ; readers were not switched", hint
-            )
+            raise InputError(f"documents of {pair.new.pipeline} differ; readers were not switched", hint)
         click.confirm(f"documents differ; switch readers to {pair.new.pipeline} anyway?", abort=True)
     options = [f"--schema {schema}"] if schema else []
     ctx.invoke(
@@ -419,7 +417,7 @@ def follow_catch_up(
         wait: Waits for so many seconds.
 
     Raises:
-        CommandInputError: There is no such pipeline, or the revision has failed.
+        InputError: There is no such pipeline, or the revision has failed.
     """
     pictures: deque[Topology] = deque(maxlen=_RATE_PICTURES)
     while True:
@@ -429,7 +427,7 @@ def follow_catch_up(
         if found is None:
             output.progress(f"waiting until {pipeline} runs with revision = {revision}")
         elif found.state is PipelineState.FAILED:
-            raise CommandInputError(
+            raise InputError(
                 f"pipeline {found.pipeline!r} is not running: {found.state}",
                 "`slackwater topology` shows why; start it, and run this command again",
             )
@@ -490,12 +488,12 @@ def parse_keys(texts: Sequence[str]) -> dict[str, list[str]]:
 def _wanted(pair: RevisionPair, views: Sequence[str], keys: Mapping[str, object]) -> Sequence[str]:
     for view in (*views, *keys):
         if view not in pair.views:
-            raise CommandInputError(
+            raise InputError(
                 f"view {view!r} is not in both {pair.old.pipeline} and {pair.new.pipeline}",
                 f"both have {', '.join(pair.views) or 'no view'}",
             )
     if not views:
-        raise CommandInputError(
+        raise InputError(
             f"{pair.old.pipeline} and {pair.new.pipeline} have no view in common",
             "there is nothing to compare",
         )

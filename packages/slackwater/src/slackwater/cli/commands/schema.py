@@ -13,9 +13,8 @@ from slackwater.cli.databases import POSTGRES_URL, Database, connected
 from slackwater.cli.pipeline_folders import pipeline_folder
 from slackwater.command.invocation import start_command
 from slackwater.command.output import Output, aligned
-from slackwater.protocol import SourceTopics
+from slackwater.protocol import InputError, SourceTopics
 from slackwater.protocol.keys import table_name
-from slackwater.settings.errors import CommandInputError
 from slackwater.settings.model import Settings
 from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.errors import MissingTablesError
@@ -95,7 +94,7 @@ def pull(
         empty = [name for name in schemas if not any(table.startswith(f"{name}.") for table in found)]
         if empty or not wanted:
             where = f"in schema {empty[0]}" if empty else "in the database"
-            raise CommandInputError(f"there is no table {where}", "--all selects the tables of all schemas")
+            raise InputError(f"there is no table {where}", "--all selects the tables of all schemas")
         text = pull_schema(connection, wanted)
         captured = read_tables(connection, wanted, "", settings.connect.database_user)
     for table in captured.values():
@@ -126,7 +125,7 @@ def outputs(ctx: click.Context, pipeline: str, output: Path | None) -> None:
     folder = pipeline_folder(pipeline)
     tables = output_tables(load_pipeline(folder))
     if not tables:
-        raise CommandInputError(
+        raise InputError(
             f"{folder}: no output can be read as a table", 'set format = "debezium" in its [output]'
         )
     _write("\n".join(tables), len(tables), output)

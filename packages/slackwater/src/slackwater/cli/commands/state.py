@@ -24,8 +24,7 @@ from slackwater.engine.state.inspection import (
     manifest_history,
     stage_states,
 )
-from slackwater.protocol import format_position
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError, format_position
 from slackwater.sql.plan import EnginePlan, StagePlan
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
@@ -115,7 +114,7 @@ class _Target:
         """Returns how many buckets each stage has.
 
         Raises:
-            CommandInputError: Nobody has said.
+            InputError: Nobody has said.
         """
         if self.buckets is None:
             raise self._error("its number of buckets has not been recorded yet", "run the pipeline once")
@@ -125,7 +124,7 @@ class _Target:
         """Returns the plan that says what the rows mean.
 
         Raises:
-            CommandInputError: Only the checkpoint was named.
+            InputError: Only the checkpoint was named.
         """
         if self.plan is None:
             problem = "only the pipeline's views define what its rows mean"
@@ -136,7 +135,7 @@ class _Target:
         """Reads a key as a person writes it.
 
         Raises:
-            CommandInputError: It is no JSON object.
+            InputError: It is no JSON object.
         """
         try:
             key = json.loads(text)
@@ -146,8 +145,8 @@ class _Target:
             raise self._error(f"""--key is {text!r}, expected a JSON object such as '{{"id": 5}}'""")
         return key
 
-    def _error(self, problem: str, *hints: str) -> CommandInputError:
-        return CommandInputError(f"{self.checkpoint.store.address}: {problem}", *hints)
+    def _error(self, problem: str, *hints: str) -> InputError:
+        return InputError(f"{self.checkpoint.store.address}: {problem}", *hints)
 
 
 def _target(ctx: click.Context, place: str) -> _Target:
@@ -155,7 +154,7 @@ def _target(ctx: click.Context, place: str) -> _Target:
 
     Raises:
         CommandConfigError: It is a pipeline, and its checkpoint was not given.
-        PipelineError: The pipeline or the note in the checkpoint cannot be read, or it is neither.
+        SlackwaterError: The pipeline or the note in the checkpoint cannot be read, or it is neither.
     """
     from slackwater.pipeline import load_pipeline
     from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint

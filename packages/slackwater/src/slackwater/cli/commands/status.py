@@ -155,7 +155,7 @@ def _pipelines(
     """Returns the pipelines of the source, or None and why Kafka could not be asked; empty: not asked for.
 
     Raises:
-        CommandInputError: Neither Redis nor Kafka knows such a source.
+        InputError: Neither Redis nor Kafka knows such a source.
     """
     if settings.kafka.bootstrap is None:
         return None, ""

@@ -16,8 +16,8 @@ from slackwater.command.invocation import setting, start_command
 from slackwater.command.output import Output
 from slackwater.control import known_runs
 from slackwater.observe.stopping import stop_on_signals
-from slackwater.protocol import KafkaSettings, RegisteredView, format_position, from_epoch_ms
-from slackwater.settings.errors import CommandInputError, unknown
+from slackwater.protocol import InputError, KafkaSettings, RegisteredView, format_position, from_epoch_ms
+from slackwater.settings.errors import unknown
 
 _LOOK = timedelta(seconds=1)
 _KAFKA = "kafka"
@@ -87,18 +87,18 @@ def topic_of(name: str, views: Sequence[RegisteredView], topics: Collection[str]
         topics: That the brokers have.
 
     Raises:
-        CommandInputError: the view is in several topics, or in none.
+        InputError: the view is in several topics, or in none.
     """
     published = sorted({each.output for each in views if each.name == name and each.kind == _KAFKA})
     if len(published) > 1:
         hint = f"specify a topic: {', '.join(published)}"
-        raise CommandInputError(f"several pipelines publish a view named {name}", hint)
+        raise InputError(f"several pipelines publish a view named {name}", hint)
     if published or name in topics:
         return published[0] if published else name
     elsewhere = [each.kind for each in views if name in (each.name, each.output)]
     if elsewhere:
         hint = "`slackwater read` shows tables as of a commit"
-        raise CommandInputError(f"view {name} is not in Kafka, but in {elsewhere[0]}", hint)
+        raise InputError(f"view {name} is not in Kafka, but in {elsewhere[0]}", hint)
     raise unknown("view or topic", name, (each.name for each in views if each.kind == _KAFKA))
 
 

@@ -8,7 +8,7 @@ import click
 
 from slackwater.command.invocation import start_command
 from slackwater.command.output import Output
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError
 
 if TYPE_CHECKING:  # it loads DuckDB; the help text does not need it
     from slackwater.pipeline.testing.cases import ViewCase
@@ -71,7 +71,7 @@ def _run(folder: Path) -> "Iterator[tuple[ViewCase, str]]":
     files = case_files(folder)
     if not files:
         hint = "docs/packages.md describes how to write tests"
-        raise CommandInputError(f"{folder / 'tests'} contains no tests (no .yaml, .yml or .json file)", hint)
+        raise InputError(f"{folder / 'tests'} contains no tests (no .yaml, .yml or .json file)", hint)
     for case in (case for path in files for case in read_cases(path)):
         problem = ""
         try:

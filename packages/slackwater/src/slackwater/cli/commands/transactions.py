@@ -12,8 +12,7 @@ from slackwater.cli.open_transactions import OpenTransaction, find_open_transact
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import Command, setting, start_command
 from slackwater.command.output import Output, ago
-from slackwater.protocol import KafkaSettings, SystemClock, epoch_ms
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError, KafkaSettings, SystemClock, epoch_ms
 
 _HEAD = ("partition", "readers blocked at", "held back", "open since", "written by")
 
@@ -101,7 +100,7 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
             "Kafka's own kafka-transactions.sh finds their producers (describe-producers) and aborts them "
             "(abort); see docs/runbooks.md#readers-stand-still"
         )
-        raise CommandInputError(
+        raise InputError(
             f"open transactions that were not started by pipeline {name!r}: {', '.join(foreign)}", hint
         )
 

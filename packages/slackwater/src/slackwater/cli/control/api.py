@@ -44,8 +44,7 @@ from slackwater.control import (
     Topology,
     find_equal_stages,
 )
-from slackwater.protocol import ExplainedError
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import InputError, SlackwaterError
 
 _log = logging.getLogger(__name__)
 
@@ -414,13 +413,13 @@ async def _answered(answer: Callable[[], bytes], request: Request, kind: str = J
         return _response(await run_in_threadpool(answer), request, kind)
     except _NotFoundError as error:
         return problem(HTTPStatus.NOT_FOUND, error.problem, error.hint)
-    except CommandInputError as error:
+    except InputError as error:
         return problem(HTTPStatus.CONFLICT, error.problem, error.hint)
-    except ExplainedError as error:
+    except SlackwaterError as error:
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, error.problem, error.hint)
 
 
-class _NotFoundError(ExplainedError):
+class _NotFoundError(SlackwaterError):
     """What is asked for is not in the picture."""
 
 

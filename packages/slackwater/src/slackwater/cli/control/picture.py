@@ -45,8 +45,7 @@ from slackwater.control import (
     measure_delays,
 )
 from slackwater.cuts import CutLog, CutLogError, LeaseLog, MarkersError, PipelineLog
-from slackwater.protocol import Clock, PublishedCut, epoch_ms
-from slackwater.settings.errors import CommandInputError
+from slackwater.protocol import Clock, InputError, PublishedCut, epoch_ms
 from slackwater.settings.model import Settings
 
 T = TypeVar("T")
@@ -164,7 +163,7 @@ class ClusterPicture:
         """Records a decision about a source, or says what it would do.
 
         Raises:
-            CommandInputError: it does not fit the facts; nothing was recorded.
+            InputError: it does not fit the facts; nothing was recorded.
             MarkersError: Kafka does not answer.
         """
         return self._examined(source).decide(request, client, self._clock)
@@ -249,7 +248,7 @@ class ClusterPicture:
         """Lets readers of a pipeline read another revision.
 
         Raises:
-            CommandInputError: It does not fit the facts; nothing was changed.
+            InputError: It does not fit the facts; nothing was changed.
             MarkersError: Kafka does not answer.
             ClientUnavailableError: A server with outputs does not.
             CommandConfigError: Nothing says where the outputs are.
@@ -267,7 +266,7 @@ class ClusterPicture:
                 timeout=_SWITCH_TIMEOUT,
             )
         except (NotVisibleError, ClientConfigError, ClientStateError) as error:
-            raise CommandInputError(error.problem, error.hint) from error
+            raise InputError(error.problem, error.hint) from error
         return SwitchAnswer(pipeline=wanted.pipeline, commit=str(done.position), before=done.before)
 
     def _follow_one_database(self, first: str, second: str) -> bool:

@@ -26,9 +26,9 @@ from slackwater.cuts import (
     cuts_of,
 )
 from slackwater.kafka.retry import is_silence
-from slackwater.protocol import Clock, Cut, Evidence, SourceTopics, SystemClock, epoch_ms
+from slackwater.protocol import Clock, Cut, Evidence, SourceTopics, SystemClock, UnavailableError, epoch_ms
 from slackwater.protocol.keys import cut_log_topic
-from slackwater.settings.errors import CommandUnavailableError, unreachable
+from slackwater.settings.errors import unreachable
 from slackwater.settings.model import Settings
 
 _SIDECAR_SECONDS = 3.0
@@ -110,7 +110,7 @@ def examine(sources: Sources) -> SourceFacts:
             facts = _with_cut(sources, _compared(sources, _with_news(sources, facts)))
             facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
             return _with_tails(probe, _with_pipelines(sources, facts))
-    except CommandUnavailableError as error:
+    except UnavailableError as error:
         return _with_news(sources, replace(facts, kafka_error=str(error)))
 
 
@@ -204,7 +204,7 @@ def _answering() -> Iterator[None]:
     """Ends the questions to Kafka when one has got no answer; what Kafka refuses is passed on.
 
     Raises:
-        CommandUnavailableError: Kafka does not answer.
+        UnavailableError: Kafka does not answer.
     """
     try:
         yield

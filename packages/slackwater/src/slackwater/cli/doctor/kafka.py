@@ -64,7 +64,7 @@ class KafkaProbe:
             named: Topics that hold rows of its tables, although their names do not show it.
 
         Raises:
-            CommandUnavailableError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         with explained("list topics"):
             known = self._committed.topics()

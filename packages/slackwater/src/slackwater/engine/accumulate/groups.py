@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from slackwater.engine.accumulate.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
 from slackwater.engine.accumulate.numbers import AccumulatorLayout, Numbers, Shown
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.evaluate.calls import Call
 from slackwater.engine.evaluate.evaluators import ResultRows
 from slackwater.engine.evaluate.results import BEFORE, ResultPoints
 from slackwater.engine.index.contract import Contents
 from slackwater.engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
 from slackwater.engine.state.entry import ACCUMULATORS_TAG, is_digest, part, sharer_part
+from slackwater.protocol import StateError
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater.sql.plan import (
     ACCUMULATORS_TABLE,
@@ -115,7 +115,7 @@ class AccumulateEvaluation:
             outcome: Collects the changes.
 
         Raises:
-            EngineStateError: More is subtracted from a group than was ever added.
+            StateError: More is subtracted from a group than was ever added.
             EvaluationError: The part's SQL fails on a group.
         """
         additions = _Additions(self._layout, partials, every_commit=self._every_commit)
@@ -157,7 +157,7 @@ class AccumulateEvaluation:
         """Applies a step; `different` contains the number of values of each multiset before the batch."""
 
         def refusal(what: str, count: int) -> Exception:
-            return EngineStateError(
+            return StateError(
                 f"group {self._key_name(group.key)}, commit LSN {lsn}: {what} counts {count} rows, but no "
                 "count may be negative, and all must be 0 in a group without rows: a row was removed that "
                 "was never added. The state is damaged, or this is a bug: start with a new checkpoint, and "

@@ -54,7 +54,7 @@ class CommitEvaluation:
                 this LSN, or `OWN_LSN`.
 
         Raises:
-            EngineInputError: An event needs a row that the contents do not have.
+            InputError: An event needs a row that the contents do not have.
             EvaluationError: The part's SQL fails on the rows of a key.
         """
         touched = self._touched.find(events, contents, lsn)
@@ -229,7 +229,7 @@ class LoneRowEvaluation:
             lsn: The LSN of the state after all events, if only this state is wanted.
 
         Raises:
-            EngineInputError: A row that must exist is deleted twice.
+            InputError: A row that must exist is deleted twice.
         """
         rows = _Rows()
         transitions, tags, may_overlap = rows.transitions, self._tags, self._touched.may_overlap
@@ -259,7 +259,7 @@ class LoneRowEvaluation:
         """Yields the changed rows, in calls of limited size.
 
         Raises:
-            EngineInputError: A row that must exist is deleted, but does not exist.
+            InputError: A row that must exist is deleted, but does not exist.
         """
         stored = contents.get_many(rows.transitions)
         for name, commit_lsn in rows.deletes:

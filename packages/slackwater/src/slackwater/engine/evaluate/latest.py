@@ -96,7 +96,7 @@ class LatestEvaluation:
             lsn: The LSN of the documents, or `OWN_LSN`; None for that of the newest event.
 
         Raises:
-            EngineInputError: An event needs a row that the contents do not have.
+            InputError: An event needs a row that the contents do not have.
             EvaluationError: The part's SQL fails on the rows of a key.
         """
         batch = self._net(events, contents)

@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
-from slackwater.engine.errors import FULL_HINT, EngineInputError
+from slackwater.engine.errors import FULL_HINT
 from slackwater.engine.index.contract import Contents
 from slackwater.engine.pack.specification import PackingInput, stage_inputs
 from slackwater.engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
 from slackwater.engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
+from slackwater.protocol import InputError
 from slackwater.sql.plan import RowsPart, StagePlan
 from slackwater.sql.row_codec import RowCodec
 from slackwater.sql.stage_evaluation import key_text
@@ -95,7 +96,7 @@ class TouchedKeys:
             lsn: The LSN of the state after all events, or `OWN_LSN`, if only this state is wanted.
 
         Raises:
-            EngineInputError: An event needs a row that the contents do not have.
+            InputError: An event needs a row that the contents do not have.
             OldRowsNeededError: An event is about one of several rows of a key.
         """
         by_key, touch_lsn = self._by_key(events, _StoredKeys(contents, self._inputs, self.codecs))
@@ -115,7 +116,7 @@ class TouchedKeys:
         """Accepts the delete of a row that does not exist, unless rows of its table move between keys.
 
         Raises:
-            EngineInputError: They do, so the row must exist.
+            InputError: They do, so the row must exist.
         """
         if self._inputs[number].moves:
             raise self._unknown_row(key, number, lsn, "a row is deleted from, or leaves, this key")
@@ -216,9 +217,9 @@ class TouchedKeys:
         codec = self.codecs[number]
         return codec.encode(codec.merge(codec.unpack(row), codec.unpack(last)))
 
-    def _unknown_row(self, key: bytes, number: int, lsn: int, problem: str) -> EngineInputError:
+    def _unknown_row(self, key: bytes, number: int, lsn: int, problem: str) -> InputError:
         table = self._inputs[number].table.full_name
-        return EngineInputError(
+        return InputError(
             f"{table}, key {key_text(self._key_names, key)}, commit LSN {lsn}: {problem}, but the state has "
             f"no such row. Either old rows are incomplete ({FULL_HINT.format(table=table)}), or the topic "
             "does not start with a snapshot of the table; take one and start with a new checkpoint"
@@ -242,7 +243,7 @@ class _OtherRows:
 
         Raises:
             OldRowsNeededError: The event is about one of several rows, and does not say which.
-            EngineInputError: It is about a row that does not exist.
+            InputError: It is about a row that does not exist.
         """
         commit_lsn, _, name, packed, is_other = event
         if commit_lsn != self._commit_lsn:
@@ -265,7 +266,7 @@ def _newest_of(others: list[bytes], packed: PackedRow, last: bytes | None, row: 
     if old == last:
         return others.pop() if row is None else row
     if old is None or old not in others:
-        raise EngineInputError(
+        raise InputError(
             "a transaction changes one of several rows of a deferrable primary key, but none of them is the "
             "old row of the change; take a new snapshot and start with a new checkpoint"
         )

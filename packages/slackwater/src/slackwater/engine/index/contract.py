@@ -76,7 +76,7 @@ class BucketIndex(Protocol):
         while another process updates the same index.
 
         Raises:
-            EngineUnavailableError: The index cannot be written.
+            UnavailableError: The index cannot be written.
         """
         ...
 
@@ -84,7 +84,7 @@ class BucketIndex(Protocol):
         """Provides the contents as they are now, whatever is updated in the meantime. It blocks nobody.
 
         Raises:
-            EngineUnavailableError: The index cannot be read. :meth:`update` may repair it.
+            UnavailableError: The index cannot be read. :meth:`update` may repair it.
         """
         ...
 
@@ -99,6 +99,6 @@ class BucketIndex(Protocol):
             token: The token of the state that the contents belong to.
 
         Raises:
-            EngineUnavailableError: The index cannot be written.
+            UnavailableError: The index cannot be written.
         """
         ...

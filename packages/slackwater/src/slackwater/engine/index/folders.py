@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slackwater.engine.errors import EngineUnavailableError
+from slackwater.protocol import UnavailableError
 
 INDEXES: Final = "slackwater"
 """The folder below a root: ``slackwater/<query id>/stage-<number>/<bucket>/``."""
@@ -37,9 +37,9 @@ def make_private_folder(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def unusable_folder(folder: Path | str, reason: str) -> EngineUnavailableError:
+def unusable_folder(folder: Path | str, reason: str) -> UnavailableError:
     """Returns the error for a folder that cannot contain an index."""
-    return EngineUnavailableError(
+    return UnavailableError(
         f"index folder {folder}: {reason}; check that the disk is not full and the folder is writable. "
         "Nothing "
         "is lost: the state is in the checkpoint. SPARK_LOCAL_DIRS, or run.index_root, names another folder"

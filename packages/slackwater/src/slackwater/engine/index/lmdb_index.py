@@ -120,7 +120,7 @@ class LmdbIndex:
         """Applies the changes to this new index, which will be moved to `place`. The token is set at the end.
 
         Raises:
-            EngineUnavailableError: The index has lost everything that had been put.
+            UnavailableError: The index has lost everything that had been put.
         """
         number = 0
         for changes in _sorted_steps(batches):

@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
 
-from slackwater.engine.errors import EngineConfigError
 from slackwater.engine.state.store import DRAFTS, missing_file, without_credentials, wrong_answer
+from slackwater.protocol import ConfigError
 
 HDFS: Final = "hdfs://"
 """The beginning of the addresses of such stores."""
@@ -26,7 +26,7 @@ class HadoopStore:
             ``HADOOP_CONF_DIR``.
 
     Raises:
-        EngineConfigError: The address does not belong to a known cluster.
+        ConfigError: The address does not belong to a known cluster.
     """
 
     def __init__(self, address: str) -> None:
@@ -39,7 +39,7 @@ class HadoopStore:
         try:
             self._client = Client(f"{HDFS}{parts.netloc}")
         except (*_FAILURES, ValueError) as error:
-            raise EngineConfigError(f"checkpoint {self.address}: {error}") from error
+            raise ConfigError(f"checkpoint {self.address}: {error}") from error
 
     def read(self, name: str) -> bytes | None:
         """See :class:`StateStore`."""

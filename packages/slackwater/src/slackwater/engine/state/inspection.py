@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-from slackwater.engine.errors import EngineConfigError, EngineStateError
 from slackwater.engine.payloads import bucket_of
 from slackwater.engine.state.contents import (
     BucketContents,
@@ -31,6 +30,7 @@ from slackwater.engine.state.manifest import (
 )
 from slackwater.engine.state.reader import SegmentReader
 from slackwater.engine.state.store import StateStore
+from slackwater.protocol import ConfigError, StateError
 from slackwater.sql.plan import EnginePlan, StagePlan, fingerprint
 
 _DEFAULT_LIMIT: Final = 20
@@ -127,8 +127,8 @@ def manifest_history(store: StateStore) -> list[ManifestFacts]:
     """Returns the manifests in a store, in the order of their batches; some may belong to lost attempts.
 
     Raises:
-        EngineStateError: A manifest is damaged.
-        EngineUnavailableError: The store does not answer.
+        StateError: A manifest is damaged.
+        UnavailableError: The store does not answer.
     """
     found = [(name, _manifest(store, name)) for name in history(store)]
     return [
@@ -145,17 +145,17 @@ def find_state(store: StateStore) -> FoundState:
     batch. For the newest batch, only the output shows whether it is committed.
 
     Raises:
-        EngineStateError: There is no state, or it is damaged.
-        EngineUnavailableError: The store does not answer.
+        StateError: There is no state, or it is damaged.
+        UnavailableError: The store does not answer.
     """
     names = history(store)
     if not names:
-        raise EngineStateError("the checkpoint has no state yet: no batch has ended")
+        raise StateError("the checkpoint has no state yet: no batch has ended")
     true = _newest_true(store, names)
     name = names[-1] if true is None else true
     manifest = _manifest(store, name)
     if manifest is None:
-        raise EngineStateError(f"manifest {name} of the state was removed in the meantime; try again")
+        raise StateError(f"manifest {name} of the state was removed in the meantime; try again")
     return FoundState(read_state(store, name, manifest.fingerprint), manifest.fingerprint, true is not None)
 
 
@@ -170,8 +170,8 @@ def stage_states(store: StateStore, state: State, *, top: int | None = None) -> 
             time, through an index in a temporary folder. None: only manifests are used.
 
     Raises:
-        EngineStateError: A blob is damaged or missing.
-        EngineUnavailableError: The store does not answer.
+        StateError: A blob is damaged or missing.
+        UnavailableError: The store does not answer.
     """
     source = SegmentReader(store)
     result = []
@@ -193,7 +193,7 @@ def find_damage(store: StateStore, state: State) -> Iterator[str]:
     """Reads all blobs of a state, and yields a sentence for each one that cannot be used.
 
     Raises:
-        EngineUnavailableError: The store does not answer.
+        UnavailableError: The store does not answer.
     """
     source = SegmentReader(store)
     for (stage, bucket), head in sorted(state.heads.items()):
@@ -223,12 +223,12 @@ def kept_rows(
         limit: The maximum number of rows to return for each input.
 
     Raises:
-        EngineConfigError: No stage has such a key, or the state belongs to other stages.
-        EngineStateError: A blob is damaged or missing.
-        EngineUnavailableError: The store does not answer.
+        ConfigError: No stage has such a key, or the state belongs to other stages.
+        StateError: A blob is damaged or missing.
+        UnavailableError: The store does not answer.
     """
     if not found.is_of(plan):
-        raise EngineConfigError(
+        raise ConfigError(
             "the state belongs to other views than the pipeline has now, so its rows cannot be "
             "interpreted; use the pipeline as it was when the state was written"
         )
@@ -236,7 +236,7 @@ def kept_rows(
     if not wanted:
         known = "; ".join(f"stage {s.number}: {', '.join(key_names(s)) or 'none'}" for s in plan.stages)
         shown = msgspec.json.encode(key).decode()
-        raise EngineConfigError(f"key {shown}: no stage has these key columns; the key columns are {known}")
+        raise ConfigError(f"key {shown}: no stage has these key columns; the key columns are {known}")
     source = SegmentReader(store)
     result = []
     for stage in wanted:
@@ -277,7 +277,7 @@ def _count(log: BucketLog, top: int) -> BucketContents:
 def _damage(log: BucketLog, blob: Blob) -> str | None:
     try:
         size = changes_bytes(log.blob(blob))
-    except EngineStateError as error:
+    except StateError as error:
         return str(error)
     if size != blob.size:
         place = f"stage {log.stage}, bucket {log.bucket}: segment {blob.segment} at {blob.offset}"
@@ -292,5 +292,5 @@ def _pack_key(stage: StagePlan, key: Mapping[str, Any]) -> bytes:
             values.append(msgspec.convert(key[column.name], column.type.wire | None))
         except msgspec.ValidationError as error:
             problem = f"{column.name} is {column.type}: {error}"
-            raise EngineConfigError(f"key {msgspec.json.encode(key).decode()}: {problem}") from error
+            raise ConfigError(f"key {msgspec.json.encode(key).decode()}: {problem}") from error
     return msgspec.msgpack.encode(values)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.state.log import LogUpdate, LogWrite, place_writes
 from slackwater.engine.state.manifest import (
     MANIFESTS,
@@ -30,6 +29,7 @@ from slackwater.engine.state.manifest import (
     segment_path,
 )
 from slackwater.engine.state.store import StateStore
+from slackwater.protocol import StateError
 
 KEPT_STATES: Final = 10
 """The number of the newest states that stay readable."""
@@ -66,18 +66,18 @@ class StateKeeper:
         """Begins with the state that the output's progress record names; empty if the output has no batch.
 
         Raises:
-            EngineStateError: The state is missing, damaged or belongs to other stages; or a batch was
+            StateError: The state is missing, damaged or belongs to other stages; or a batch was
                 committed before that the output does not contain.
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: The store does not answer.
         """
         if not name and self._has_published():
-            raise EngineStateError(
+            raise StateError(
                 "the checkpoint contains the state of published batches, but the output's progress records "
                 "are gone; restore the output, or start over with a new checkpoint"
             )
         states = read_states(self._store, name, self._fingerprint)
         if len(states) < KEPT_STATES and states[0].before:
-            with suppress(EngineStateError):  # it was swept
+            with suppress(StateError):  # it was swept
                 states = read_states(self._store, states[0].before, self._fingerprint) + states
         self._kept = deque(states, maxlen=KEPT_STATES)
         self._prepared = None
@@ -97,7 +97,7 @@ class StateKeeper:
             updates: The changes of logs whose blobs are in segments that tasks have written.
 
         Raises:
-            EngineUnavailableError: The store does not accept it.
+            UnavailableError: The store does not accept it.
         """
         updates = list(updates)
         if writes := list(writes):
@@ -116,12 +116,12 @@ class StateKeeper:
         """Makes the prepared state the current one, and from time to time removes files that are not needed.
 
         Raises:
-            EngineStateError: Another state was prepared last.
-            EngineUnavailableError: The store does not answer.
+            StateError: Another state was prepared last.
+            UnavailableError: The store does not answer.
         """
         if self._prepared is None or self._prepared[0].name != name:
             msg = f"manifest {name} of the state is not the one that was prepared last"
-            raise EngineStateError(msg)
+            raise StateError(msg)
         (state, self.newest_manifest), self._prepared = self._prepared, None
         self._kept.append(state)
         if state.batch_id == 0:
@@ -136,8 +136,8 @@ class StateKeeper:
         output end the batch at the same position.
 
         Raises:
-            EngineStateError: A manifest is damaged.
-            EngineUnavailableError: The store does not answer.
+            StateError: A manifest is damaged.
+            UnavailableError: The store does not answer.
         """
         found = [name for name in history(self._store) if batch_of(name) == self.state.batch_id + 1]
         manifests = [self._manifest(name) for name in found]
@@ -148,7 +148,7 @@ class StateKeeper:
         """Removes files that no kept state needs, up to the newest committed batch; returns their paths.
 
         Raises:
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: The store does not answer.
         """
         manifests = {name for state in self._kept for name in state.chain}
         segments = {name for state in self._kept for name in state.segments()}

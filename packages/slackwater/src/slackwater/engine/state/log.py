@@ -22,9 +22,9 @@ from typing import Final, Protocol
 import msgspec
 import zstandard
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.index.contract import Contents
 from slackwater.engine.state.entry import Change
+from slackwater.protocol import StateError
 
 MAX_BLOB_BYTES: Final = 1 << 20
 """The maximum size of a blob before compression."""
@@ -159,8 +159,8 @@ class BlobSource(Protocol):
         """Returns the bytes of a blob, which may be damaged.
 
         Raises:
-            EngineStateError: The segment is missing or too short.
-            EngineUnavailableError: The store does not answer.
+            StateError: The segment is missing or too short.
+            UnavailableError: The store does not answer.
         """
         ...
 
@@ -185,8 +185,8 @@ class BucketLog:
         """Yields the changes of all blobs from one on, oldest first.
 
         Raises:
-            EngineStateError: A blob is damaged or missing.
-            EngineUnavailableError: The store does not answer.
+            StateError: A blob is damaged or missing.
+            UnavailableError: The store does not answer.
         """
         for blob in self.head.blobs[first:]:
             yield self.blob(blob)
@@ -212,8 +212,8 @@ class BucketLog:
                 return place
         return None
 
-    def _unreadable(self, reason: str) -> EngineStateError:
-        return EngineStateError(
+    def _unreadable(self, reason: str) -> StateError:
+        return StateError(
             f"stage {self.stage}, bucket {self.bucket}: the state in the checkpoint cannot be read: "
             f"{reason}. Restore the checkpoint or start with a new one"
         )
@@ -247,8 +247,8 @@ def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents:
         contents: The entries after the batch.
 
     Raises:
-        EngineStateError: A blob is damaged or missing.
-        EngineUnavailableError: The store does not answer.
+        StateError: A blob is damaged or missing.
+        UnavailableError: The store does not answer.
     """
     head = log.head
     live_bytes = head.live_bytes + grown_bytes

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 import msgspec
 import zstandard
 
-from slackwater.engine.errors import EngineStateError
 from slackwater.engine.state.log import EMPTY_LOG, LogHead, LogUpdate
 from slackwater.engine.state.store import StateStore, missing_file
+from slackwater.protocol import StateError
 
 MANIFESTS: Final = "manifests"
 SEGMENTS: Final = "segments"
@@ -149,8 +149,8 @@ def read_state(
         known: States by name that do not have to be read again.
 
     Raises:
-        EngineStateError: A manifest is missing or damaged, or belongs to other stages or another version.
-        EngineUnavailableError: The store does not answer.
+        StateError: A manifest is missing or damaged, or belongs to other stages or another version.
+        UnavailableError: The store does not answer.
     """
     return read_states(store, name, fingerprint, known)[-1]
 
@@ -192,7 +192,7 @@ def decode_manifest(name: str, data: bytes, fingerprint: str | None = None) -> M
         fingerprint: The fingerprint of the stages; None for any.
 
     Raises:
-        EngineStateError: It is damaged, or belongs to another version or to other stages.
+        StateError: It is damaged, or belongs to another version or to other stages.
     """
     try:
         if name != _name(batch_of(name), data):
@@ -213,7 +213,7 @@ def history(store: StateStore) -> list[str]:
     """Returns the names of all manifests in a store, in the order of their batches.
 
     Raises:
-        EngineUnavailableError: The store does not answer.
+        UnavailableError: The store does not answer.
     """
     return sorted(name for name in store.list(MANIFESTS) if _is_name(name))
 
@@ -222,7 +222,7 @@ def batch_of(name: str) -> int:
     """Returns the number of the batch that a manifest or a segment belongs to, given its name.
 
     Raises:
-        EngineStateError: The name has another form.
+        StateError: The name has another form.
     """
     number = name.partition("-")[0]
     if not number.isdecimal():
@@ -273,8 +273,8 @@ def _read(store: FileSource, name: str) -> bytes:
     return data
 
 
-def _unreadable(name: str, reason: str) -> EngineStateError:
-    return EngineStateError(
+def _unreadable(name: str, reason: str) -> StateError:
+    return StateError(
         f"manifest {name} of the state cannot be used: {reason}. Restore the checkpoint or start with a new "
         "one"
     )

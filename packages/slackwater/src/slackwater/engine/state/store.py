@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Protocol
 
-from slackwater.engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
+from slackwater.protocol import ConfigError, StateError, UnavailableError
 
 if TYPE_CHECKING:
     from slackwater.engine.state.hadoop_store import HadoopStore
@@ -33,7 +33,7 @@ class StateStore(Protocol):
         """Returns the content of a file; None if it does not exist.
 
         Raises:
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: The store does not answer.
         """
         ...
 
@@ -41,8 +41,8 @@ class StateStore(Protocol):
         """Returns a part of a file; it is shorter if the file ends there.
 
         Raises:
-            EngineStateError: The file does not exist.
-            EngineUnavailableError: The store does not answer.
+            StateError: The file does not exist.
+            UnavailableError: The store does not answer.
         """
         ...
 
@@ -50,7 +50,7 @@ class StateStore(Protocol):
         """Writes a file, completely or not at all; afterwards it survives a failure of the machine.
 
         Raises:
-            EngineUnavailableError: It could not be written.
+            UnavailableError: It could not be written.
         """
         ...
 
@@ -61,7 +61,7 @@ class StateStore(Protocol):
         succeed.
 
         Raises:
-            EngineUnavailableError: It could not be written.
+            UnavailableError: It could not be written.
         """
         ...
 
@@ -69,7 +69,7 @@ class StateStore(Protocol):
         """Returns the names of the files in a folder, in no order; none if the folder does not exist.
 
         Raises:
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: The store does not answer.
         """
         ...
 
@@ -77,7 +77,7 @@ class StateStore(Protocol):
         """Removes files. Files that do not exist are not an error.
 
         Raises:
-            EngineUnavailableError: The store does not answer.
+            UnavailableError: The store does not answer.
         """
         ...
 
@@ -90,7 +90,7 @@ class ArrowStore:
         shown: The address to show in messages; None for the same.
 
     Raises:
-        EngineConfigError: The address belongs to no supported file system.
+        ConfigError: The address belongs to no supported file system.
     """
 
     def __init__(self, address: str, shown: str | None = None) -> None:
@@ -106,7 +106,7 @@ class ArrowStore:
             )
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors, too
             reason = without_credentials(str(error))
-            raise EngineConfigError(
+            raise ConfigError(
                 f"checkpoint {self.address}: {reason}; expected a local folder, or an address: "
                 "file://, hdfs://, s3:// or gs://"
             ) from error
@@ -270,7 +270,7 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub("***@", text)
 
 
-def wrong_answer(address: str, what: str, name: str, error: Exception) -> EngineUnavailableError:
+def wrong_answer(address: str, what: str, name: str, error: Exception) -> UnavailableError:
     """Returns the error for a store that does not do what was requested.
 
     Args:
@@ -279,15 +279,15 @@ def wrong_answer(address: str, what: str, name: str, error: Exception) -> Engine
         name: The name of the file; empty for the folder.
         error: The cause.
     """
-    return EngineUnavailableError(
+    return UnavailableError(
         f"checkpoint {address}: {name or 'the folder'} cannot be {what}: {without_credentials(str(error))}. "
         "Nothing is lost: start again when the checkpoint's file system works"
     )
 
 
-def missing_file(address: str, name: str) -> EngineStateError:
+def missing_file(address: str, name: str) -> StateError:
     """Returns the error for a file that the state names and that does not exist."""
-    return EngineStateError(
+    return StateError(
         f"checkpoint {address} has no file {name}, which the state needs; restore the checkpoint or start "
         "with a new one"
     )

@@ -35,15 +35,15 @@ Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
 class RegistryError(SlackwaterError):
     """Root of the errors that the client raises."""
 
-    hint: ClassVar[str]
-    """The advice what to do about it."""
+    advice: ClassVar[str]
+    """What to do about it."""
 
     def __init__(self, address: str, schema_id: int | None, problem: str) -> None:
-        super().__init__(address, schema_id, problem)
+        super().__init__(problem, self.advice)
+        self.args = address, schema_id, problem
         self.address = address
         self.schema_id = schema_id
         """None if the error is about a schema without an id."""
-        self.problem = problem
 
     def __str__(self) -> str:
         return f"schema registry {self.address}: {self.problem}; {self.hint}"
@@ -52,7 +52,7 @@ class RegistryError(SlackwaterError):
 class RegistryConfigError(RegistryError):
     """The registry requires other credentials, or is not at this path."""
 
-    hint = (
+    advice = (
         "check the address with its path, user and password, and that the user may read schemas and register "
         "those of outputs"
     )
@@ -61,7 +61,7 @@ class RegistryConfigError(RegistryError):
 class RegistryInputError(RegistryError):
     """The registry has no schema with this id, or the schema is not self-contained Avro."""
 
-    hint = (
+    advice = (
         "check whether this is the registry of the connector's converter, whether the schema was "
         "deleted, and whether it is "
         "Avro without references, as Connect's AvroConverter registers it"
@@ -71,7 +71,7 @@ class RegistryInputError(RegistryError):
 class RegistryRefusedError(RegistryError):
     """The registry does not accept a schema."""
 
-    hint = (
+    advice = (
         "write to another topic with a new subject, or change the subject's compatibility if its readers "
         "can read both"
     )
@@ -80,7 +80,7 @@ class RegistryRefusedError(RegistryError):
 class RegistryUnavailableError(RegistryError):
     """The registry does not answer. Nothing that was already read is lost: try again."""
 
-    hint = "check that the registry is running and that the address is correct"
+    advice = "check that the registry is running and that the address is correct"
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:

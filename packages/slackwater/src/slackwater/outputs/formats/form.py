@@ -12,7 +12,7 @@ from slackwater.kafka.registry import Schema, SchemaKind
 from slackwater.outputs.contract import Column, Format, KeyFormat, UnfitValueError
 from slackwater.outputs.formats.avro import NAMESPACE, AvroEncoder, avro_name
 from slackwater.outputs.formats.json_schema import json_schema
-from slackwater.pipeline.errors import PipelineConfigError, PipelineInputError
+from slackwater.protocol import ConfigError, InputError
 from slackwater.sql.plan import PublishedView
 
 _KEY: Final = "key"
@@ -60,7 +60,7 @@ class OutputForm:
     def encoder(self) -> Callable[[Document], Document] | None:
         """Returns the function that turns documents into records, without schema ids; None if not needed.
 
-        The function is pure. It raises :class:`PipelineInputError` for a value that the form cannot
+        The function is pure. It raises :class:`InputError` for a value that the form cannot
         represent.
         """
         encode_value = self._value_encoder() if self.value is Format.AVRO else None
@@ -83,7 +83,7 @@ class OutputForm:
                 )
             except UnfitValueError as error:
                 shown = key[:_SHOWN].decode(errors="replace")
-                raise PipelineInputError(
+                raise InputError(
                     f"view {view!r}, key {shown}: a value cannot be written to the output: {error}",
                     "correct the row, or cast the column to text in the view (a new revision)",
                 ) from error
@@ -114,7 +114,7 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     """Returns the form of a view's records; None if they are its documents and keys without changes.
 
     Raises:
-        PipelineConfigError: The form cannot represent the view's columns or its key.
+        ConfigError: The form cannot represent the view's columns or its key.
     """
     if value in (Format.JSON, Format.DEBEZIUM) and keys is KeyFormat.JSON:
         return None
@@ -123,13 +123,13 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     key = tuple(Column(name, types.get(name, "")) for name in view.key)
     of_view = f"view {view.name!r}"
     if keys is KeyFormat.STRING and len(key) != 1:
-        raise PipelineConfigError(
+        raise ConfigError(
             f'{of_view}: key_format = "string" needs a key of one column, but it has {len(key)}',
             'set another key_format; the default is "json"',
         )
     missing = [column.name for column in key if not column.type]
     if keys in (KeyFormat.AVRO, KeyFormat.JSON_SCHEMA) and missing:
-        raise PipelineConfigError(
+        raise ConfigError(
             f"{of_view}: its key has column {missing[0]!r}, which it does not select",
             f'select it, or set another key_format than "{keys}"',
         )
@@ -137,5 +137,5 @@ def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputFo
     try:
         form.encoder()
     except UnfitValueError as error:
-        raise PipelineConfigError(f"{of_view}: {error}", "give one another name with AS") from error
+        raise ConfigError(f"{of_view}: {error}", "give one another name with AS") from error
     return form

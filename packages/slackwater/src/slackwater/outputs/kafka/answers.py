@@ -10,7 +10,8 @@ from slackwater.kafka.advice import NeededRights
 from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, kafka_error, reason_of
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.waiting import tried
-from slackwater.pipeline.errors import OutputRefusedError, PipelineUnavailableError
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import UnavailableError
 
 T = TypeVar("T")
 
@@ -60,9 +61,9 @@ def _user(settings: KafkaSinkSettings) -> str:
 
 def unavailable(
     settings: KafkaSinkSettings, what: str, detail: str, *, attempts: int = 1
-) -> PipelineUnavailableError:
+) -> UnavailableError:
     """Returns the error for something that Kafka did not do within the allowed attempts."""
-    return PipelineUnavailableError(
+    return UnavailableError(
         f"pipeline {settings.pipeline!r}: Kafka at {settings.kafka.bootstrap} "
         f"did not complete {what}{tried(attempts)}: {detail}",
         "check that this address is right and that the brokers are running, then start the pipeline again. "
@@ -75,7 +76,7 @@ def answered(settings: KafkaSinkSettings, what: str) -> Iterator[None]:
     """Turns what Kafka's client raises into an error with a remedy.
 
     Raises:
-        PipelineUnavailableError: The next answer may differ.
+        UnavailableError: The next answer may differ.
         OutputRefusedError: Kafka refuses the request.
     """
     try:

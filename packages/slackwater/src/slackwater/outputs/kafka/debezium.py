@@ -73,7 +73,7 @@ class BatchChanges:
 
         Raises:
             UnfitValueError: Debezium's records cannot represent a value.
-            EngineStateError: A document is not a change.
+            StateError: A document is not a change.
         """
         output = self._settings.outputs[view]
         table = output.table

@@ -45,7 +45,7 @@ class TopicGuard:
 
     With ``accept_changed_output``, it logs a warning instead, and accepts the current state of the topics.
 
-    Every method raises :class:`PipelineStateError` and the errors of :class:`SinkTopics`.
+    Every method raises :class:`StateError` and the errors of :class:`SinkTopics`.
     """
 
     def __init__(self, settings: KafkaSinkSettings) -> None:

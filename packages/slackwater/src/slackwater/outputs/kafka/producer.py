@@ -9,10 +9,11 @@ from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveryReport, Headers, KafkaTransactions, is_fenced
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.pipeline.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.protocol import SlackwaterError, UnavailableError
 
 
-class TransactionFailedError(PipelineUnavailableError):
+class TransactionFailedError(UnavailableError):
     """A transaction failed, or its outcome is unknown: discard the producer, then read the progress topic."""
 
     def __init__(self, what: str, detail: str, *, is_transient: bool = False) -> None:
@@ -100,7 +101,7 @@ class SinkProducer(KafkaTransactions):
             request_timeout=settings.request_timeout,
         )
 
-    def _meaning(self, what: str, error: KafkaException) -> PipelineError:
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
         reason: KafkaError = error.args[0]
         if is_fenced(reason):
             return RunOvertakenError(self._settings.pipeline, reason.str())

@@ -27,9 +27,9 @@ def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -
         may_be_absent: Whether an unknown topic means that there is no progress; otherwise it is waited for.
 
     Raises:
-        PipelineUnavailableError: The broker does not answer.
+        UnavailableError: The broker does not answer.
         OutputRefusedError: The topic may not be read.
-        ProtocolError: The newest record is not a progress record, or has a newer version.
+        InputError: The newest record is not a progress record, or has a newer version.
     """
     record = newest_progress(settings, may_be_absent=may_be_absent)
     return visible_progress(record)

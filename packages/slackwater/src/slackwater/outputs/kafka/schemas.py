@@ -12,8 +12,8 @@ from slackwater.kafka.registry import (
 )
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
 from slackwater.outputs.waiting import Attempts, Waiting
-from slackwater.pipeline.errors import OutputRefusedError, PipelineConfigError, PipelineUnavailableError
-from slackwater.protocol import Clock
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import Clock, ConfigError, UnavailableError
 
 
 def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock) -> KafkaSinkSettings:
@@ -22,15 +22,15 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
     The ids are valid for the entire run, so none of its batches needs the registry.
 
     Raises:
-        PipelineConfigError: There is no registry, or it rejects our credentials.
+        ConfigError: There is no registry, or it rejects our credentials.
         OutputRefusedError: It rejects a schema.
-        PipelineUnavailableError: It does not answer for as long as outputs are waited for.
+        UnavailableError: It does not answer for as long as outputs are waited for.
     """
     concerned = [output for output in settings.outputs if _has_schema(output)]
     if not concerned:
         return settings
     if settings.registry is None:
-        raise PipelineConfigError(
+        raise ConfigError(
             f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, but no "
             "schema registry is configured",
             "set sidecar.schema_registry (SLACKWATER_SIDECAR_SCHEMA_REGISTRY); `slackwater config` shows it",
@@ -43,11 +43,11 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
             outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
             return replace(settings, outputs=tuple(outputs))
         except RegistryConfigError as error:
-            raise PipelineConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
+            raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
         except RegistryUnavailableError as error:
             if attempts.are_over:
                 problem = f"{error.problem} (attempt {attempts.number} at {place})"
-                raise PipelineUnavailableError(
+                raise UnavailableError(
                     f"pipeline {settings.pipeline!r}: {problem}",
                     "nothing is lost or partly visible: start the pipeline again when the registry is back",
                 ) from error

@@ -38,13 +38,14 @@ from slackwater.outputs.kafka.schemas import with_schema_ids
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
 from slackwater.outputs.kafka.transaction import BatchTransaction, Written
 from slackwater.outputs.waiting import Waiting
-from slackwater.pipeline.errors import PipelineError, PipelineUnavailableError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.protocol import (
     Clock,
     CommitPosition,
     ProgressRecord,
     SlackwaterError,
     SystemClock,
+    UnavailableError,
     encode_progress_record,
     epoch_ms,
     nothing_visible,
@@ -109,10 +110,10 @@ class KafkaSink:
         Before that, it registers the schemas of its outputs, so that a rejected schema affects no run.
 
         Raises:
-            PipelineConfigError: Schemas cannot be registered.
-            PipelineStateError: A topic does not fit, or does not match the progress.
+            ConfigError: Schemas cannot be registered.
+            StateError: A topic does not fit, or does not match the progress.
             OutputRefusedError: Kafka does not allow the pipeline to read or write a topic.
-            PipelineUnavailableError: Kafka does not answer.
+            UnavailableError: Kafka does not answer.
         """
         self._settings = with_schema_ids(self._settings, self._waiting, self._clock)
         self._guard.create_missing(newest_progress(self._settings, may_be_absent=True))
@@ -136,11 +137,11 @@ class KafkaSink:
 
         Raises:
             RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
-            PipelineStateError: The progress belongs to another checkpoint, the batch does not continue it, or
+            StateError: The progress belongs to another checkpoint, the batch does not continue it, or
                 a topic was changed while the run writes.
             OutputRefusedError: Kafka rejects a record; nothing of the batch is visible.
-            PipelineUnavailableError: All attempts failed.
-            EngineStateError: The batch was not written by a stage; nothing of it is visible.
+            UnavailableError: All attempts failed.
+            StateError: The batch was not written by a stage; nothing of it is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -215,7 +216,7 @@ class KafkaSink:
             self._refuse_overtaken()
             what = "a transaction that was open for too long"
             raise TransactionFailedError(what, error.found, is_transient=True) from error
-        except PipelineError:
+        except SlackwaterError:
             self._discard()
             raise
         self._progress = visible_progress(progress)
@@ -258,7 +259,7 @@ class KafkaSink:
         """Returns what is visible, if this run is still the one that may write."""
         try:
             newest = newest_progress(self._patient)
-        except PipelineUnavailableError:
+        except UnavailableError:
             self._guard.check_progress_topic()
             raise
         if newest is not None and newest.run != self._run:

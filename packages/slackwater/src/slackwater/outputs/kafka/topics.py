@@ -18,8 +18,8 @@ from slackwater.kafka.retry import create_topics
 from slackwater.outputs.batch import Emit
 from slackwater.outputs.kafka.answers import until_answered
 from slackwater.outputs.kafka.settings import KafkaSinkSettings
-from slackwater.pipeline.errors import OutputRefusedError, PipelineStateError, PipelineUnavailableError
-from slackwater.protocol import TopicState
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import StateError, TopicState, UnavailableError
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
 class SinkTopics:
     """The topics of a sink on their broker. Every method blocks, at most for the request time-out.
 
-    Every method raises :class:`PipelineUnavailableError` if the broker does not answer, and
+    Every method raises :class:`UnavailableError` if the broker does not answer, and
     :class:`OutputRefusedError` if it refuses.
     """
 
@@ -84,7 +84,7 @@ class SinkTopics:
         """Returns the rules of the topics that do not exist.
 
         Raises:
-            PipelineStateError: An existing topic does not match its rule.
+            StateError: An existing topic does not match its rule.
         """
         return self._ask("the check of its topics", self._missing)
 
@@ -117,7 +117,7 @@ class SinkTopics:
         """Returns ``max.message.bytes`` of each output, as far as it can be read."""
         found = {}
         for output in self._settings.outputs:
-            with suppress(OutputRefusedError, PipelineUnavailableError):
+            with suppress(OutputRefusedError, UnavailableError):
                 what = f"the configuration of {output.name}"
                 found[output.name] = self._ask(what, partial(self._largest_record, output.name))
         return found
@@ -207,9 +207,9 @@ class SinkTopics:
         }
 
 
-def unusable_topic(topic: str, expected: str, found: str, advice: str) -> PipelineStateError:
+def unusable_topic(topic: str, expected: str, found: str, advice: str) -> StateError:
     """Returns the error for a topic that cannot be used, or that others have changed."""
-    return PipelineStateError(f"topic {topic!r}: expected {expected}, found {found}", advice)
+    return StateError(f"topic {topic!r}: expected {expected}, found {found}", advice)
 
 
 def _check(admin: AdminClient, rule: TopicRule, partitions: int, seconds: float) -> None:

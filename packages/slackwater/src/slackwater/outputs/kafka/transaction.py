@@ -18,11 +18,12 @@ from slackwater.outputs.kafka.cloudevents import HEADER_EVENT_ID, event_attribut
 from slackwater.outputs.kafka.debezium import BatchChanges
 from slackwater.outputs.kafka.producer import OutputProducer, TransactionFailedError
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic
-from slackwater.pipeline.errors import OutputRefusedError, PipelineError
+from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     CommitRecord,
     OffsetRange,
     ProgressRecord,
+    SlackwaterError,
     TopicState,
     encode_commit_record,
     encode_progress_record,
@@ -110,7 +111,7 @@ class BatchTransaction:
             TransactionFailedError: A record was not acknowledged.
             OutputRefusedError: Kafka rejects a record; the error names the document.
             RunOvertakenError: Another run has taken over.
-            EngineStateError: A document belongs to no transaction of the batch, or to no view.
+            StateError: A document belongs to no transaction of the batch, or to no view.
         """
         self._commits.check_views(len(self._settings.outputs))
         self._producer.begin()
@@ -133,7 +134,7 @@ class BatchTransaction:
             hint = "correct the row, or cast the column to text in the view (a new revision)"
             raise OutputRefusedError(self._settings.pipeline, "a document", str(error), hint) from error
         except TransactionFailedError:
-            with suppress(PipelineError):
+            with suppress(SlackwaterError):
                 self._producer.serve()
             self._check_refused()
             raise

@@ -19,7 +19,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.lake.table import DELETED
-from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import ConfigError
 from slackwater.sql.plan import PublishedView
 
 _TYPES: Final[dict[str, Any]] = {
@@ -73,19 +73,19 @@ def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
     """Returns the columns of a view's table, in the order of its SELECT list.
 
     Raises:
-        PipelineConfigError: A column of the view's key is not selected, or a name cannot be used in a lake.
+        ConfigError: A column of the view's key is not selected, or a name cannot be used in a lake.
     """
     selected = {column.name for column in view.outputs}
     for name in view.key:
         if name not in selected:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"view {view.name!r}: its key has column {name!r}, which it does not select",
                 "a table needs the whole key: select this column, too",
             )
     seen: set[str] = set()
     for column in view.outputs:
         if _FORBIDDEN.search(column.name) or column.name.lower() in {*seen, DELETED}:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"view {view.name!r}: a table in a lake cannot have a column {column.name!r}: names must not "
                 f"contain spaces, quotes or brackets, differ only in case, or be {DELETED!r}",
                 "give the column another name with AS",

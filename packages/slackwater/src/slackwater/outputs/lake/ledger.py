@@ -19,11 +19,13 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.protocol import (
     CommitPosition,
+    ConfigError,
     MalformedRecordError,
     ProgressRecord,
+    StateError,
     decode_progress_record,
     encode_progress_record,
 )
@@ -93,8 +95,8 @@ class Ledger:
         """Returns the newest batch; changes nothing.
 
         Raises:
-            PipelineConfigError: The ledger belongs to another pipeline.
-            PipelineStateError: It has another version, or was changed by another writer.
+            ConfigError: The ledger belongs to another pipeline.
+            StateError: It has another version, or was changed by another writer.
         """
         head = self._table.load()
         return None if head is None else self._newest_of(self._rows(head))
@@ -109,8 +111,8 @@ class Ledger:
 
         Raises:
             SnapshotConflictError: Another run committed at the same moment; try again.
-            PipelineConfigError: The ledger belongs to another pipeline.
-            PipelineStateError: It has another version, or was changed by another writer.
+            ConfigError: The ledger belongs to another pipeline.
+            StateError: It has another version, or was changed by another writer.
         """
         head = self._table.load()
         if head is None:
@@ -126,11 +128,11 @@ class Ledger:
 
         Raises:
             RunOvertakenError: Another run has taken over the ledger.
-            PipelineStateError: The ledger does not exist any more.
+            StateError: The ledger does not exist any more.
         """
         head = self._table.load()
         if head is None:
-            raise PipelineStateError(
+            raise StateError(
                 f"pipeline {self._pipeline!r}: its ledger {self.name} is gone, or this user may not read it",
                 "restore it, then start the pipeline again; or start over: delete the pipeline's tables "
                 "and checkpoint",
@@ -178,14 +180,14 @@ class Ledger:
     def _rows(self, head: Snapshot) -> list[LedgerRow]:
         owner = head.properties.get(PIPELINE)
         if owner is not None and owner != self._pipeline:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"pipeline {self._pipeline!r}: its ledger {self.name} belongs to pipeline {owner!r}",
                 "give one of the two pipelines another name in pipeline.toml",
             )
         try:
             return rows_of(self._table.read(head.id))
         except (MalformedRecordError, SnapshotGoneError) as error:
-            raise PipelineStateError(
+            raise StateError(
                 f"the ledger {self.name} of pipeline {self._pipeline!r} cannot be read: {error}",
                 "restore it, or start over: delete it with the pipeline's tables and checkpoint",
             ) from error

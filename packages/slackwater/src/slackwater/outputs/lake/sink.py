@@ -35,14 +35,17 @@ from slackwater.outputs.lake.table import (
     SnapshotGoneError,
 )
 from slackwater.outputs.waiting import Attempts, Waiting, tried
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineConfigError,
-    PipelineStateError,
-    PipelineUnavailableError,
-    RunOvertakenError,
+from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.protocol import (
+    BatchHeader,
+    Clock,
+    CommitPosition,
+    ConfigError,
+    ProgressRecord,
+    StateError,
+    SystemClock,
+    UnavailableError,
 )
-from slackwater.protocol import BatchHeader, Clock, CommitPosition, ProgressRecord, SystemClock
 
 _CONFLICTS: Final = 3
 """The minimum number of attempts at a table that other writers change, however little time is left."""
@@ -115,10 +118,10 @@ class LakeSink:
         """Takes over the ledger, then creates tables or restores the snapshots that the ledger names.
 
         Raises:
-            PipelineConfigError: A table does not fit, or belongs to another pipeline.
-            PipelineStateError: A table was changed by others.
+            ConfigError: A table does not fit, or belongs to another pipeline.
+            StateError: A table was changed by others.
             OutputRefusedError: The lake does not allow what the pipeline has to do.
-            PipelineUnavailableError: The lake does not answer.
+            UnavailableError: The lake does not answer.
         """
         return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
 
@@ -131,11 +134,11 @@ class LakeSink:
 
         Raises:
             RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
-            PipelineStateError: The progress belongs to another checkpoint, the batch does not continue it, or
+            StateError: The progress belongs to another checkpoint, the batch does not continue it, or
                 a table was changed while the run writes.
             OutputRefusedError: The lake rejects a row; nothing of the batch is visible.
-            PipelineUnavailableError: All attempts failed.
-            EngineStateError: The batch was not written by a stage; nothing of it is visible.
+            UnavailableError: All attempts failed.
+            StateError: The batch was not written by a stage; nothing of it is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -183,9 +186,9 @@ class LakeSink:
                     raise self._unavailable(what, attempts.number, error) from error
                 attempts.pause(str(error) or "another writer has changed the tables")
 
-    def _unavailable(self, what: str, attempts: int, error: Exception) -> PipelineUnavailableError:
+    def _unavailable(self, what: str, attempts: int, error: Exception) -> UnavailableError:
         detail = str(error) or "another writer keeps changing the tables"
-        return PipelineUnavailableError(
+        return UnavailableError(
             f"pipeline {self._settings.pipeline!r}: {what} failed at {self.place}{tried(attempts)}: {detail}",
             "nothing of an unfinished batch is visible; start the pipeline again when the cause is gone",
         )
@@ -200,8 +203,8 @@ class LakeSink:
         """Restores in every table what the ledger names, and creates missing tables.
 
         Raises:
-            PipelineConfigError: A table does not fit, or belongs to another pipeline.
-            PipelineStateError: A table was changed by others.
+            ConfigError: A table does not fit, or belongs to another pipeline.
+            StateError: A table was changed by others.
         """
         newest = self._ledger.newest
         for output, table in zip(self._settings.outputs, self._tables, strict=True):
@@ -259,7 +262,7 @@ class LakeSink:
     def _accept_lost(self, output: OutputTable) -> None:
         """Refuses a table that has lost what the ledger names, unless the operator accepts it."""
         if not self._settings.accept_changed_output:
-            raise PipelineStateError(
+            raise StateError(
                 f"pipeline {self._settings.pipeline!r}: table {output.name} of view {output.view!r} is not "
                 "the one that its batches were written to, or has lost the snapshot that the ledger names",
                 "restore the table; or raise `revision` in pipeline.toml, which rebuilds the views in new "
@@ -274,20 +277,20 @@ class LakeSink:
         if self._settings.accept_changed_output or (named is None and not len(table.read(head.id))):
             return
         if named is None:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"pipeline {self._settings.pipeline!r}: table {output.name} contains rows that the "
                 "pipeline has not written",
                 f"empty or drop it, or name another table for view {output.view!r} in pipeline.toml",
             )
-        raise PipelineStateError(
+        raise StateError(
             f"pipeline {self._settings.pipeline!r}: another writer has changed rows of table {output.name} "
             f"of view {output.view!r}; {_NOT_VISIBLE}",
             f"restore snapshot {named} of the table; or raise `revision` in pipeline.toml, which rebuilds "
             "the views in new tables. --accept-changed-output continues with the rows as they are",
         )
 
-    def _taken(self, output: OutputTable, owner: str) -> PipelineConfigError:
-        return PipelineConfigError(
+    def _taken(self, output: OutputTable, owner: str) -> ConfigError:
+        return ConfigError(
             f"pipeline {self._settings.pipeline!r}: table {output.name} is written by pipeline {owner!r}",
             "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
             "exists, drop the table",
@@ -297,7 +300,7 @@ class LakeSink:
         """Compares a table with what its view needs.
 
         Raises:
-            PipelineConfigError: They differ; the error names each difference.
+            ConfigError: They differ; the error names each difference.
         """
         there, wanted = type_texts(table.schema()), type_texts(self._reader(output).schema)
         differences = [
@@ -306,7 +309,7 @@ class LakeSink:
             if there.get(name) != wanted.get(name)
         ]
         if differences:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"pipeline {self._settings.pipeline!r}: table {output.name} does not fit view "
                 f"{output.view!r}: {'; '.join(differences)}; {_NOT_VISIBLE}",
                 "restore the columns of the table; the pipeline continues where the ledger ends. Or raise "

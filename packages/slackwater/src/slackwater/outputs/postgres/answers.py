@@ -6,12 +6,8 @@ import psycopg
 from psycopg import errors
 
 from slackwater.outputs.waiting import tried
-from slackwater.pipeline.errors import (
-    OutputRefusedError,
-    PipelineError,
-    PipelineStateError,
-    PipelineUnavailableError,
-)
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import SlackwaterError, StateError, UnavailableError
 
 _AGAIN: Final = "then start the pipeline again"
 _PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
@@ -56,7 +52,7 @@ def reason(error: psycopg.Error) -> str:
     return "; ".join(" ".join(part.split()) for part in parts)
 
 
-def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
+def refusal(pipeline: str, what: str, error: psycopg.Error) -> SlackwaterError:
     """Returns the error to raise after an error that is not transient.
 
     Args:
@@ -65,7 +61,7 @@ def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
         error: PostgreSQL's answer.
     """
     if isinstance(error, _CHANGED):
-        return PipelineStateError(
+        return StateError(
             f"pipeline {pipeline!r}: {what} was changed since the pipeline wrote it: {reason(error)}",
             f"restore the table, {_AGAIN}; it continues where the output ends. If rows are lost, raise "
             "`revision` in pipeline.toml, which rebuilds the view in a new table",
@@ -73,9 +69,9 @@ def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
     return OutputRefusedError(pipeline, what, reason(error), _ADVICE.get(error.sqlstate or "", _CHANGE_VIEW))
 
 
-def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
+def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> UnavailableError:
     """Returns the error after the last attempt."""
-    return PipelineUnavailableError(
+    return UnavailableError(
         f"pipeline {pipeline!r}: PostgreSQL did not complete {what}{tried(attempts)}: {detail}",
         "nothing of an unfinished batch is visible; start the pipeline again when the database is back",
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater.outputs.contract import UnfitValueError
-from slackwater.pipeline.errors import PipelineConfigError
+from slackwater.protocol import ConfigError
 from slackwater.sql.plan import PublishedView
 
 LONGEST_NAME: Final = 63
@@ -82,18 +82,18 @@ def table_columns(view: PublishedView) -> tuple[TableColumn, ...]:
     """Returns the columns of a view's table, in the order of its SELECT list.
 
     Raises:
-        PipelineConfigError: A column of the view's key is not selected, or a name is too long for PostgreSQL.
+        ConfigError: A column of the view's key is not selected, or a name is too long for PostgreSQL.
     """
     selected = {column.name for column in view.outputs}
     for name in view.key:
         if name not in selected:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"view {view.name!r}: its key has column {name!r}, which it does not select",
                 "a table needs the whole key: select this column, too",
             )
     for column in view.outputs:
         if len(column.name.encode()) > LONGEST_NAME or "\x00" in column.name:
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"view {view.name!r}: column name {column.name!r} has more than {LONGEST_NAME} bytes, the "
                 "maximum in PostgreSQL",
                 "give the column a shorter name with AS",

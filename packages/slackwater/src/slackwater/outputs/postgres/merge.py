@@ -18,8 +18,8 @@ from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.settings import OutputTable
 from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
-from slackwater.pipeline.errors import OutputRefusedError, PipelineError
-from slackwater.protocol import format_position
+from slackwater.pipeline.errors import OutputRefusedError
+from slackwater.protocol import SlackwaterError, format_position
 
 _COPY_ROWS: Final = 500
 """The number of lines that are passed to the connection at a time."""
@@ -106,7 +106,7 @@ class TableWriter:
 
     def refused(
         self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
-    ) -> PipelineError:
+    ) -> SlackwaterError:
         """Returns the error to raise after an error that is not transient; it names the document if possible.
 
         Args:

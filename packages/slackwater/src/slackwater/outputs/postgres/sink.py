@@ -34,12 +34,13 @@ from slackwater.outputs.postgres.settings import PostgresSinkSettings
 from slackwater.outputs.postgres.tables import forms, prepare_tables, table_oids
 from slackwater.outputs.postgres.watchdog import Watchdog
 from slackwater.outputs.waiting import Attempts, Waiting
-from slackwater.pipeline.errors import PipelineStateError, RunOvertakenError
+from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.protocol import (
     Clock,
     CommitPosition,
     MalformedRecordError,
     ProgressRecord,
+    StateError,
     SystemClock,
     visible_progress,
 )
@@ -154,10 +155,10 @@ class PostgresSink:
         """Takes over the pipeline: ends the previous run, creates and checks tables, then reads the progress.
 
         Raises:
-            PipelineConfigError: A table does not fit, or belongs to another pipeline.
-            PipelineStateError: A table is not the one that the pipeline has written.
+            ConfigError: A table does not fit, or belongs to another pipeline.
+            StateError: A table is not the one that the pipeline has written.
             OutputRefusedError: PostgreSQL does not allow what the pipeline has to do.
-            PipelineUnavailableError: PostgreSQL does not answer.
+            UnavailableError: PostgreSQL does not answer.
         """
         return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
 
@@ -170,11 +171,11 @@ class PostgresSink:
 
         Raises:
             RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
-            PipelineStateError: The progress belongs to another checkpoint, the batch does not continue it, or
+            StateError: The progress belongs to another checkpoint, the batch does not continue it, or
                 a table was changed while the run writes.
             OutputRefusedError: PostgreSQL rejects a row; nothing of the batch is visible.
-            PipelineUnavailableError: All attempts failed.
-            EngineStateError: The batch was not written by a stage; nothing of it is visible.
+            UnavailableError: All attempts failed.
+            StateError: The batch was not written by a stage; nothing of it is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -209,7 +210,7 @@ class PostgresSink:
                 return attempt()
             except MalformedRecordError as error:
                 pipeline = self._settings.pipeline
-                raise PipelineStateError(
+                raise StateError(
                     f"the row of pipeline {pipeline!r} in {ledger.LEDGER} cannot be read: {error.reason}",
                     "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
                 ) from error
@@ -343,13 +344,13 @@ class PostgresSink:
         """Refuses tables that were replaced since the start; they stay locked, so this cannot change.
 
         Raises:
-            PipelineStateError: A table was replaced; the error names the first one.
+            StateError: A table was replaced; the error names the first one.
         """
         all_forms = [form for output in self._settings.outputs for form in forms(output)]
         now = table_oids(database, all_forms)
         for form in all_forms:
             if now.get(form.full_name) != self._oids[form.full_name]:
-                raise PipelineStateError(
+                raise StateError(
                     f"pipeline {self._settings.pipeline!r}: table {form.full_name} was dropped, renamed or "
                     "recreated while the pipeline was writing to it; nothing of the batch is visible",
                     "restore the table, or raise `revision` in pipeline.toml, which rebuilds the views in "

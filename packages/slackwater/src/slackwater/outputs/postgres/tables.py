@@ -9,7 +9,7 @@ from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
 from slackwater.outputs.postgres.settings import OutputTable, PostgresSinkSettings
-from slackwater.pipeline.errors import PipelineConfigError, PipelineStateError
+from slackwater.protocol import ConfigError, StateError
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"
@@ -69,8 +69,8 @@ def prepare_tables(
         The object id of each table by its full name.
 
     Raises:
-        PipelineConfigError: A table does not fit, or belongs to another pipeline.
-        PipelineStateError: A table that the pipeline has written does not exist, or was replaced.
+        ConfigError: A table does not fit, or belongs to another pipeline.
+        StateError: A table that the pipeline has written does not exist, or was replaced.
     """
     known = ledger.tables(database)
     found: dict[str, int] = {}
@@ -87,7 +87,7 @@ def prepare_tables(
             if oid is None:
                 oid = _create(database, form)
             elif not is_ours and not settings.accept_changed_output and _has_rows(database, form):
-                raise PipelineConfigError(
+                raise ConfigError(
                     f"pipeline {settings.pipeline!r}: table {name} contains rows that the pipeline has not "
                     "written",
                     f"empty it (TRUNCATE {form.identifier.as_string(database)}), or name another table for "
@@ -110,7 +110,7 @@ def find_table(database: Database, form: TableForm) -> int | None:
     if row is None:
         return None
     if row[1] not in ("r", "p"):
-        raise PipelineConfigError(
+        raise ConfigError(
             f"{form.full_name} is not a table",
             "name a table in pipeline.toml, or a name that does not exist yet",
         )
@@ -147,7 +147,7 @@ def check_form(database: Database, form: TableForm, oid: int, output: OutputTabl
     """Compares a table with what its view needs.
 
     Raises:
-        PipelineConfigError: They differ; the error names each difference, and a statement that repairs it.
+        ConfigError: They differ; the error names each difference, and a statement that repairs it.
     """
     there = {name: (kind, is_required) for name, kind, is_required in database.execute(_COLUMNS, (oid,))}
     differences, helps = [], []
@@ -170,7 +170,7 @@ def check_form(database: Database, form: TableForm, oid: int, output: OutputTabl
         differences.append(f"no primary key ({key})")
         helps.append(f"ADD PRIMARY KEY ({key})")
     if differences:
-        raise PipelineConfigError(
+        raise ConfigError(
             f"table {form.full_name} does not fit view {output.view!r}: {'; '.join(differences)}",
             f"ALTER TABLE {form.identifier.as_string(database)} {', '.join(helps)}; or, if no batch was "
             "published, drop the table, and the pipeline creates it again",
@@ -194,16 +194,16 @@ def _has_rows(database: Database, form: TableForm) -> bool:
     )
 
 
-def _taken(pipeline: str, name: str, owner: str) -> PipelineConfigError:
-    return PipelineConfigError(
+def _taken(pipeline: str, name: str, owner: str) -> ConfigError:
+    return ConfigError(
         f"pipeline {pipeline!r}: table {name} is written by pipeline {owner!r}",
         "each table has one writer: name another table in pipeline.toml; if the other pipeline no longer "
         f"exists, drop the table and delete its row in {ledger.TABLES}",
     )
 
 
-def _lost(pipeline: str, output: OutputTable, name: str) -> PipelineStateError:
-    return PipelineStateError(
+def _lost(pipeline: str, output: OutputTable, name: str) -> StateError:
+    return StateError(
         f"pipeline {pipeline!r}: table {name} of view {output.view!r} is not the one that its batches were "
         "written to: it was dropped, renamed or recreated",
         "restore the table and its row in the ledger; or raise `revision` in pipeline.toml, which rebuilds "

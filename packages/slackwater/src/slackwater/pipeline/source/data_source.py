@@ -40,7 +40,7 @@ class SlackwaterSource(DataSource):
         """Returns the columns.
 
         Raises:
-            PipelineConfigError: An option cannot be used; the error names the first one.
+            ConfigError: An option cannot be used; the error names the first one.
         """
         from slackwater.pipeline.source.rows import ROW_SCHEMA
 

@@ -17,7 +17,7 @@ from slackwater.cuts import (
     RedisMarkerStore,
 )
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError, RecordsGoneError
+from slackwater.pipeline.errors import RecordsGoneError
 from slackwater.pipeline.source.log_watch import LogWatch
 from slackwater.pipeline.source.markers import KnownMarkers, MarkerHistory
 from slackwater.pipeline.source.options import SourceOptions
@@ -31,7 +31,14 @@ from slackwater.pipeline.source.segments import (
     merge_windows,
     skipped_xids,
 )
-from slackwater.protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut, TimelineDecision
+from slackwater.protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    ConfigError,
+    Cut,
+    PublishedCut,
+    TimelineDecision,
+)
 from slackwater.protocol.keys import cut_log_topic
 
 _PAGE = 50
@@ -133,7 +140,7 @@ class Feed:
         """Returns the newest cut in the log.
 
         Raises:
-            PipelineConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
+            ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
             CutLogError: Kafka does not answer.
         """
@@ -181,7 +188,7 @@ class Feed:
             Whether there may be more to read immediately.
 
         Raises:
-            PipelineConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
+            ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
             CutLogReplacedError: The log has become shorter.
             CutLogError: Kafka does not answer.
@@ -489,17 +496,17 @@ _ALIKE = (
 )
 
 
-def _unlike_partitions(counts: Mapping[str, int]) -> PipelineConfigError:
+def _unlike_partitions(counts: Mapping[str, int]) -> ConfigError:
     found = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
-    return PipelineConfigError(
+    return ConfigError(
         f"the topics have different numbers of partitions: {found}. {_ALIKE}",
         "recreate the topics with the same number of partitions (the connector's "
         "topic.creation.default.partitions) and take a new snapshot, or use scope 'strict'",
     )
 
 
-def _changed_partitions(topic: str, before: int, now: int) -> PipelineConfigError:
-    return PipelineConfigError(
+def _changed_partitions(topic: str, before: int, now: int) -> ConfigError:
+    return ConfigError(
         f"topic {topic} has {now} partitions, but had {before}. {_ALIKE}, for the whole life of a "
         "checkpoint: with another number, keys move from group to group",
         "start with a new checkpoint and a new output after a new snapshot, with the same number of "

@@ -21,8 +21,8 @@ from slackwater.kafka.retry import (
     reason_of,
     watermark_offsets,
 )
-from slackwater.pipeline.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
-from slackwater.protocol import KafkaSettings
+from slackwater.pipeline.errors import RecordsGoneError
+from slackwater.protocol import KafkaSettings, StateError, UnavailableError
 
 Answer = TypeVar("Answer")
 
@@ -71,7 +71,7 @@ def existing_topics(
         pause: Waits for so many seconds, at least every five; an error that it raises ends the wait.
 
     Raises:
-        PipelineUnavailableError: The cluster does not answer within the time-out.
+        UnavailableError: The cluster does not answer within the time-out.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -87,7 +87,7 @@ def may_see(
     """Returns whether a topic would be among those that :func:`existing_topics` returns if it existed.
 
     Raises:
-        PipelineUnavailableError: The cluster does not answer within the time-out.
+        UnavailableError: The cluster does not answer within the time-out.
     """
 
     def ask(seconds: float) -> bool:
@@ -114,7 +114,7 @@ def _listed(
         return retry.call(lambda seconds: ask(min(seconds, _LONGEST_REQUEST_SECONDS)))
     except KafkaException as error:
         problem = f"the topics of Kafka at {kafka.bootstrap} could not be listed: {reason_of(error)}"
-        raise PipelineUnavailableError(problem, "start the pipeline again when the broker is back") from error
+        raise UnavailableError(problem, "start the pipeline again when the broker is back") from error
 
 
 @contextmanager
@@ -158,8 +158,8 @@ class SpanReader:
 
         Raises:
             RecordsGoneError: Records are gone.
-            PipelineStateError: A whole topic or partition is gone.
-            PipelineUnavailableError: Kafka delivers nothing for the time-out, or reports an error that is not
+            StateError: A whole topic or partition is gone.
+            UnavailableError: Kafka delivers nothing for the time-out, or reports an error that is not
                 transient.
         """
         self._open = {(s.topic, s.partition): s for s in spans if s.size > 0}
@@ -295,7 +295,7 @@ class SpanReader:
             self._fail(key, str(error))
 
     def _fail(self, key: tuple[str, int], reason: str) -> NoReturn:
-        raise PipelineUnavailableError(
+        raise UnavailableError(
             f"topic {key[0]}, partition {key[1]}: reading stopped at offset {self._position[key]} instead of "
             f"{self._open[key].to_offset}: {reason}",
             "check that the brokers are up and that no unfinished Kafka transaction holds back "
@@ -323,8 +323,8 @@ def _records_gone(topic: str, partition: int, wanted: int, earliest: int, end: i
     )
 
 
-def _no_partition(topic: str, partition: int, wanted: int) -> PipelineStateError:
-    return PipelineStateError(
+def _no_partition(topic: str, partition: int, wanted: int) -> StateError:
+    return StateError(
         f"topic {topic} has no partition {partition}, or does not exist, but according to a cut it has "
         f"records (offset {wanted} is needed)",
         "check that the topic was not deleted, and that the sidecar uses the same Kafka",

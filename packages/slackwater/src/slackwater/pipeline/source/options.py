@@ -9,13 +9,12 @@ from urllib.parse import urlsplit
 import orjson
 
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.protocol import (
+    ConfigError,
     KafkaSettings,
     RedisSettings,
     RegistrySettings,
     Servers,
-    ServersConfigError,
     SourceTopics,
     TableNameError,
 )
@@ -84,7 +83,7 @@ class SourceOptions:
         """Reads the options as Spark passes them: names in lower case, values as text.
 
         Raises:
-            PipelineConfigError: An option cannot be used; the error names the first one and the reason.
+            ConfigError: An option cannot be used; the error names the first one and the reason.
         """
         for name in options:
             if name not in _NAMES and not name.startswith(_KAFKA_PREFIX):
@@ -178,8 +177,10 @@ def _registry(options: Mapping[str, str]) -> RegistrySettings | None:
     user, password = options.get(f"{_REGISTRY}.user"), options.get(f"{_REGISTRY}.password")
     try:
         return RegistrySettings(url=url, user=user, password=password)
-    except ServersConfigError as error:
-        raise _unusable_option(_REGISTRY, error.problem, _EXAMPLES[_REGISTRY]) from error
+    except ConfigError as error:
+        raise _unusable_option(
+            _REGISTRY, f"names no registry: {error.problem}", _EXAMPLES[_REGISTRY]
+        ) from error
 
 
 def _integer(minimum: int) -> Callable[[Mapping[str, str], str], int]:
@@ -279,11 +280,11 @@ _NAMES = _KNOWN.keys() | {
 }
 
 
-def _unknown_option(name: str) -> PipelineConfigError:
+def _unknown_option(name: str) -> ConfigError:
     close = get_close_matches(name, _NAMES, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(_NAMES))}, kafka.*"
     return _unusable_option(name, "is not an option of this source", hint)
 
 
-def _unusable_option(name: str, problem: str, hint: str = "") -> PipelineConfigError:
-    return PipelineConfigError(f'format("slackwater"): option {name!r} {problem}', hint)
+def _unusable_option(name: str, problem: str, hint: str = "") -> ConfigError:
+    return ConfigError(f'format("slackwater"): option {name!r} {problem}', hint)

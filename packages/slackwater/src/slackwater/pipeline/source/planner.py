@@ -14,7 +14,6 @@ from slackwater.cdc.records.batch import (
 )
 from slackwater.cdc.table_snapshots import SNAPSHOT_HINT
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineConfigError
 from slackwater.pipeline.source.feed import Feed, connect_feed
 from slackwater.pipeline.source.markers import advance
 from slackwater.pipeline.source.options import SourceOptions
@@ -27,7 +26,7 @@ from slackwater.pipeline.source.position import (
     spans_between,
     windows_between,
 )
-from slackwater.protocol import SNAPSHOT_XID, BatchHeader
+from slackwater.protocol import SNAPSHOT_XID, BatchHeader, ConfigError
 
 
 class PlannedCut(NamedTuple):
@@ -81,11 +80,11 @@ class Planner:
 
         Raises:
             RecordsGoneError: There are newer cuts, but none that connects.
-            PipelineConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
+            ConfigError: In scope ``aggregate``, the topics do not have the same number of partitions,
                 or the number has changed.
             CutLogReplacedError: ``start`` was planned from another log.
             CutLogError: Kafka is needed and does not answer.
-            PipelineConfigError: A table that is read has had no complete snapshot.
+            ConfigError: A table that is read has had no complete snapshot.
         """
         feed = self.feed
         feed.move_to(start)
@@ -164,7 +163,7 @@ class Planner:
         """Decodes an offset that Spark passes.
 
         Raises:
-            PipelineStateError: It does not fit this query or this version.
+            StateError: It does not fit this query or this version.
         """
         options = self.options
         return Position.from_json(data, source=options.source, timeline=options.timeline, scope=options.scope)
@@ -209,7 +208,7 @@ class Planner:
         topics, source = self.feed.withheld, self.options.source
         if topics:
             one = "this topic has" if len(topics) == 1 else "these topics have"
-            raise PipelineConfigError(
+            raise ConfigError(
                 f"source {source!r}: {', '.join(topics)}: the table of {one} had no complete snapshot, so "
                 "nothing of it is shown",
                 f"{SNAPSHOT_HINT}; `slackwater status --source {source}` says what is lacking",

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater.engine.settings import Scope
-from slackwater.pipeline.errors import PipelineStateError
-from slackwater.protocol import PublishedCut
+from slackwater.protocol import PublishedCut, StateError
 
 _POSITION_VERSION = 3
 """Version 1 was written in scope ``strict``, and version 2 in scope ``aggregate``; both can still be read."""
@@ -142,7 +141,7 @@ class Position:
         """Decodes what :meth:`to_json` returned, possibly in an earlier version.
 
         Raises:
-            PipelineStateError: It has another version, scope, source or timeline, or is not an offset.
+            StateError: It has another version, scope, source or timeline, or is not an offset.
         """
         version: Any = data.get("version") if isinstance(data, Mapping) else None
         if version not in (1, 2, _POSITION_VERSION):
@@ -161,9 +160,9 @@ class Position:
         return position
 
 
-def _unusable_offset(problem: str, offset: object) -> PipelineStateError:
+def _unusable_offset(problem: str, offset: object) -> StateError:
     """Returns the error for an offset, probably of a checkpoint, that does not fit this query or version."""
-    return PipelineStateError(
+    return StateError(
         f"the offset {json.dumps(offset)} cannot be used: {problem}",
         "check that the checkpoint belongs to this query, and was not written by a newer version",
     )

@@ -11,12 +11,11 @@ from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater.engine.payloads import PackedPayload
 from slackwater.pipeline.collector import collector_paused
-from slackwater.pipeline.errors import PipelineUnavailableError
 from slackwater.pipeline.source.kafka_reader import SpanReader, kept_consumer
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.packed import IdlePackers, pack_changes
 from slackwater.pipeline.source.rows import RowWriter
-from slackwater.protocol import RegistrySettings
+from slackwater.protocol import RegistrySettings, UnavailableError
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -31,8 +30,8 @@ def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> 
     Raises:
         BadInputError: A record cannot be decoded; the error names its place.
         RecordsGoneError: Records of the task are no longer in Kafka.
-        PipelineStateError: A topic does not exist any more.
-        PipelineUnavailableError: Kafka or the schema registry does not answer.
+        StateError: A topic does not exist any more.
+        UnavailableError: Kafka or the schema registry does not answer.
     """
     with collector_paused(), _opened(options, task) as (changes, portions):
         if options.typing is not None:
@@ -81,8 +80,8 @@ def _opened(
 def _kept_decoder(options: SourceOptions) -> "ToJson | None":
     """Returns the function that converts keys and values in Avro to JSON; None if topics are JSON.
 
-    The Python worker keeps it for further tasks, with the schemas that it has loaded. It raises ``CdcError``
-    for a record that cannot be read, and ``PipelineUnavailableError`` if the registry does not answer.
+    The Python worker keeps it for further tasks, with the schemas that it has loaded. It raises
+    ``InputError`` for a record that cannot be read, and ``UnavailableError`` if the registry does not answer.
     """
     registry = options.servers.registry
     return None if registry is None else _decoder(registry)
@@ -96,7 +95,7 @@ def _decoder(settings: RegistrySettings) -> "ToJson":
 
 
 def translate_registry_errors(to_json: "ToJson") -> "ToJson":
-    """Returns a decoder that raises ``PipelineUnavailableError`` if the registry does not answer."""
+    """Returns a decoder that raises ``UnavailableError`` if the registry does not answer."""
     from slackwater.kafka.registry import RegistryError
 
     def checked(data: bytes | None) -> bytes | None:
@@ -104,6 +103,6 @@ def translate_registry_errors(to_json: "ToJson") -> "ToJson":
             return to_json(data)
         except RegistryError as error:
             hint = "nothing is lost: the query continues with this batch when it is started again"
-            raise PipelineUnavailableError(str(error), hint) from error
+            raise UnavailableError(str(error), hint) from error
 
     return checked

@@ -36,8 +36,8 @@ from slackwater.cdc import BadInputError
 from slackwater.cdc.records.batch import OffsetSpan
 from slackwater.cdc.records.changes import BatchChanges, Located
 from slackwater.cdc.records.record import bad_input
-from slackwater.pipeline.errors import PipelineInputError
 from slackwater.pipeline.source.rows import NULL, RowWriter, arrow_array
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, Table
 from slackwater.sql.column_type import ColumnType, TypeKind
 from slackwater.sql.errors import RowContradictsSchemaError, SqlError
@@ -167,7 +167,7 @@ class RowImages:
 
         Raises:
             RowContradictsSchemaError: The record does not match the declaration.
-            PipelineInputError: Spark's type cannot represent a value.
+            InputError: Spark's type cannot represent a value.
         """
         old = None if before is None else self.before(before)
         new, left_out = (None, None) if after is None else self.after(op, before, after)
@@ -182,7 +182,7 @@ class RowImages:
 
         Raises:
             RowContradictsSchemaError: The record does not match the declaration.
-            PipelineInputError: Spark's type cannot represent a value.
+            InputError: Spark's type cannot represent a value.
         """
         row, texts = self._codec.decode(after, is_snapshot=op == "r"), self._texts_of(after, op)
         if op == "r" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
@@ -200,7 +200,7 @@ class RowImages:
 
         Raises:
             RowContradictsSchemaError: The record does not match the declaration.
-            PipelineInputError: Spark's type cannot represent a value.
+            InputError: Spark's type cannot represent a value.
         """
         if self._table.replica_identity_full:
             return self._values(self._codec.decode(before), self._texts_of(before))
@@ -286,7 +286,7 @@ class TypedRowWriter(RowWriter):
             if change.schema is not None:
                 self._images.check_schema(change.schema)
             key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
-        except (SqlError, PipelineInputError) as error:
+        except (SqlError, InputError) as error:
             raise bad_input(message, str(error)) from error
         return (
             self._source,
@@ -350,9 +350,9 @@ def converter(column_type: ColumnType) -> Convert | None:
     return _CONVERTERS.get(column_type.kind)
 
 
-def value_out_of_range(table: str, column: Column, value: str, holder: str) -> PipelineInputError:
+def value_out_of_range(table: str, column: Column, value: str, holder: str) -> InputError:
     """Returns the error for a value that a type of Spark or Python, the holder, cannot represent."""
-    return PipelineInputError(
+    return InputError(
         f"column {column.name} ({column.type}) of {table} contains {value}, which {holder} cannot represent",
         f"read the column as text (as_text=[{column.name!r}]), or correct the row",
     )
@@ -386,7 +386,7 @@ def _typed_columns(columns: dict[str, Any], images: RowImages, topic: str) -> di
     for (op, before, after), (partition, offset) in zip(rows, places, strict=True):
         try:
             values = images.typed(op, before and before.encode(), after and after.encode())
-        except (SqlError, PipelineInputError) as error:
+        except (SqlError, InputError) as error:
             value = (after or before or "").encode()
             raise BadInputError(topic, partition, offset, str(error), value[:200]) from error
         for name, value in zip(found, values, strict=True):

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slackwater.pipeline.errors import PipelineInputError
 from slackwater.pipeline.testing.placed import Placed, read_placed
 from slackwater.pipeline.testing.view_test import ViewTest
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import similar
 from slackwater.sql.errors import SqlError
 
@@ -51,7 +51,7 @@ class ViewCase:
 
         Raises:
             AssertionError: Documents differ; the error contains file, line and difference.
-            PipelineInputError: A transaction is impossible; the error contains file and line.
+            InputError: A transaction is impossible; the error contains file and line.
         """
         test.reset()
         for transaction in self.transactions.list("transactions"):
@@ -77,7 +77,7 @@ def read_cases(path: Path) -> list[ViewCase]:
     """Reads the tests of a file.
 
     Raises:
-        PipelineInputError: It is not a file of tests; the error contains the line.
+        InputError: It is not a file of tests; the error contains the line.
     """
     found = read_placed(path).mapping("a test with its name")
     return [ViewCase(name, transactions) for name, transactions in found.items()]
@@ -87,7 +87,7 @@ def _at(placed: Placed, work: Callable[..., object], *arguments: object) -> None
     """Runs a function, and adds the place to its errors."""
     try:
         work(*arguments)
-    except PipelineInputError as error:
+    except InputError as error:
         raise placed.error(error.problem, error.hint) from error
     except AssertionError as error:
         raise AssertionError(f"{placed.place}: {error}") from None

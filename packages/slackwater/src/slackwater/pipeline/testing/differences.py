@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
-from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import similar
 from slackwater.sql.plan import PublishedView
 
@@ -32,7 +32,7 @@ def differences(
         found: The actual documents.
 
     Raises:
-        PipelineInputError: An expected document has a column that the view lacks, or a key occurs twice.
+        InputError: An expected document has a column that the view lacks, or a key occurs twice.
     """
     _check_columns(view, expected)
     decimals = {column.name for column in view.outputs if "DECIMAL" in column.type}
@@ -65,14 +65,14 @@ def _check_columns(view: PublishedView, expected: Sequence[PlainDocument]) -> No
     names = [column.name for column in view.outputs]
     for each in expected:
         if not isinstance(each, Mapping):
-            raise PipelineInputError(
+            raise InputError(
                 f"a document of view {view.name} must be a mapping of columns to values, not {each!r}"
             )
         for name in each:
             if name not in names:
                 meant = similar(name, names)
                 hint = f"did you mean {' or '.join(meant)}?" if meant else f"it has {', '.join(names)}"
-                raise PipelineInputError(f"view {view.name} has no column {name}", hint)
+                raise InputError(f"view {view.name} has no column {name}", hint)
 
 
 def _without(
@@ -95,7 +95,7 @@ def _keyed(
     found: dict[Hashable, PlainDocument] = {}
     for row in rows:
         if found.setdefault(_key_of(key, row, decimals), row) is not row:
-            raise PipelineInputError(f"view {view}: {_shown_key(key, row)} is expected twice")
+            raise InputError(f"view {view}: {_shown_key(key, row)} is expected twice")
     return found
 
 

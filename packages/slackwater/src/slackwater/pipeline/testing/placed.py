@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from slackwater.pipeline.errors import PipelineInputError
+from slackwater.protocol import InputError
 
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+\Z")
 _DECIMAL: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\Z")
@@ -44,7 +44,7 @@ class Placed:
         """Returns the value, which must be a mapping.
 
         Raises:
-            PipelineInputError: It is not.
+            InputError: It is not.
         """
         if not isinstance(self.value, dict):
             raise self.error(f"expected {what}, as a mapping")
@@ -54,7 +54,7 @@ class Placed:
         """Returns the value, which must be a list.
 
         Raises:
-            PipelineInputError: It is not.
+            InputError: It is not.
         """
         if not isinstance(self.value, list):
             raise self.error(f"expected {what}, as a list")
@@ -65,16 +65,16 @@ class Placed:
         """The file and the line, in the form that editors and terminals recognise."""
         return f"{self.file}:{self.line}"
 
-    def error(self, problem: str, hint: str = "") -> PipelineInputError:
+    def error(self, problem: str, hint: str = "") -> InputError:
         """Returns an error at this place."""
-        return PipelineInputError(f"{self.place}: {problem}", hint)
+        return InputError(f"{self.place}: {problem}", hint)
 
 
 def read_placed(path: Path) -> Placed:
     """Reads a file of YAML, of which JSON is a subset.
 
     Raises:
-        PipelineInputError: It cannot be read; the error contains the line.
+        InputError: It cannot be read; the error contains the line.
     """
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -82,9 +82,9 @@ def read_placed(path: Path) -> Placed:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         problem = " ".join(filter(None, [error.context, error.problem]))
-        raise PipelineInputError(f"{path}:{line}: {problem}") from None
+        raise InputError(f"{path}:{line}: {problem}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PipelineInputError(f"{path}: cannot be read: {error}") from None
+        raise InputError(f"{path}: cannot be read: {error}") from None
     return Placed(None, path, 1) if node is None else _placed(node, path)
 
 
@@ -95,10 +95,10 @@ def _placed(node: yaml.Node, path: Path, line: int = 0) -> Placed:
             found: dict[str, Placed] = {}
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise PipelineInputError(f"{path}:{line}: expected a name before the colon")
+                    raise InputError(f"{path}:{line}: expected a name before the colon")
                 if key.value in found:
                     place = f"{path}:{key.start_mark.line + 1}"
-                    raise PipelineInputError(f"{place}: {key.value} occurs twice")
+                    raise InputError(f"{place}: {key.value} occurs twice")
                 found[key.value] = _placed(value, path, key.start_mark.line + 1)
             return Placed(found, path, line)
         case yaml.SequenceNode():

@@ -6,8 +6,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from slackwater.pipeline.errors import PipelineInputError
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column
 from slackwater.sql.column_type import TypeKind
 from slackwater.sql.session import open_connection
@@ -25,12 +25,12 @@ def run_sql(text: str, tables: Sequence[TableRows]) -> Iterator[Step]:
     """Runs the statements one after the other, each on the rows at its start.
 
     Raises:
-        PipelineInputError: A statement does not change rows, or it fails.
+        InputError: A statement does not change rows, or it fails.
     """
     try:
         statements = duckdb.extract_statements(text)
     except duckdb.Error as error:
-        raise PipelineInputError(f"the SQL cannot be parsed: {_first_line(error)}") from None
+        raise InputError(f"the SQL cannot be parsed: {_first_line(error)}") from None
     if not statements:
         return
     with open_connection() as connection:
@@ -44,7 +44,7 @@ def run_sql(text: str, tables: Sequence[TableRows]) -> Iterator[Step]:
                 continue
             if statement.type not in _CHANGING:
                 hint = "INSERT, UPDATE, DELETE and TRUNCATE change rows, COMMIT ends a transaction"
-                raise PipelineInputError(f"{_shown(sql)} does not change rows", hint)
+                raise InputError(f"{_shown(sql)} does not change rows", hint)
             yield _changes(connection, sql, tables)
 
 
@@ -56,7 +56,7 @@ def _changes(
     try:
         connection.execute(sql)
     except duckdb.Error as error:
-        raise PipelineInputError(f"{_shown(sql)} fails: {_first_line(error)}") from None
+        raise InputError(f"{_shown(sql)} fails: {_first_line(error)}") from None
     after = [_rows(connection, table) for table in tables]
     changed = [(table, new) for table, old, new in zip(tables, before, after, strict=True) if new != old]
     return [(table, event) for table, rows in changed for event in table.replace(rows)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from slackwater.pipeline.errors import PipelineInputError
 from slackwater.pipeline.testing.values import wire_value
+from slackwater.protocol import InputError
 from slackwater.sql.catalog import Column, Table, similar
 from slackwater.sql.column_type import TypeKind
 
@@ -48,18 +48,18 @@ class TableRows:
         """Adds a row.
 
         Raises:
-            PipelineInputError: It is not a row of the table, or its primary key exists.
+            InputError: It is not a row of the table, or its primary key exists.
         """
         given = self._wire(row)
         wire = {column.name: given.get(column.name) for column in self.columns}
         for column in self.columns:
             if wire[column.name] is None and not column.nullable and column.name in self._needed:
                 problem = f"column {column.name} of {self._name} is NOT NULL and has no value"
-                raise PipelineInputError(problem, f"a row needs {', '.join(map(_declared, self._wanted()))}")
+                raise InputError(problem, f"a row needs {', '.join(map(_declared, self._wanted()))}")
         key = self._new_key(wire)
         if key in self._rows:
             hint = "change it with an update, or delete it first"
-            raise PipelineInputError(f"{self._name} already has a row with {self._shown_key(wire)}", hint)
+            raise InputError(f"{self._name} already has a row with {self._shown_key(wire)}", hint)
         self._rows[key] = wire
         return [("c", None, _json(wire))]
 
@@ -71,7 +71,7 @@ class TableRows:
             where: The values; None if the row's own primary key identifies the row.
 
         Raises:
-            PipelineInputError: A value is impossible, or no row matches.
+            InputError: A value is impossible, or no row matches.
         """
         new = self._wire(row)
         found = self._found("update", new if where is None else self._wire(where), is_key=where is None)
@@ -80,7 +80,7 @@ class TableRows:
             changed = {**old, **new}
             moved = self._key(changed) if self.table.primary_key else key
             if moved != key and moved in self._rows:
-                raise PipelineInputError(f"{self._name} already has a row with {self._shown_key(changed)}")
+                raise InputError(f"{self._name} already has a row with {self._shown_key(changed)}")
             events += self._replaced(key, old, moved, changed)
         return events
 
@@ -88,7 +88,7 @@ class TableRows:
         """Removes the rows that have these values.
 
         Raises:
-            PipelineInputError: A value is impossible, or no row matches.
+            InputError: A value is impossible, or no row matches.
         """
         found = self._found("delete", self._wire(where), is_key=False)
         for key, _ in found:
@@ -104,7 +104,7 @@ class TableRows:
         """Replaces all rows of the table, with as few changes as possible.
 
         Raises:
-            PipelineInputError: A row is not a row of the table, or two have the same primary key.
+            InputError: A row is not a row of the table, or two have the same primary key.
         """
         new: dict[object, WireRow] = {}
         for row in rows:
@@ -112,7 +112,7 @@ class TableRows:
             wire = {column.name: given.get(column.name) for column in self.columns}
             key = self._new_key(wire) if self.table.primary_key else self._same(wire, new)
             if key in new:
-                raise PipelineInputError(f"{self._name} has two rows with {self._shown_key(wire)}")
+                raise InputError(f"{self._name} has two rows with {self._shown_key(wire)}")
             new[key] = wire
         gone = [(key, row) for key, row in self._rows.items() if key not in new]
         if gone:
@@ -149,7 +149,7 @@ class TableRows:
             if missing or not self.table.primary_key:
                 names = ", ".join(self.table.primary_key) or "no primary key"
                 problem = f"it is not clear which row of {self._name} to {what}: its primary key is {names}"
-                raise PipelineInputError(problem, "give the primary key, or say which rows with where=")
+                raise InputError(problem, "give the primary key, or say which rows with where=")
             key = self._key(where)
             found = [(key, self._rows[key])] if key in self._rows else []
         else:
@@ -160,12 +160,12 @@ class TableRows:
             ]
         if not found:
             shown = self._shown_key(where) if is_key else _shown(where)
-            raise PipelineInputError(f"there is no row to {what} in {self._name} with {shown}", self._there())
+            raise InputError(f"there is no row to {what} in {self._name} with {shown}", self._there())
         return found
 
     def _check_identity(self, what: str) -> None:
         if not self.table.primary_key and not self.table.replica_identity_full:
-            raise PipelineInputError(
+            raise InputError(
                 f"{self._name} has neither a primary key nor REPLICA IDENTITY FULL: PostgreSQL refuses to "
                 f"{what} rows of such a table while it is published",
                 f"ALTER TABLE {self._name} REPLICA IDENTITY FULL, in the database and in the schema file",
@@ -180,14 +180,12 @@ class TableRows:
 
     def _wire(self, row: PlainRow) -> WireRow:
         if not isinstance(row, Mapping):
-            raise PipelineInputError(
-                f"a row of {self._name} must be a mapping of columns to values, not {row!r}"
-            )
+            raise InputError(f"a row of {self._name} must be a mapping of columns to values, not {row!r}")
         wire: WireRow = {}
         for name, value in row.items():
             column = self._by_name.get(name)
             if column is None:
-                raise PipelineInputError(f"{self._name} has no column {name}", self._meant(name))
+                raise InputError(f"{self._name} has no column {name}", self._meant(name))
             if column.type.is_supported:
                 wire[name] = self._value(column, value)
         return wire
@@ -195,12 +193,12 @@ class TableRows:
     def _value(self, column: Column, value: object) -> Any:
         if value is None:
             if not column.nullable and column.name in self._needed:
-                raise PipelineInputError(f"column {column.name} of {self._name} is NOT NULL")
+                raise InputError(f"column {column.name} of {self._name} is NOT NULL")
             return None
         try:
             return wire_value(column.type, value)
         except ValueError as error:
-            raise PipelineInputError(f"column {column.name} of {self._name}: {error}") from None
+            raise InputError(f"column {column.name} of {self._name}: {error}") from None
 
     def _meant(self, name: str) -> str:
         names = similar(name, [column.name for column in self.table.columns])

@@ -8,12 +8,11 @@ from typing import Any, Self
 
 from slackwater.engine.local import ChangeEvent, LocalEngine
 from slackwater.pipeline.definition import PipelineDefinition, view_inputs
-from slackwater.pipeline.errors import PipelineConfigError, PipelineInputError
 from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.testing.differences import PlainDocument, differences
 from slackwater.pipeline.testing.sql_rows import run_sql
 from slackwater.pipeline.testing.table_rows import Event, PlainRow, TableRows
-from slackwater.protocol import TableNameError
+from slackwater.protocol import ConfigError, InputError, TableNameError
 from slackwater.protocol.keys import table_name
 from slackwater.sql.catalog import Catalog, similar
 from slackwater.sql.plan import PublishedView
@@ -30,7 +29,7 @@ class ViewTest:
         pipeline: The folder of the pipeline, or its definition: ``Pipeline(...).definition``.
 
     Raises:
-        PipelineConfigError: Something cannot be used; the error names the file and the key.
+        ConfigError: Something cannot be used; the error names the file and the key.
         SqlError: A schema or view file is not supported; the error contains the position.
     """
 
@@ -40,7 +39,7 @@ class ViewTest:
         self._definition = pipeline
         sql = self._definition.sql
         if sql is None:
-            raise PipelineConfigError(f"pipeline {self._definition.name!r} does not consist of SQL views")
+            raise ConfigError(f"pipeline {self._definition.name!r} does not consist of SQL views")
         self._catalog: Catalog = sql.catalog
         plan = self._definition.plan
         self._views: Mapping[str, tuple[int, PublishedView]] = {
@@ -78,7 +77,7 @@ class ViewTest:
                 omitted.
 
         Raises:
-            PipelineInputError: A value is impossible, or the primary key exists; the error names table,
+            InputError: A value is impossible, or the primary key exists; the error names table,
                 column and value.
         """
         found = self._table(table)
@@ -95,7 +94,7 @@ class ViewTest:
             where: If given, all rows with these values are changed instead; this may change the primary key.
 
         Raises:
-            PipelineInputError: As for :meth:`insert`, or no row matches.
+            InputError: As for :meth:`insert`, or no row matches.
         """
         found = self._table(table)
         for row in rows:
@@ -106,7 +105,7 @@ class ViewTest:
         """Removes the rows with these values, e.g. this primary key, within the open transaction.
 
         Raises:
-            PipelineInputError: As for :meth:`insert`, or no row matches.
+            InputError: As for :meth:`insert`, or no row matches.
         """
         found = self._table(table)
         for row in rows:
@@ -117,7 +116,7 @@ class ViewTest:
         """Removes all rows of tables, within the open transaction.
 
         Raises:
-            PipelineInputError: There is no such table.
+            InputError: There is no such table.
         """
         for table in tables:
             found = self._table(table)
@@ -128,7 +127,7 @@ class ViewTest:
         """Runs INSERT, UPDATE and DELETE statements in DuckDB's SQL; ``COMMIT`` ends a transaction.
 
         Raises:
-            PipelineInputError: There is another kind of statement, or a statement fails.
+            InputError: There is another kind of statement, or a statement fails.
         """
         for step in run_sql(text, tuple(self._tables.values())):
             if step is None:
@@ -167,13 +166,13 @@ class ViewTest:
         The values are those of the output's JSON: a decimal, date or time is text.
 
         Raises:
-            PipelineInputError: There is no such view, or a transaction is open.
+            InputError: There is no such view, or a transaction is open.
         """
         self._view(view)
         if self._open:
             count = len(self._open)
             changes = "1 change is" if count == 1 else f"{count} changes are"
-            raise PipelineInputError(f"{changes} not yet committed", "call commit() first")
+            raise InputError(f"{changes} not yet committed", "call commit() first")
         keyed = [(_order(json.loads(key)), json.loads(d)) for key, d in self._documents[view].items()]
         return [document for _, document in sorted(keyed, key=lambda each: each[0])]
 
@@ -187,7 +186,7 @@ class ViewTest:
 
         Raises:
             AssertionError: They differ; the message describes the differences by key and column.
-            PipelineInputError: As for :meth:`documents`, or an expected column does not exist.
+            InputError: As for :meth:`documents`, or an expected column does not exist.
         """
         found = self.documents(view)
         lines = differences(self._view(view), documents, found)
@@ -208,21 +207,21 @@ class ViewTest:
         if len(found) == 1:
             return self._tables[found[0].full_name]
         if found:
-            raise PipelineInputError(f"table {name} exists in several schemas", "write schema.table")
+            raise InputError(f"table {name} exists in several schemas", "write schema.table")
         meant = self._catalog.similar_names(schema, table)
         declared = ", ".join(self._tables)
         hint = f"did you mean {' or '.join(meant)}?" if meant else f"declared are {declared}"
-        raise PipelineInputError(f"no table {name} is declared", hint)
+        raise InputError(f"no table {name} is declared", hint)
 
     def _view(self, name: str) -> PublishedView:
         if name in self._views:
             return self._views[name][1]
         if name in self._unpublished:
             hint = "test the views that read it, or publish it"
-            raise PipelineInputError(f"view {name} is not published (publish = false)", hint)
+            raise InputError(f"view {name} is not published (publish = false)", hint)
         meant = similar(name, tuple(self._views))
         hint = f"did you mean {' or '.join(meant)}?" if meant else f"there are {', '.join(self._views)}"
-        raise PipelineInputError(f"there is no view {name}", hint)
+        raise InputError(f"there is no view {name}", hint)
 
     def _read_columns(self, table: str) -> frozenset[str]:
         plan = self._definition.plan
