@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from slackwater.cli import main
-from slackwater.cli.decisions import plan_skip, plan_timeline, standing_refusal
+from slackwater.cli.decisions import plan_skip, plan_timeline, refusal_in_force
 from slackwater.cli.doctor.examination import Sources
 from slackwater.cli.doctor.facts import EndFacts, PartitionFacts, SourceFacts
 from slackwater.cuts import (
@@ -140,7 +140,7 @@ HIGHER = replace(FAULTY, newest_lsn=0x790)
     ],
 )
 def test_a_refusal_stands_until_it_is_lifted(records: list[LogRecord], standing: Refusal | None) -> None:
-    assert standing_refusal(records) == standing
+    assert refusal_in_force(records) == standing
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class CommitLog:
 
     Args:
         kafka: Where the output is.
-        pipeline: Its name, as it stands in the output.
+        pipeline: Its name in the output.
 
     Raises:
         InputError: nobody of that name has written to this Kafka.

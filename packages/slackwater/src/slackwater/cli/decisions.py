@@ -22,7 +22,7 @@ Decision = SkipDecision | TimelineDecision | PassDecision
 
 
 LOOKED_BACK = 20_000
-"""Records of the cut log in which decisions and refusals are looked for."""
+"""The number of the newest records of the cut log that are searched for decisions and refusals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,23 +104,23 @@ def decisions_in(log: CutLog) -> list[Decision]:
 
 
 def refusal_in(log: CutLog) -> Refusal | None:
-    """Returns the refusal of the source that stands in a cut log.
+    """Returns the refusal of the source that is in force, according to its cut log.
 
     Raises:
         slackwater.cuts.CutLogError: the log cannot be read.
     """
-    return standing_refusal(r.record for r in log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False))
+    return refusal_in_force(r.record for r in log.records(max(-1, log.end() - LOOKED_BACK), with_cuts=False))
 
 
-def standing_refusal(records: Iterable[LogRecord]) -> Refusal | None:
+def refusal_in_force(records: Iterable[LogRecord]) -> Refusal | None:
     """Returns the newest refusal among records, oldest first, that no decision has lifted."""
-    standing: Refusal | None = None
+    newest: Refusal | None = None
     for record in records:
-        if isinstance(record, Refusal) and (standing is None or _reaches(record) >= _reaches(standing)):
-            standing = record
-        elif standing is not None and _lifts(record, standing):
-            standing = None
-    return standing
+        if isinstance(record, Refusal) and (newest is None or _reaches(record) >= _reaches(newest)):
+            newest = record
+        elif newest is not None and _lifts(record, newest):
+            newest = None
+    return newest
 
 
 def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
@@ -148,7 +148,7 @@ def plan_skip(facts: SourceFacts, to_lsn: int, refusal: Refusal | None) -> SkipP
     Args:
         facts: Of the source.
         to_lsn: The last commit that would pass.
-        refusal: The one that stands in its cut log.
+        refusal: The one in force, according to its cut log.
 
     Raises:
         InputError: nothing would pass and the source is not refused, more than has been seen, or less

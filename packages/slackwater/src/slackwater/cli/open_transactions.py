@@ -1,6 +1,6 @@
-"""Finds the Kafka transactions that keep readers of a pipeline's topics from going on.
+"""Finds the Kafka transactions that hold back readers of a pipeline's topics.
 
-librdkafka does not list a cluster's transactions. But where a reader of committed records stands still, the
+librdkafka does not list a cluster's transactions. But where a reader of committed records is held back, the
 first record of the oldest open transaction comes next, and a pipeline's records name the pipeline.
 """
 

@@ -32,7 +32,7 @@ class NamedPipeline:
     """A pipeline whose outputs are to be read."""
 
     name: str
-    """As it stands in the output."""
+    """As written in the output."""
     kind: str
     """Of its outputs."""
     views: Mapping[str, str] = field(default_factory=dict)

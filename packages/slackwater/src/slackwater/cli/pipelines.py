@@ -85,7 +85,7 @@ def of_one_chain(settings: Settings, outputs: list[PipelineOutput]) -> list[Pipe
     """Returns outputs that can be read together if their pipelines are of one chain.
 
     What pipelines have registered says so; where it cannot be read, the outputs are returned as they are, and
-    those of several sources are refused by whoever reads them.
+    their reader refuses those of several sources.
     """
     if len(outputs) < 2 or settings.kafka.bootstrap is None:
         return outputs
@@ -136,7 +136,7 @@ def _if_readable(newest_cut: Callable[[str], PublishedCut | None], source: str) 
 
 
 _LOOK_BACK = 4_000
-"""Records of a cut log in which barriers are looked for at first."""
+"""The number of records of a cut log that are first searched for barriers."""
 _KEPT_BARRIERS = 3_600
 """An hour of them, one a second."""
 
@@ -157,7 +157,7 @@ class BarrierReader:
         """Returns them, ascending.
 
         Raises:
-            CutLogError: the log cannot be read, or was made anew.
+            CutLogError: The log cannot be read, or was recreated.
         """
         if self._offset is None:
             self._offset = max(-1, self._log.end() - _LOOK_BACK)
@@ -191,7 +191,7 @@ def pipeline_table(pipelines: Sequence[PipelineNode], now_ms: int) -> list[str]:
         shown = each.batch.commit_lsn if each.batch else "-"
         number = str(each.batch.batch_id) if each.batch else "-"
         rows.append(
-            (each.name, each.state, shown, number, ago(each.heard_ms, now_ms), ", ".join(standing(each)))
+            (each.name, each.state, shown, number, ago(each.heard_ms, now_ms), ", ".join(remarks_on(each)))
         )
     return aligned(rows)
 
@@ -227,7 +227,7 @@ def _source_lines(source: SourceNode, topology: Topology) -> Iterator[str]:
 
 def _pipeline_lines(pipeline: PipelineNode, topology: Topology) -> Iterator[str]:
     owner = f", owner {pipeline.owner}" if pipeline.owner else ""
-    text = ", ".join([pipeline.state, *standing(pipeline)])
+    text = ", ".join([pipeline.state, *remarks_on(pipeline)])
     yield f"  pipeline {pipeline.name}{owner}: {text}"
     rows = [
         ("    run", _run(pipeline, topology.made_ms)),
@@ -274,7 +274,7 @@ def _shown(pipeline: PipelineNode) -> Iterator[str]:
     yield text
 
 
-def standing(pipeline: PipelineNode) -> Iterator[str]:
+def remarks_on(pipeline: PipelineNode) -> Iterator[str]:
     """Yields how far a pipeline is beside its source, and the error that ended it."""
     match pipeline.progress:
         case Progress.UP_TO_DATE:

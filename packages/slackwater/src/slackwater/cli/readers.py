@@ -76,7 +76,7 @@ class RevisionStatus:
     behind_ms: int | None
     """By how much that is older than the newest cut, milliseconds; None: not known."""
     caught_up_in_ms: int | None
-    """When it will have caught up if it goes on as fast; None: not known, or never."""
+    """When it will have caught up at the present rate; None if unknown, or never."""
     read_by: tuple[str, ...]
     """Which readers were switched to it."""
 
@@ -117,7 +117,7 @@ def revision_status(
 
 
 def time_to_catch_up(before_ms: int | None, behind_ms: int | None, elapsed_ms: int) -> int | None:
-    """Returns in how many milliseconds somebody has caught up who goes on as fast as so far.
+    """Returns in how many milliseconds a reader has caught up at its present rate.
 
     Args:
         before_ms: How far behind they were.

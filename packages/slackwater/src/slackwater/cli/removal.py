@@ -1,4 +1,4 @@
-"""What is left of a pipeline that shall go or start over, who stands against that, and its removal.
+"""What is left of a pipeline that is to be removed or to start over, what prevents that, and the removal.
 
 Every command that removes something of a pipeline does it here.
 """
@@ -87,7 +87,7 @@ def runs_of(log: PipelineLog, pipeline: str) -> list[KnownRun]:
 
 
 def check_not_running(runs: Sequence[KnownRun], now_ms: int) -> None:
-    """Refuses a pipeline of which a run may go on.
+    """Refuses a pipeline with a run that may still be active.
 
     Raises:
         InputError: One was heard of within a minute, and has not ended.
@@ -197,7 +197,7 @@ def check_retirable(runs: Sequence[KnownRun], number: int, now_ms: int, age: tim
         runs: The last run of each revision of the pipeline.
         number: Of the revision.
         now_ms: The time, milliseconds since the epoch.
-        age: So long ago its last run has to have been heard of.
+        age: The least time since its last run reported.
 
     Raises:
         InputError: None has, or it was heard of since; nothing was removed.
@@ -228,7 +228,7 @@ def find_remains(settings: Settings, runs: Sequence[KnownRun]) -> Remains:
     """Finds what is left of a pipeline; what was removed before is not in it.
 
     Args:
-        settings: Say where its outputs are; the checkpoint is looked for where ``run.checkpoint`` says, else
+        settings: Say where its outputs are; the checkpoint is that of ``run.checkpoint``, else
             where the pipeline had it. One with another id is another pipeline's and not touched.
         runs: All that are known of the pipeline.
 

@@ -16,7 +16,7 @@ OneDatabase = Callable[[str, str], bool]
 """Whether two sources follow one database: the commits of both then have one order, that of its LSNs."""
 
 _NEWEST = 10_000
-"""Records of a partition of a transaction topic that are looked at."""
+"""The number of newest records of a partition of a transaction topic that are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def have_one_history(first: Iterable[End], second: Iterable[End]) -> bool:
 def follow_one_database(kafka: KafkaSettings, first: str, second: str) -> bool:
     """Returns whether the newest transactions of two sources show that they follow one database.
 
-    False also if that cannot be told: a transaction topic is missing, or they have none in common yet.
+    Also False if that is unknown: a transaction topic is missing, or they have none in common yet.
 
     Args:
         kafka: Where the topics of both are.

@@ -12,13 +12,13 @@ from slackwater.protocol import SystemClock
 from slackwater.settings.model import Settings
 
 _REPORTS_WITHIN = timedelta(seconds=3)
-"""A sidecar reports every second, also to a Redis that has just begun anew."""
+"""A sidecar reports every second, also to a Redis that has just started empty."""
 _LOOK_AGAIN_SECONDS = 0.2
 ANSWERS_WITHIN = timedelta(seconds=4)
 """How long Kafka and Redis are waited for by whatever shows health.
 
-A server that was silent for so long is not asked again for the same picture. So the fault is named within ten
-seconds, even if both are silent.
+A server that was silent for this time is not asked again for the same picture, so the fault is named within
+ten seconds, even if both are silent.
 """
 
 
@@ -39,7 +39,7 @@ def signs_of(source: str, status: FrontierStatus | None) -> SourceSigns:
 def reported_status(store: MarkerStore, source: str) -> FrontierStatus | None:
     """Returns what the sidecar of a source has said last; None: nothing, nor does it within three seconds.
 
-    A Redis that begins anew is empty until the next report of a sidecar, which is not to blame for that.
+    A Redis that was restarted is empty until the next report of a sidecar, which is not to blame for that.
 
     Raises:
         MarkerStoreUnavailableError: the store is away.
@@ -78,7 +78,7 @@ def signs_of_topology(
     Args:
         settings: Say where Redis is.
         topology: Has the sources.
-        before: What this returned last, for who asks again and again: it is not waited for who was silent.
+        before: What this returned last, for repeated callers: servers that were silent are not waited for.
     """
     if settings.redis.url is None:
         return ()

@@ -25,7 +25,7 @@ def read_to_end(
     Args:
         kafka: The brokers.
         topics: All of them have to exist.
-        newest: Only what lies at the last so many offsets of each partition; None: everything.
+        newest: Only this many of the last offsets of each partition; None for everything.
 
     Raises:
         UnavailableError: a topic is missing or cannot be read.

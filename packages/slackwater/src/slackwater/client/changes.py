@@ -96,7 +96,7 @@ class _Group:
         rules: Which records count.
         share: How members share the work.
         queues: Of all groups.
-        lanes: Where the lanes of the group stand.
+        lanes: The positions of the group's lanes.
         base: The newest cut that all of them have passed; None: there is none.
         lane: The number of its partitions; None: it has all.
     """
@@ -341,13 +341,13 @@ class ChangeMerge:
 
     Records that no transaction between two cuts has are repetitions, and dropped. The records of a cut are
     held in memory until it was read, unless they are too many: then its transactions are handed out while it
-    is read. Only a cut in which records are repeated, or rows of ad hoc snapshots stand, is always held.
+    is read. Only a cut with repeated records or rows of ad hoc snapshots is always held.
 
     Args:
         rules: Which records count.
         share: How members share the work.
         max_bytes: See :class:`PartitionQueues`.
-        lanes: The lanes of this member, and where they stand.
+        lanes: The lanes of this member, and their positions.
         base: By lane the newest cut that it has passed, for where its partitions are read on; None: nothing
             was read.
     """

@@ -23,7 +23,7 @@ from slackwater.protocol.commit_lookup import (
 
 
 class Merge(Protocol):
-    """A pure state machine: it is told of commits and given records, and hands out whole transactions."""
+    """A pure state machine: receives commits and records, and returns whole transactions."""
 
     @property
     def wants_commits(self) -> bool:
@@ -37,7 +37,7 @@ class Merge(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if its lanes go on elsewhere: begin anew with them."""
+        """Whether its lanes continue elsewhere: then a new merge begins with them."""
         ...
 
     def take_starts(self) -> dict[Place, int]:
@@ -61,11 +61,11 @@ class Feed(Protocol):
     """What a consumer does differently for outputs and change topics. Methods wait for Kafka's answers."""
 
     def moved(self, lanes: Mapping[int, LanePosition]) -> Mapping[int, LanePosition]:
-        """Returns where lanes go on: in another log if readers were switched to another revision."""
+        """Returns where lanes continue: in another log if readers were switched to another revision."""
         ...
 
     def begin(self, lanes: Mapping[int, LanePosition]) -> Merge:
-        """Starts anew where lanes stand; the log is followed from there."""
+        """Starts over at the positions of lanes; the log is followed from there."""
         ...
 
     def read_commits(self, seconds: float) -> None:

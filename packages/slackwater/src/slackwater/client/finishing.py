@@ -1,4 +1,4 @@
-"""Lets work that has begun come to its end, although whoever waits for it is cancelled."""
+"""Lets work that has begun finish, although the task that waits for it is cancelled."""
 
 import asyncio
 from typing import TypeVar

@@ -14,7 +14,7 @@ from slackwater.protocol.commit_lookup import PlacedCommit, first_reached, has_r
 from slackwater.protocol.keys import commit_topic, readers_topic
 
 _AGAIN_SECONDS = 0.1
-"""How often it is looked whether the other revision has come to a commit."""
+"""The interval of checks whether the other revision has reached a commit."""
 
 
 def switch_log(broker: Broker, pipeline: str, clock: Clock) -> Log[ReaderSwitch]:
@@ -37,7 +37,7 @@ def never_switched(pipeline: str) -> ClientConfigError:
 
 
 def place_behind(commits: Log[PlacedCommit], position: CommitPosition) -> int | None:
-    """Returns where a commit log goes on behind a commit up to which another revision was read.
+    """Returns where a commit log continues after a commit up to which another revision was read.
 
     None: nowhere, or not yet. The log has not come so far, or a batch of it has changes from before the
     commit and from behind it.
@@ -90,7 +90,7 @@ class FollowedFeed:
         self._reads: int | None = None
         """The revision whose commits are read now."""
         self._asked: tuple[tuple[int, CommitPosition], float] | None = None
-        """What was asked in vain, and when."""
+        """The last search without result, and its time."""
         self._log.follow(self._catch_up())
         if not self._switches:
             raise never_switched(pipeline)
@@ -110,7 +110,7 @@ class FollowedFeed:
         return _FollowedMerge(self._feed(self._reads).begin(mine), self._reads, mine, self)
 
     def is_left(self, revision: int, done: CommitPosition) -> bool:
-        """Says whether lanes that have processed a commit of a revision go on in another one."""
+        """Returns whether lanes that have processed a commit of a revision continue in another one."""
         newest = self._newest
         return revision != newest.revision and done >= newest.position and self._place(done) is not None
 
@@ -185,7 +185,7 @@ class FollowedFeed:
         return LanePosition(self._place(done) or 0, done, self._newest.revision)
 
     def _place(self, done: CommitPosition) -> int | None:
-        """Returns where the newest revision goes on behind a commit; in vain it is asked now and then."""
+        """Returns where the newest revision continues after a commit; looks again only now and then."""
         revision = self._newest.revision
         asked, now = (revision, done), self._clock.monotonic()
         if self._asked is not None and self._asked[0] == asked and now < self._asked[1] + _AGAIN_SECONDS:

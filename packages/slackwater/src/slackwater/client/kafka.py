@@ -209,7 +209,7 @@ class KafkaReader:
         self._paused: frozenset[Place] = frozenset()
         self._absent: KafkaRetry | None = None
         self._visible: set[str] = set()
-        """Topics that the user may see, as far as they were looked up."""
+        """Topics that the user may see, as far as they were requested."""
 
     def begin(self, starts: Mapping[Place, int]) -> None:
         """See the protocol."""

@@ -139,7 +139,7 @@ def renew_lease(
 
 
 def end_lease(log: LeaseLog, lease_id: str) -> bool:
-    """Ends a lease, whoever took it, without asking its readers. Returns whether there was such a lease."""
+    """Ends a lease without asking its readers. Returns whether there was such a lease."""
     records = log.read()
     found = [each for each in records if isinstance(each, Lease) and each.id == lease_id]
     log.remove([*found, *(each for each in records if isinstance(each, Hold) and each.lease == lease_id)])
@@ -153,9 +153,9 @@ def find_lease(log: LeaseLog, lease_id: str, now_ms: int) -> LeaseStanding:
         ClientConfigError: There is no lease with this id.
     """
     known = lease_standings(log.read(), now_ms)
-    for standing in known:
-        if standing.lease.id == lease_id and standing.state is not LeaseState.OVER:
-            return standing
+    for lease in known:
+        if lease.lease.id == lease_id and lease.state is not LeaseState.OVER:
+            return lease
     ids = ", ".join(each.lease.id for each in known if each.state is not LeaseState.OVER)
     raise ClientConfigError(
         f"there is no lease {lease_id!r}: it has expired, was ended, or never existed",
@@ -187,17 +187,17 @@ def _held_or_error(log: LeaseLog, lease: Lease, timeout: timedelta) -> bool | St
     standings = [each for each in lease_standings(log.read(), lease.taken_ms) if each.lease.id == lease.id]
     if not standings:
         raise StateNotKeptError(f"lease {lease.id} was ended by another process", "take a new one")
-    standing = standings[0]
-    if standing.state is LeaseState.REFUSED:
-        reasons = "; ".join(f"pipeline {name!r}: {reason}" for name, reason in standing.refusals.items())
+    answered = standings[0]
+    if answered.state is LeaseState.REFUSED:
+        reasons = "; ".join(f"pipeline {name!r}: {reason}" for name, reason in answered.refusals.items())
         raise StateNotKeptError(
             f"commit {lease.position} cannot be held: {reasons}",
             "read these views at level `committed`, or leave out the views that cannot be held",
         )
-    if standing.state is LeaseState.HELD:
+    if answered.state is LeaseState.HELD:
         return True
     return StateNotKeptError(
-        f"commit {lease.position} is not held: {', '.join(map(repr, standing.waits_for))} did not answer "
+        f"commit {lease.position} is not held: {', '.join(map(repr, answered.waits_for))} did not answer "
         f"within {timeout.total_seconds():g} s",
         "check that the pipelines are running (`slackwater topology`), because only a running pipeline can "
         "hold a state; one that is processing a large batch answers afterwards",

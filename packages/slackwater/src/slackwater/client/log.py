@@ -17,7 +17,7 @@ _PATIENCE_SECONDS = 60.0
 """How long to wait for a record that must exist."""
 
 _LOOK_BACK = 64
-"""Offsets in which the newest entry is looked for at first: markers of transactions take some, too."""
+"""The number of offsets that are first searched for the newest entry: transaction markers take some, too."""
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Log(Generic[T]):
         """Returns the newest wanted entry, behind some that precede it; empty if there is none.
 
         Args:
-            end: The offset below which it is looked for; None: the end of the log.
+            end: The offset below which to search; None for the end of the log.
             is_wanted: Which entries count.
 
         Raises:

@@ -48,7 +48,7 @@ class OutputMerge:
         topics: The output topics that are wanted.
         share: How members share the work.
         max_bytes: See :class:`PartitionQueues`.
-        lanes: The lanes of this member, and where they stand.
+        lanes: The lanes of this member, and their positions.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class VisibleCommit:
 
 
 def visible_commit(progress: ProgressRecord | None) -> VisibleCommit | None:
-    """Returns the commit at which a pipeline's progress stands; None: nothing is visible yet."""
+    """Returns the commit of a pipeline's progress; None if nothing is visible yet."""
     visible = visible_progress(progress)
     if visible is None:
         return None
@@ -343,10 +343,12 @@ async def wait_visible_async(
 
 def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit | None) -> NotVisibleError:
     """Returns the error that says how far a pipeline is."""
-    stands = "nothing is visible yet" if newest is None else f"the newest visible commit is {newest.position}"
+    progress = (
+        "nothing is visible yet" if newest is None else f"the newest visible commit is {newest.position}"
+    )
     what = "" if at is None else f", but commit {at} was requested"
     return NotVisibleError(
-        f"pipeline {pipeline!r}: {stands}{what}",
+        f"pipeline {pipeline!r}: {progress}{what}",
         "`slackwater status` shows whether the sidecar or the pipeline is late; if nothing was committed "
         "after "
         "that position, a later commit has to arrive first",
@@ -558,13 +560,13 @@ def common_position(outputs: Sequence[ReadableStates]) -> CommitPosition | None:
 
 def _nothing_in_common(found: Sequence[tuple[str, ReadableStates]]) -> StateNotKeptError:
     """Returns the error that says which pipeline is behind, how far and since when."""
-    (behind, stands), *others = sorted(found, key=lambda each: each[1].newest.position)
+    (behind, newest), *others = sorted(found, key=lambda each: each[1].newest.position)
     ahead = ", ".join(
         f"{name!r} can be read from {states.oldest} to {states.newest.position}" for name, states in others
     )
     return StateNotKeptError(
         f"there is no commit at which all of the pipelines can be read: {behind!r} is behind, at "
-        f"{stands.newest.position} since {stands.published_at:%Y-%m-%d %H:%M:%S} UTC; {ahead}",
+        f"{newest.newest.position} since {newest.published_at:%Y-%m-%d %H:%M:%S} UTC; {ahead}",
         f"find out why {behind!r} is behind (`slackwater status`), or read each pipeline at its own commit "
         "(level `uncommitted`). `kafka.keep`, `history = true`, and `keep` of a lake determine how long "
         "outputs "

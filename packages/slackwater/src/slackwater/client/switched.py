@@ -16,7 +16,7 @@ class Switched:
     before: str | None
     """The pipeline that was read, with its revision; None: this is the first switch."""
     left_at: CommitPosition | None
-    """The commit at which it stood."""
+    """The commit up to which it was read."""
     position: CommitPosition
     """The commit at which readers continue."""
 

@@ -1,4 +1,4 @@
-"""Stands at the boundary of a process: turns errors into lines and exit codes.
+"""The boundary of a process: turns errors into lines and exit codes.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage or settings, 3 not ready in time, 130 interrupted.
 """

@@ -94,7 +94,7 @@ class ConnectRest:
             self._url + path, data, {"Content-Type": "application/json"}, method=method
         )
         try:
-            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310 - likewise
+            with urlopen(request, timeout=self._timeout) as answer:  # noqa: S310 - an address of the settings
                 found: dict[str, Any] = msgspec.json.decode(answer.read())
                 return found
         except HTTPError as error:

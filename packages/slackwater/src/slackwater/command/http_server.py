@@ -48,7 +48,7 @@ _KEEP_ALIVE_SECONDS = 30
 _SILENT_SECONDS = 5.0
 """How long a client may take to shake hands, and then to send its first request."""
 _BURST_SECONDS = 5
-"""So many seconds' requests may come at once: a page asks for all that it shows when it is opened."""
+"""Requests of this many seconds may come at once: a page requests all that it shows when it is opened."""
 _MANY_CLIENTS = 10_000
 _COLLECT_AFTER = 1_000
 """Connections; each leaves a kilobyte that refers to itself, and sidecars do not look for such garbage."""
@@ -194,7 +194,7 @@ def make_app(routes: Sequence[Route], http: HttpSettings, clock: Clock | None = 
 
 
 class _Guarded:
-    """Says who asks; answers only under names that are expected, and each address only so often.
+    """Identifies clients; answers only under expected names, and limits the requests of each address.
 
     Probes are answered to everybody, but then they give no reasons.
     """

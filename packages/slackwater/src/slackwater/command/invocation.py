@@ -43,7 +43,7 @@ class Invocation:
     flags: dict[str, object] = field(default_factory=dict)
     """Settings given as flags of the group and of the command, by path."""
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """Where settings are looked for. What the command starts does not inherit the variables of secrets."""
+    """Where settings are read from. What the command starts does not inherit the variables of secrets."""
 
     def load(self, flags: Mapping[str, object] = NO_FLAGS) -> LoadedSettings:
         """Returns the settings, with further ones by path on top.

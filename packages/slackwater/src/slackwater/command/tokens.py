@@ -45,7 +45,7 @@ class _TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks."""
+    """The client of a request."""
 
     name: str
     """Of the token, or the address without one."""
@@ -100,7 +100,7 @@ class Gate:
         return self._path is not None
 
     def admit(self, authorization: str, address: str) -> Client:
-        """Returns who asks.
+        """Returns the client.
 
         Args:
             authorization: The header; empty: there is none.

@@ -16,9 +16,9 @@ from slackwater.control.topology import PipelineNode, SourceCut, SourceNode, Top
 from slackwater.protocol import StageWork, parse_position
 
 STARTS_WITHIN = timedelta(seconds=10)
-"""So long a run that has shown nothing is taken to be starting."""
+"""A run that has shown nothing for less than this is starting."""
 ARRIVED_WITHIN = timedelta(seconds=10)
-"""How late the newest commit came into its cut is somebody's fault for so long."""
+"""How long the late arrival of the newest commit in its cut counts as a cause of delay."""
 LATE_AFTER = timedelta(seconds=2)
 """Below, a delay is what batches take, and nobody's fault."""
 
@@ -72,7 +72,7 @@ class Delays:
     views: tuple[ViewDelay, ...]
     """The latest first; those of which nothing is known at the end."""
     culprits: tuple[Culprit, ...]
-    """Who stands still first, then who makes views wait longest; empty: nobody is late."""
+    """What has stopped first, then what makes views wait longest; empty if nothing is late."""
     signs: tuple[SourceSigns, ...] = ()
     """What the sidecars of the sources have last said."""
 
@@ -136,7 +136,7 @@ class _Graph:
                 )
 
     def culprits(self, views: list[ViewDelay]) -> Iterator[Culprit]:
-        """Blames who stands still, and each hop that is late for all views that need nobody of those."""
+        """Yields what has stopped, and each hop that delays all views that need nothing of that."""
         faults = tuple(self._faults(views))
         yield from faults
         waiting = {view for culprit in faults for view in culprit.views}
@@ -169,7 +169,7 @@ class _Graph:
                 )
 
     def _faults(self, views: list[ViewDelay]) -> Iterator[Culprit]:
-        """Blames who stands still, whether views are late by now or not."""
+        """Yields what has stopped, whether views are late by now or not."""
         for signs in self._signs:
             made_of = tuple(
                 f"{view.pipeline}/{view.view}" for view in views if self._needs(view, signs.source)
@@ -320,7 +320,7 @@ _PARTS = {
 }
 """What a part of a batch does, and what makes it faster."""
 _SKEWED = 2
-"""A task that takes so many times as long as the others has more than its share."""
+"""A task that takes this many times as long as the others has more than its share."""
 _LOOK = "`slackwater topology` shows what it is doing"
 
 

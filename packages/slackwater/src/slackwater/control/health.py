@@ -1,4 +1,4 @@
-"""Who is to blame when something stands still: a pure function of what sidecars and runs have last said.
+"""The cause when something has stopped: a pure function of the newest reports of sidecars and runs.
 
 Sidecars and runs report every few seconds, so silence is evidence. What a sidecar says of the connector, the
 database and the replication slot counts while the sidecar itself speaks.
@@ -19,7 +19,7 @@ blamed."""
 _SETTLES_WITHIN = timedelta(seconds=3)
 """A state that passes by itself, such as a restart, or one question without an answer, is nobody's fault."""
 _CONNECTS_AGAIN_WITHIN = timedelta(seconds=10)
-"""Debezium's default of retriable.restart.connector.wait.ms: it waits so long after the database was away."""
+"""Debezium's default of retriable.restart.connector.wait.ms, for which it waits for the database."""
 _HEARTBEAT_MS = 10_000
 """The interval that is assumed while it is not known."""
 _MISSED_HEARTBEATS = 3
@@ -208,9 +208,7 @@ def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
         return None
     where = f"the replication slot {slot.name} of source {signs.source}"
     if not slot.exists and _has_lasted(report):
-        advice = (
-            "a connector that makes it anew misses what was committed meanwhile: let it take a new snapshot"
-        )
+        advice = "a connector that creates it again misses commits in between: let it take a new snapshot"
         return HopKind.CONNECTOR, f"{where} does not exist", advice
     may_wait = report.state == "RUNNING"
     if slot.exists and not slot.is_active and _has_lasted(report, may_wait=may_wait):

@@ -8,7 +8,7 @@ from typing import Final
 from slackwater.control.delay import Delays
 
 SAMPLES: Final = 720
-"""So many are kept: one every 30 seconds makes six hours. Each takes 8 bytes a view."""
+"""The number of samples: one every 30 seconds makes six hours. Each takes 8 bytes a view."""
 _NOT_KNOWN: Final = -1
 
 

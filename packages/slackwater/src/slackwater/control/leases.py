@@ -38,7 +38,7 @@ def is_over(lease: Lease, now_ms: int) -> bool:
 
 
 def lease_standings(records: Iterable[LeaseRecord], now_ms: int) -> list[LeaseStanding]:
-    """Returns how each lease of a topic stands, in the order in which they end.
+    """Returns the state of each lease of a topic, in the order in which they end.
 
     Args:
         records: Of the topic of leases, in any order.

@@ -10,7 +10,7 @@ from slackwater.protocol import PipelineEntry, PipelineRegistration, PipelineRep
 VANISHED_AFTER = timedelta(seconds=30)
 """A run that is silent for longer, and did not say that it ends, has vanished; it reports every 3 s."""
 HELD_FOR = timedelta(minutes=1)
-"""A name is held for so long after its pipeline was heard of, unless it said that it ends."""
+"""How long a name is held after its pipeline reported last, unless it said that it ends."""
 
 
 class PipelineState(StrEnum):
@@ -53,7 +53,7 @@ class KnownRun:
         return PipelineState.VANISHED if is_silent else PipelineState.RUNNING
 
     def holds_name(self, now_ms: int) -> bool:
-        """Says whether the run may still go on at a time, so that no other pipeline may use its name."""
+        """Returns whether the run may still be active, so that no other pipeline may use its name."""
         return not self.has_ended and now_ms - self.heard_ms <= HELD_FOR / timedelta(milliseconds=1)
 
 

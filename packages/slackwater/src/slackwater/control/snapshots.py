@@ -20,7 +20,7 @@ class BarrierStanding:
     """The newest barrier up to which its views are computed; None: it has reached none that is known."""
     committed: str | None
     """The newest barrier that its views show. It is durable, too: progress and state are written with it, and
-    the next run goes on from there, however this one ends."""
+    the next run continues from there, however this one ends."""
     is_waited_for: bool
     """Whether others show a newer barrier than it does."""
 

@@ -1,7 +1,7 @@
 """Becomes a server: drops privileges, asks to die with its parent, then executes the command.
 
 Run as a script (``python -I -S _launcher.py JSON``) and kept free of other imports, so that it costs
-some 20 ms. The process keeps its id: whoever spawned the launcher has spawned the server.
+some 20 ms. The process keeps its id: the parent of the launcher is the parent of the server.
 """
 
 import ctypes

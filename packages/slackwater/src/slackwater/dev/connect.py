@@ -114,7 +114,7 @@ class ConnectWorker(Server):
     def apply(self) -> None:
         """Start it, or make a new configuration of the connector effective; returns when its task runs.
 
-        A distributed worker goes on running, a standalone one starts again.
+        A distributed worker keeps running, a standalone one is restarted.
 
         Raises:
             DevStackUnavailableError: it or its connector failed.

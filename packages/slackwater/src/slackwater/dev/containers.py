@@ -171,7 +171,7 @@ class ContainerProcess(ManagedProcess):
             self._container.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         if self.is_paused:
             self._container.unpause()
 
@@ -200,7 +200,7 @@ class InContainer(Server):
         super().__init__(*args, **named)
         self.image = image
         self.user = f"{os.getuid()}:{os.getgid()}"
-        """Who it is in the container: whoever owns the folder."""
+        """The user in the container: the owner of the folder."""
         self._container: Container | None = None
 
     def delete_data(self) -> None:

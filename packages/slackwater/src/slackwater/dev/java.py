@@ -1,8 +1,8 @@
 """Java servers: the pinned jars of Kafka, Connect and Debezium, and how one of them is run and configured.
 
 The Ivy inside PySpark downloads the jars once into a user cache. What counts is ``data/jars.sha256``: a
-folder of the cache is used only if every jar has the SHA-256 written there, each time anew. An archive of
-loaded classes beside them halves the start time of the servers.
+folder of the cache is used only if every jar has the SHA-256 written there. An archive of loaded classes
+beside them halves the start time of the servers.
 """
 
 import contextlib
@@ -204,7 +204,7 @@ def ivy_fetch(ivy: Path) -> Fetch:
     """A download of exactly the artifacts that an Ivy file names, for :func:`ensure_jars`."""
 
     def fetch(target: Path, tell: Progress) -> None:
-        ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry goes on
+        ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry continues
         with resources.as_file(_DATA / "ivysettings-pinned.xml") as settings:
             _run_ivy(ivy, settings, ivy_cache, target, tell)
         shutil.rmtree(ivy_cache, ignore_errors=True)
@@ -344,7 +344,7 @@ def java_program(
         main: The class to run.
         heap: Of its JVM.
         collector: Of its JVM.
-        progress: Told of the download.
+        progress: Receives the progress of the download.
         options: Further options of its JVM.
 
     Raises:

@@ -23,7 +23,7 @@ from slackwater.dev.settings import Collector
 logger = logging.getLogger(__name__)
 
 _KAFKA_HEAP = "128m"
-# The second compiler's threads take up to 80 % of a core in the first minutes, on the machine of whoever
+# The second compiler's threads take up to 80 % of a core in the first minutes, on the machine of someone who
 # develops or tests; a broker that runs for minutes or hours never gets that back.
 _JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1",)
 _ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
@@ -54,8 +54,8 @@ class KafkaBroker(Server):
         routes: Names of further listeners, each behind a proxy in this process: what a client reaches over
             a route can be disturbed without disturbing others. Lower case letters, digits, ``_``.
         secured: Further listeners by name, lower case letters, at which clients say who they are. With them
-            there is access control: a user may do what ACLs allow, and whoever connects to the first
-            listener everything.
+            there is access control: a user may do what ACLs allow, and clients of the first
+            listener may do everything.
         lifetime: How long it lives; with routes only EMBEDDED makes sense.
         start_timeout: For one start.
     """

@@ -176,7 +176,7 @@ class PostgresServer(Server):
 
     def _launch(self) -> Launch:
         if self._program is None:
-            raise missing_postgres("none was looked for")
+            raise missing_postgres("none was searched")
         data = self.data_folder()
         argv = [str(self._program.path), "-D", str(data), *self._options()]
         return Launch(

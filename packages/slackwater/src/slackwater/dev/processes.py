@@ -1,6 +1,6 @@
 """Processes that are started, recognised again later, and ended without ever hitting a stranger.
 
-Whoever is root starts PostgreSQL, which refuses root, as an unprivileged account of this machine.
+Root starts PostgreSQL, which refuses root, as an unprivileged account of this machine.
 """
 
 import contextlib

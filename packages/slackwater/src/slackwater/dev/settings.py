@@ -78,7 +78,7 @@ class DevStackSettings:
     connect_heap: str = "256m"
     connect_collector: Collector = Collector.SERIAL
     offset_flush_interval: timedelta = timedelta(seconds=5)
-    """Time between two positions that Connect stores, hence how much a kill has repeated."""
+    """Time between two positions that Connect stores, which determines how much is repeated after a kill."""
     heartbeat_interval: timedelta = timedelta(seconds=5)
     postgres_overrides: Mapping[str, str] = field(default_factory=dict)
     """Added to or replacing PostgreSQL's settings."""

@@ -141,7 +141,7 @@ class DevStack:
             self.delete_data()
 
     def release(self) -> None:
-        """Let other processes use the folder; for a detached stack that is to go on without us."""
+        """Let other processes use the folder, for a detached stack that outlives this process."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

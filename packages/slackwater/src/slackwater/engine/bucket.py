@@ -161,7 +161,7 @@ class BucketProcessor:
         whatever other processes do with the indexes before the changes are written.
         """
         events = events_in_commit_order(chain.from_iterable(decoded.values()))
-        if not all(map(_stage_key, events)):  # a TRUNCATE is told to each bucket
+        if not all(map(_stage_key, events)):  # each bucket receives a TRUNCATE
             return None
         keys = frozenset(map(_stage_key, events))
         route = BucketRoute(self._buckets, keys)

@@ -172,7 +172,7 @@ def copy_state(
         except StateError:
             names, rounds = history(source), rounds + 1
             if rounds == _ROUNDS or not names or names[-1] == newest:
-                raise  # the other pipeline has not gone on: nobody has removed what it needs no more
+                raise  # the other pipeline has not advanced, so it has removed nothing
             newest = names[-1]
         else:
             copies = tuple((stage, bucket, _of_copies(head)) for stage, bucket, head in logs)

@@ -120,7 +120,7 @@ class CatalogueCheck:
         """Logs, once, that the database does not answer."""
         if not self._is_away:
             reason = hide(" ".join(str(error).split()), (self._database or "",))
-            _log.warning("the catalogue of source %s cannot be looked at: %s", self._source, reason)
+            _log.warning("the catalogue of source %s cannot be read: %s", self._source, reason)
         self._is_away = True
 
     def close(self) -> None:

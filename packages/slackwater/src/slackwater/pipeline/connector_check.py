@@ -1,7 +1,7 @@
 """Whether the connector of a source writes values and rows in the form in which a pipeline reads them.
 
 JSON without schemas does not state the form; the connector's configuration does. A run learns it from Kafka
-Connect, if it is told where that is, otherwise from what the sidecar has learnt.
+Connect, if its address is configured, otherwise from what the sidecar has learnt.
 """
 
 import logging
@@ -118,7 +118,7 @@ class ConnectorCheck:
         try:
             properties = self._ask_connect(self._source)
         except SlackwaterError as error:
-            _log.debug("the connector of source %s cannot be looked at: %s", self._source, error)
+            _log.debug("the connector of source %s cannot be read: %s", self._source, error)
             return None
         return None if properties is None else [*property_findings(properties), *self._omitted(properties)]
 

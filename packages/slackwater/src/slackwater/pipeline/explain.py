@@ -202,8 +202,8 @@ def _sharing_lines(explanation: Explanation) -> Iterator[str]:
     ]
     space = f", and {sum(sizes):,} bytes of state" if sizes else ""
     numbers = _stages_text([stage.number for stage in shared])
-    verb = "stands" if len(shared) == 1 else "stand"
-    text = f"{numbers} {verb} for several equal ones: that saves {_counted(saved, 'stage')}{space}"
+    verb = "replaces" if len(shared) == 1 else "replace"
+    text = f"{numbers} {verb} several equal ones: that saves {_counted(saved, 'stage')}{space}"
     yield from _folded("", text)
 
 

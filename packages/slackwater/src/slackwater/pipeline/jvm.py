@@ -71,7 +71,10 @@ def _log_lines(reader: int, spark_log: Path) -> None:
             if not text or text.startswith(_SPARK_NOISE):
                 continue
             if not shows_output():
-                with suppress(OSError), spark_log.open("ab") as file:  # opened anew: log4j renames it
+                with (
+                    suppress(OSError),
+                    spark_log.open("ab") as file,
+                ):  # opened again, because log4j renames it
                     file.write(text + b"\n")
             _output_log.debug("%s", text.decode(errors="replace"))
 

@@ -59,7 +59,7 @@ from slackwater.protocol.keys import cut_log_topic
 
 _CANCEL_INTERVAL_SECONDS = 0.2
 _LOOK_SECONDS = 1.0
-"""How often topics that do not exist yet are looked for."""
+"""The interval of checks whether topics exist that did not exist yet."""
 
 _log = logging.getLogger(__name__)
 
@@ -459,7 +459,7 @@ class PipelineRun:
         """Raises an error that names what happened in Spark, instead of the broken connection."""
         ended = explain_jvm_end(is_lost=not _answers(context))
         if ended is None and _answers(context):
-            if isinstance(error, OSError):  # of whoever is told of batches: Spark is well
+            if isinstance(error, OSError):  # raised by a receiver of batches: Spark works
                 raise error
             text = str(error)
             if self._stop.is_set() and is_cancelled(text):

@@ -1,7 +1,7 @@
 """Commit positions: all that most of Slackwater knows about the log of a database.
 
 A commit position is an ``int`` of 64 bits that increases in commit order; 0 means "none". For PostgreSQL
-it is the LSN in the connector's END records, and users know it as the *commit LSN*: hence the names
+it is the LSN in the connector's END records, and users know it as the *commit LSN*, therefore the names
 ``commit_lsn`` and ``lsn``. Code outside ``slackwater.cdc.postgres`` only compares, stores and prints
 positions: only the database's dialect knows which numbers lie between two commits.
 

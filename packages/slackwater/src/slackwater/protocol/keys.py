@@ -142,7 +142,7 @@ def table_name(written: str) -> str:
 
 
 def check_schema_name(schema: str) -> None:
-    """Refuses schemas whose tables cannot be told from tables of other schemas by their full names.
+    """Refuses schemas whose tables cannot be distinguished from those of other schemas by their full names.
 
     Raises:
         TableNameError: The name contains a dot.

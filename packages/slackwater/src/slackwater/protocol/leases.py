@@ -51,7 +51,7 @@ class Hold:
 
 
 LeaseRecord = Lease | Hold
-"""Everything that may stand in the topic of leases."""
+"""All records of the topic of leases."""
 
 
 def lease_record_key(record: LeaseRecord) -> bytes:

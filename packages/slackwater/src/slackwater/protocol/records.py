@@ -132,7 +132,7 @@ class AheadMarkers:
     markers: Mapping[tuple[str, int], Marker]
     """The markers by topic and partition; only those that are ahead of the frontier."""
     repeated: frozenset[int] = field(default=frozenset())
-    """Commit LSNs of which rows may stand in Kafka more than once."""
+    """Commit LSNs with rows that may be in Kafka more than once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,7 +137,7 @@ class PipelineReport:
     run_documents: int = 0
     """Documents of all batches of the run."""
     end: RunEnd | None = None
-    """None: the run goes on."""
+    """None while the run continues."""
     stage_work: tuple[StageWork, ...] = ()
     """What each stage has cost in the batch; empty: not known."""
     state_bytes: Mapping[str, int] = field(default_factory=dict)

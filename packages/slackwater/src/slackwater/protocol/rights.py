@@ -150,12 +150,12 @@ def reader_rights(
 
 
 def switched_rights(pipeline: str) -> list[Right]:
-    """Returns the rights of whoever looks which revision of a pipeline is to be read."""
+    """Returns the rights of a reader that finds out which revision of a pipeline to read."""
     return _topics(readers_topic(pipeline), Operation.READ)
 
 
 def switching_rights(pipeline: str, revisions: Iterable[str], topics: Iterable[str]) -> list[Right]:
-    """Returns the rights of whoever switches the readers of topics between revisions of a pipeline.
+    """Returns the rights to switch the readers of topics between revisions of a pipeline.
 
     Args:
         pipeline: Its name without a revision.
@@ -230,7 +230,7 @@ def sender_rights(
 
 
 def audit_rights(topics: Iterable[str]) -> list[Right]:
-    """Returns the rights of whoever reads topics of messages without a group, as an audit does."""
+    """Returns the rights of a reader of topics of messages without a group, such as an audit."""
     return _sorted(*(_topics(topic, Operation.READ) for topic in topics))
 
 
@@ -247,7 +247,7 @@ def viewer_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[Ri
     """Returns the rights of the control plane, and of people who only look (status, delay, doctor).
 
     Args:
-        topics: Of the source that is looked at.
+        topics: The topics of the source.
         tables: Those that its sidecar follows; None: all.
     """
     found = [_topics(name, Operation.READ) for name in (PIPELINES_TOPIC, LEASES_TOPIC)]

@@ -67,7 +67,7 @@ class TransactionSpan:
     begin_ms: int
     """Milliseconds since the epoch."""
     end_ms: int
-    """Likewise; not before the begin."""
+    """Milliseconds since the epoch, not before the begin."""
     pipeline: str = ""
     """The pipeline that it belongs to; empty: it lies before all pipelines."""
     parent: str | None = None
@@ -114,7 +114,7 @@ def pipeline_spans(
         transaction: Whose.
         pipeline: Its name.
         cut_ms: When the cut was written.
-        ends_ms: The end of each of :data:`PIPELINE_STEPS`, likewise.
+        ends_ms: The end of each of :data:`PIPELINE_STEPS`, in milliseconds since the epoch.
     """
     name = f"pipeline {pipeline}"
     steps = list(_steps(transaction, PIPELINE_STEPS, cut_ms, ends_ms, name, pipeline))
@@ -151,6 +151,6 @@ def _steps(
 
 
 def _number(size: int, *parts: object) -> int:
-    """Returns a number of so many bytes that follows from the parts; never 0, which is no id."""
+    """Returns a number of this many bytes derived from the parts; never 0, which is not an id."""
     digest = blake2b("\0".join(map(str, parts)).encode(), digest_size=size).digest()
     return int.from_bytes(digest) or 1

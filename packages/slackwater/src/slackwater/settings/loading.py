@@ -24,7 +24,7 @@ DEFAULT_FILE = "slackwater.toml"
 WITHOUT_SECTION = ("kafka.bootstrap", "run.checkpoint", "run.master", "run.available_now")
 """Settings whose section may be left out in the environment, as in the flags."""
 TABLES = frozenset({"delta.options", "iceberg.options", "kafka.options", "run.spark_conf", "sidecar.of"})
-"""Settings that hold keys of the user's choice; these can only stand in the file."""
+"""Settings with keys of the user's choice, which can only be set in the file."""
 PLACES = frozenset(
     {
         "control.certificate",

@@ -517,7 +517,7 @@ class TelemetrySection(_Section):
     ssl_key: Path | None = None
     """File with the private key of that certificate."""
     interval: Duration = timedelta(seconds=15)
-    """Metrics are sent so often; seconds."""
+    """The interval at which metrics are sent."""
     trace_ratio: float = Field(default=0.0, ge=0, le=1)
     """The share of transactions that is traced from commit to visible; the same for sidecars and runs."""
 

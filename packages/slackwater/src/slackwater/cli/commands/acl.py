@@ -295,7 +295,7 @@ def producer(ctx: click.Context, source: str, group: str | None, user: str, form
 @_SOURCE
 @click.pass_context
 def viewer(ctx: click.Context, user: str, form: str) -> None:
-    """Print what the control plane needs, and whoever looks with topology, status, delay and doctor.
+    """Print the rights of the control plane, and of users of topology, status, delay and doctor.
 
     \b
     Example:

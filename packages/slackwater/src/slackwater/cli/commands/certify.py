@@ -80,7 +80,7 @@ def certify(
       name = "orders_with_lines"              # topic, schema.table, or location of the lake table
       commits = "orders_with_lines.commits"   # optional: topic with commit records
       format = "json"                         # or "debezium": change events with the document in "after";
-                                              #   schemas are looked up in the configured schema registry
+                                              #   schemas are read from the configured schema registry
       lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
       ledger = "/lake/slackwater/shop_lake"   # optional, for a lake table: location of the pipeline's ledger,
       table = "shop_views.order_details"      #   and the table's name in it; for a table in PostgreSQL:

@@ -20,7 +20,7 @@ from slackwater.settings.loading import DEFAULT_FILE
 if TYPE_CHECKING:  # an extra brings it
     from slackwater.dev import StackStatus
 
-FIRST_LINE = "# Written by `slackwater dev up`, which writes it again as long as this line stands here."
+FIRST_LINE = "# Written by `slackwater dev up`, which overwrites it as long as this line is here."
 
 
 @click.group()

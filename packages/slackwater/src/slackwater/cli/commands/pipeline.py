@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from slackwater.cli.pipelines import open_pipeline_log, read_topology, standing
+from slackwater.cli.pipelines import open_pipeline_log, read_topology, remarks_on
 from slackwater.cli.removal import check_not_a_source, check_not_running, remove_pipeline, runs_of
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import Command, setting, start_command
@@ -97,7 +97,7 @@ def pipeline_rows(pipelines: Sequence[PipelineNode], now_ms: int) -> list[Sequen
                 "-" if visible_ms is None else ago(visible_ms, now_ms),
                 ago(each.started_ms, now_ms),
                 each.checkpoint,
-                ", ".join(standing(each)),
+                ", ".join(remarks_on(each)),
             )
         )
     return rows

@@ -20,7 +20,7 @@ from slackwater.protocol import format_position, from_epoch_ms
 _LOOK = timedelta(seconds=1)
 _NOW = timedelta(0)
 MOST_EVENTS = 50_000
-"""So many change events of a backlog are computed at once."""
+"""The number of change events of a backlog that are computed at once."""
 
 
 @click.command()
@@ -118,7 +118,7 @@ def preview_lines(
         commits: Of the transactions.
         events: The number of their change events.
         documents: By view.
-        most: So many documents of a view are written.
+        most: The number of documents of a view to write.
     """
     newest = commits[-1]
     at = f"{from_epoch_ms(newest.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC"

@@ -414,7 +414,7 @@ def follow_catch_up(
         pipeline: The name without a revision.
         revision: Which one is waited for.
         output: Where progress is shown.
-        wait: Waits for so many seconds.
+        wait: Waits for this many seconds.
 
     Raises:
         InputError: There is no such pipeline, or the revision has failed.

@@ -52,13 +52,13 @@ def snapshot_lines(found: tuple[SourceSnapshot, ...]) -> list[str]:
         rows = [("  pipeline", "state", "processed", "committed", "")]
         rows += [
             (
-                f"  {standing.pipeline}",
-                standing.state,
-                standing.processed or "-",
-                standing.committed or "-",
-                "the others are waiting for it" if standing.is_waited_for else "",
+                f"  {member.pipeline}",
+                member.state,
+                member.processed or "-",
+                member.committed or "-",
+                "the others are waiting for it" if member.is_waited_for else "",
             )
-            for standing in each.pipelines
+            for member in each.pipelines
         ]
         lines += aligned(rows) if each.pipelines else ["  no pipeline reads it"]
     return lines[1:]

@@ -33,8 +33,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
     many of its change events have been read per table, and since when it is open. The pipelines are those
     registered in Kafka; `slackwater topology` shows more about them.
 
-    Who stands still is named at the end, with the evidence and a remedy: sidecar, connector, Kafka,
-    Kafka Connect, database or pipeline. The exit code is 0 if the frontier advances and nobody stands still,
+    What has stopped is named at the end, with the evidence and a remedy: sidecar, connector, Kafka,
+    Kafka Connect, database or pipeline. The exit code is 0 if the frontier advances and nothing has stopped,
     and 1 otherwise.
 
     \b

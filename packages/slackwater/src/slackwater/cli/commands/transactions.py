@@ -21,7 +21,7 @@ _HEAD = ("partition", "readers blocked at", "held back", "open since", "written 
 def transactions() -> None:
     """Show or abort open Kafka transactions that block the readers of a pipeline.
 
-    A read_committed consumer cannot read past the first record of an open transaction, whoever has written
+    A read_committed consumer cannot read past the first record of an open transaction, whatever wrote
     it. Brokers abort such a transaction after its timeout, which is normally one minute for a pipeline and at
     most fifteen minutes. The next run of the pipeline aborts its own open transaction immediately.
 

@@ -100,7 +100,7 @@ def answer_rows(at: CommitPosition, shown: Shown, *, is_visible: bool) -> list[t
     """Writes the answer for people, then how far each pipeline is."""
     rows: list[tuple[str, ...]] = [(f"{'visible' if is_visible else 'not visible'}: {at}",)]
     for name, seen in shown.items():
-        stands = "shows nothing yet" if seen is None else f"shows {seen.position}"
+        progress = "shows nothing yet" if seen is None else f"shows {seen.position}"
         behind = "" if seen is not None and seen.position >= at else "behind"
-        rows.append((name, stands, behind))
+        rows.append((name, progress, behind))
     return rows

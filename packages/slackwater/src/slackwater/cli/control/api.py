@@ -400,7 +400,7 @@ def _endpoint(
         except HTTPException as error:
             status = HTTPStatus(error.status_code)
             raise
-        finally:  # whoever was refused is logged, too
+        finally:  # refused clients are logged, too
             fields = {"client": name, "path": path, "status": int(status)}
             _log.warning("%s asks for %s: %s: %d", name, path, asked, status, extra=fields)
 

@@ -53,17 +53,17 @@ T = TypeVar("T")
 PICTURE_AGE = timedelta(seconds=0.5)
 """An answer may be so old: however many ask, Kafka is asked twice a second."""
 _PICTURES = 20
-"""Pictures over which the speed of catching up is told."""
+"""The number of pictures over which the catch-up rate is measured."""
 _SWITCH_TIMEOUT = timedelta(seconds=10)
-"""So long does a switch wait for a common commit, and for readers in a transaction."""
+"""How long a switch waits for a common commit, and for readers in a transaction."""
 REPORT_AGE = timedelta(seconds=5)
-"""Likewise of what the doctor says of a source, who asks for everything that Kafka has of it."""
+"""The age of the doctor's report on a source, for which it reads everything that Kafka has of it."""
 
 
 class Fresh(Generic[T]):
     """A value that is made when somebody asks, unless there is one that is young enough. Thread-safe.
 
-    Who asks while it is made waits for it. An error counts as a value: who asks next gets it, too.
+    Callers wait while it is made. An error counts as a value, which later callers get, too.
 
     Args:
         make: Makes it; called by one thread at a time.
@@ -95,7 +95,7 @@ class Fresh(Generic[T]):
             if self._clock.monotonic() - self._made_at >= self._age:
                 try:
                     self._value, self._error = self._make(), None
-                except Exception as error:  # noqa: BLE001 - whoever asks gets it
+                except Exception as error:  # noqa: BLE001 - every caller gets it
                     self._error = error
                 self._made_at = self._clock.monotonic()
             if self._error is not None:
@@ -112,7 +112,7 @@ class ClusterPicture:
         pipelines: The topic of pipelines.
         leases: The topic of leases.
         open_cut_log: Opens a source's log of cuts; it is kept open.
-        open_sources: Opens what the facts about a source are read from, likewise.
+        open_sources: Opens what the facts about a source are read from; it is kept open.
         followed: Sources that are shown although no pipeline may read them.
         clock: The time.
         settings: Say where outputs are.
@@ -224,7 +224,7 @@ class ClusterPicture:
                 self._barriers[node.name] = BarrierReader(self._open_cut_log(node.name))
             try:
                 found[node.name] = self._barriers[node.name].read()
-            except CutLogError:  # which a log that was made anew raises each time
+            except CutLogError:  # which a recreated log raises each time
                 del self._barriers[node.name]
         return find_snapshots(topology, found)
 

@@ -13,7 +13,7 @@ class DecisionKind(StrEnum):
     SKIP = "skip"
     """Every transaction up to a commit LSN passes, complete or not."""
     NEW_TIMELINE = "new-timeline"
-    """Go on where the LSNs went back."""
+    """Continue where the LSNs went back."""
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -38,7 +38,7 @@ class ControlPlane:
     """The process that answers; started again when it ends by itself. For one thread.
 
     It is no thread of the sidecar: the sidecar's loops look for no cyclic garbage, and must not wait for
-    whoever looks at a page.
+    readers of a page.
 
     Args:
         settings: Everything; ``control.listen`` is given.

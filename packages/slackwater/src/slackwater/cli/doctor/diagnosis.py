@@ -143,7 +143,7 @@ def _snapshots(facts: SourceFacts) -> Iterator[Finding]:
         yield Finding(
             cause=Cause.NO_SNAPSHOT,
             what=f"no complete snapshot of the tables of {', '.join(topics)}: nothing of them is shown",
-            advice=(SNAPSHOT_HINT, "pipelines that read other tables are right, and go on"),
+            advice=(SNAPSHOT_HINT, "pipelines that read other tables are right, and continue"),
         )
 
 

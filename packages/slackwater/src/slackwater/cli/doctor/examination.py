@@ -32,7 +32,7 @@ from slackwater.settings.errors import unreachable
 from slackwater.settings.model import Settings
 
 _SIDECAR_SECONDS = 3.0
-"""A sidecar reports every second: neither positions older than Kafka's ends nor a Redis that begins anew must
+"""A sidecar reports every second: neither positions older than Kafka's ends nor a Redis that starts empty may
 look like a slow sidecar, or like none."""
 _LOOK_AGAIN_SECONDS = 0.2
 _MANY_PARTITIONS = 1_000

@@ -27,7 +27,7 @@ class PartitionFacts:
 
     @property
     def hangs(self) -> bool:
-        """Says if records stand behind an open Kafka transaction."""
+        """Whether records are held back by an open Kafka transaction."""
         return self.stable_end < self.end
 
 
@@ -100,12 +100,12 @@ class SourceFacts:
 
 
 class Cause(StrEnum):
-    """A reason for which a source does not go on, as far as the facts show."""
+    """The reason why a source does not advance, as far as the facts show."""
 
     KAFKA_AWAY = "kafka_away"
     """Kafka does not answer."""
     REDIS_AWAY = "redis_away"
-    """Redis does not answer; pipelines go on by the cut log."""
+    """Redis does not answer; pipelines continue with the cut log."""
     REDIS_WRONG = "redis_wrong"
     """It holds what no sidecar published."""
     CUT_LOG = "cut_log"

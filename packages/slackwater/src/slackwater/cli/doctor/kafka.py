@@ -1,4 +1,4 @@
-"""Asks Kafka for the facts: which topics there are, where they begin and end, what stands last in them."""
+"""Reads the facts from Kafka: which topics exist, where they begin and end, and their last records."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace

@@ -138,7 +138,7 @@ class TablePacker:
             op: Debezium's operation.
             commit_lsn: The commit LSN of the change's transaction.
             before: The old row as JSON; None or ``null`` if there is none.
-            after: The new row, likewise.
+            after: The new row as JSON; None or ``null`` if there is none.
             lsn: The LSN of the change itself; None if it precedes everything else in its transaction.
             schema: The record's Connect schema, as JSON; None if it does not state it.
 

@@ -96,7 +96,7 @@ def input_tag(number: int) -> bytes:
     """Returns the tag of an input's rows.
 
     Raises:
-        ValueError: There are not enough tags for so many inputs.
+        ValueError: There are not enough tags for this many inputs.
     """
     if number >= MAX_INPUTS:
         msg = f"input {number} of a stage, expected at most {MAX_INPUTS} inputs; make the view smaller"

@@ -66,7 +66,7 @@ class TopicGuard:
         self._topics.create(missing)
 
     def check_progress_topic(self) -> None:
-        """Refuses to go on if the progress topic was deleted under the run."""
+        """Refuses to continue if the progress topic was deleted under the run."""
         if self._settings.progress_topic in {rule.name for rule in self._topics.missing()}:
             raise unusable_topic(
                 self._settings.progress_topic, "the pipeline's progress", "none: it was deleted", _ADVICE

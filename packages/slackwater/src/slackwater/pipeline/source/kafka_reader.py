@@ -68,7 +68,7 @@ def existing_topics(
     Args:
         kafka: The cluster.
         timeout: How long to wait for an answer.
-        pause: Waits for so many seconds, at least every five; an error that it raises ends the wait.
+        pause: Waits for this many seconds, at least every five; an error that it raises ends the wait.
 
     Raises:
         UnavailableError: The cluster does not answer within the time-out.

@@ -21,7 +21,7 @@ _STORE_REST_SECONDS = 5.0
 class LogWatch:
     """Determines whether the log may have news. All data is read from the log; Redis only signals.
 
-    What others write to Redis can therefore make a reader check in vain, or a quarter of a second late, but
+    What others write to Redis can make a reader check needlessly, or a quarter of a second late, but
     never affects a batch. Not thread-safe; blocks for at most the store's time-out.
 
     Args:

@@ -39,7 +39,7 @@ class Segment:
     """When the END of its newest transaction was written, in milliseconds since the epoch; 0 if it is not
     known."""
     written_ms: int = 0
-    """When the record itself was written, likewise."""
+    """When the record itself was written, in milliseconds since the epoch; 0 if it is not known."""
 
     @property
     def is_cut(self) -> bool:

@@ -70,7 +70,7 @@ function edge(from, to, key) {
   return h("path", { key, class: "edge", d: `M${x1} ${y1} C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}` });
 }
 
-/** What stands still is bad, what is slow is late: in the list, in the graph and in badges alike. */
+/** What has stopped is bad, what is slow is late: in the list, in the graph and in badges alike. */
 export const severity = (culprit) => (culprit.since_ms === null ? "late" : "bad");
 
 function box(node, { x, y }, worst) {

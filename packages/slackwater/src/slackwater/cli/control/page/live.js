@@ -7,16 +7,16 @@ const TOKEN = "slackwater-token";
 export const state = {
   topology: null,
   delays: null,
-  /** The doctor's reports by source; only of sources that are looked at. */
+  /** The doctor's reports by source; only of sources that are shown. */
   reports: new Map(),
-  /** What all pipelines of a source show together, and leases; only while that page is looked at. */
+  /** What all pipelines of a source show together, and leases; only while that page is shown. */
   snapshots: null,
   leases: null,
-  /** What pipelines compute twice; only while they are looked at. */
+  /** What pipelines compute twice; only while it is shown. */
   sharing: null,
-  /** How late the views of the pipeline that is looked at were. */
+  /** How late the views of the shown pipeline were. */
   history: null,
-  /** The revisions of the pipeline that is looked at, if it has several. */
+  /** The revisions of the shown pipeline, if it has several. */
   revisions: null,
   /** Change events and documents a second by pipeline. */
   rates: new Map(),
