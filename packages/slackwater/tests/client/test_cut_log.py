@@ -163,6 +163,47 @@ def test_rows_of_a_transaction_that_the_connector_repeats_are_delivered_once(
     assert delivered(memory.read(consumer, 2, tries=20)) == [TWO]
 
 
+def test_rows_of_an_incremental_snapshot_come_with_what_follows_them(
+    memory: World, source: ChangeWriter
+) -> None:
+    source.loose_rows([("s.orders", 4, {"id": 4})])
+    write(source, 1, 2)
+    source.cut(has_incremental_rows=True)
+    found = delivered(memory.read(memory.consumer(inputs(memory)), 3, tries=20))
+    assert found == [(100, [4, 1, 1]), TWO]
+
+
+def test_rows_of_an_incremental_snapshot_that_nothing_follows_end_their_cut(
+    memory: World, source: ChangeWriter
+) -> None:
+    write(source, 1)
+    source.loose_rows([("s.orders", 4, {"id": 4})])
+    source.cut(lsn=150, has_incremental_rows=True)
+    found = delivered(memory.read(memory.consumer(inputs(memory)), 3, tries=20))
+    assert found == [ONE, (150, [4])]
+
+
+def test_a_late_row_of_a_snapshot_comes_with_the_next_change_of_its_key(
+    memory: World, source: ChangeWriter
+) -> None:
+    source.loose_rows([("s.orders", 3, {"id": 9})], lsn=50)
+    write(source, 1, 2)
+    source.cut(late_snapshots=(50,))
+    found = delivered(memory.read(memory.consumer(inputs(memory)), 3, tries=20))
+    assert found == [ONE, (200, [9, 2, 2])]
+
+
+def test_rows_without_keys_that_the_connector_repeats_are_delivered_once(
+    memory: World, source: ChangeWriter
+) -> None:
+    rows = [("s.orders", number, {"id": 1}) for number in (1, 2)]
+    for _ in range(2):
+        source.rows(107, rows, has_keys=False)
+    source.begin()
+    source.cut(repeated=frozenset({100}), transactions=(CommittedTransaction(107, 100, COMMIT_MS),))
+    assert delivered(memory.read(memory.consumer(inputs(memory)), 2, tries=20)) == [ONE]
+
+
 def test_a_log_that_was_made_anew_is_named(memory: World, source: ChangeWriter) -> None:
     write(source, 1)
     source.cut()

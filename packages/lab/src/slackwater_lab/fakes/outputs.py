@@ -254,9 +254,18 @@ class ChangeWriter:
         self._order = 0
         return self._lsn + 7
 
-    def rows(self, xid: int, rows: Sequence[tuple[str, int, Any]], *, first: int = 1) -> None:
+    def rows(
+        self, xid: int, rows: Sequence[tuple[str, int, Any]], *, first: int = 1, has_keys: bool = True
+    ) -> None:
         """Writes changes of a transaction, the first of which has this number in it."""
-        self._write([(t, key, self.value(t, xid, n, row)) for n, (t, key, row) in enumerate(rows, first)])
+        values = [(t, key, self.value(t, xid, n, row)) for n, (t, key, row) in enumerate(rows, first)]
+        self._write(values, has_keys=has_keys)
+
+    def loose_rows(self, rows: Sequence[tuple[str, int, Any]], *, lsn: int | None = None) -> None:
+        """Writes rows of a snapshot that belong to no commit: of an incremental one, or of a late one."""
+        kind = "incremental" if lsn is None else "true"
+        values = [(t, key, self.value(t, None, 0, row, lsn=lsn or 0, snapshot=kind)) for t, key, row in rows]
+        self._write(values)
 
     def snapshot(self, rows: Sequence[tuple[str, int, Any]]) -> int:
         """Writes an initial snapshot; returns its LSN."""
@@ -292,7 +301,9 @@ class ChangeWriter:
         self.topics.written()
         self.topics.end()
 
-    def value(self, table: str, xid: int | None, order: int, row: Any, *, lsn: int = 0) -> bytes:
+    def value(
+        self, table: str, xid: int | None, order: int, row: Any, *, lsn: int = 0, snapshot: str = "true"
+    ) -> bytes:
         """Makes a change record; a row of None is a delete."""
         schema, _, name = table.partition(".")
         own = lsn or (xid or 0) - 107 + order
@@ -305,11 +316,11 @@ class ChangeWriter:
                     "connector": "postgresql",
                     "name": self.source,
                     "ts_ms": COMMIT_MS,
-                    "snapshot": "false" if xid else "true",
+                    "snapshot": "false" if xid else snapshot,
                     "schema": schema,
                     "table": name,
                     "txId": xid,
-                    "lsn": own,
+                    **({} if own < 0 else {"lsn": own}),
                 },
                 "transaction": block if xid else None,
                 "op": "r" if not xid else "d" if row is None else "c",
@@ -317,11 +328,11 @@ class ChangeWriter:
             }
         ).encode()
 
-    def _write(self, rows: Sequence[tuple[str, int, bytes]]) -> None:
+    def _write(self, rows: Sequence[tuple[str, int, bytes]], *, has_keys: bool = True) -> None:
         self.topics.begin()
         for table, key, value in rows:
             place = self._topics[table], key % self._partitions[table]
-            self.topics.write(place, value, json.dumps({"id": key}).encode())
+            self.topics.write(place, value, json.dumps({"id": key}).encode() if has_keys else None)
         for (topic, partition), offsets in self.topics.written().items():
             self._ends[topic][partition] = offsets[-1] + 1
         self.topics.end()
