@@ -106,7 +106,7 @@ _PROGRESS_SECONDS = 2.0
 _OUTPUT_HELP = "where the pipeline publishes (default kafka)"
 _LARGEST_DRAWN = 10**9
 _EXPLAINED = 3
-"""So many failures are made small; the others are listed."""
+"""This many failures are made small; the others are listed."""
 _MOST_CHARACTERS = 200
 """Of the problem of a listed failure."""
 

@@ -39,7 +39,7 @@ class ProgramEndedError(RunFailedError):
     """A program ended while it was needed.
 
     Attributes:
-        log: Where everything stands that it said.
+        log: Where everything is that it said.
         last_words: How that ends.
     """
 

@@ -123,7 +123,7 @@ class World:
     ) -> None:
         """Appends markers ahead of the frontier, by the last letter of the table and partition.
 
-        Redis does not tell of them; a second later the log is looked at all the same.
+        Redis does not report them; a second later the log is read all the same.
         """
         record = AheadMarkers(
             source="inv",

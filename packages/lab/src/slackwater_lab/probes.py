@@ -26,7 +26,7 @@ class CrashAt:
         self._place: tuple[SinkStep, int] | None = (step, batch_id)
 
     def __call__(self, step: SinkStep, batch_id: int) -> None:
-        """Is told of each step."""
+        """Receives each step."""
         if self._place == (step, batch_id):
             self._place = None
             raise CrashError(step)
@@ -40,7 +40,7 @@ class LookAt:
         self._look = look
 
     def __call__(self, step: SinkStep, batch_id: int) -> None:
-        """Is told of each step; ``batch_id`` does not matter."""
+        """Receives each step; ``batch_id`` does not matter."""
         del batch_id
         if step is self._step:
             self._look()
@@ -69,7 +69,7 @@ class At:
         """Whether it has happened, and is over."""
 
     def __call__(self, step: str) -> None:
-        """Is told of each step."""
+        """Receives each step."""
         if step != self._step:
             return
         self._left -= 1

@@ -28,7 +28,7 @@ from slackwater_lab.errors import ProgramEndedError, RunFailedError
 from slackwater_lab.watching import Visibility
 
 _PATIENCE = timedelta(seconds=30)
-"""So long a program may take to end in order."""
+"""How long a program may take to end in order."""
 _LOG_LINES = 15
 _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 60.0

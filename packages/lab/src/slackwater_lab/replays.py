@@ -1,7 +1,7 @@
 """Kills the connector, or the database, or both, inside long interleaved transactions, round after round.
 
 The long transactions write orders; short ones commit while they are open. Each leaves entries in a journal,
-too, a table without key: its repeated rows may stand in any partition.
+too, a table without key: its repeated rows may be in any partition.
 """
 
 import random
@@ -76,7 +76,7 @@ STACK: Mapping[str, object] = {
 _DELAY = timedelta(milliseconds=12)
 """Of the connector's network, so that writing a long transaction takes longer than storing the position."""
 _MOMENT_RECORDS = (200, 2_000)
-"""A kill comes when between so many and so many new records can be read."""
+"""A kill comes when a number of new records between these two can be read."""
 _PATIENCE_SECONDS = 20.0
 """Then the kill comes anyway: the connector may have nothing more to write."""
 _LOOK_SECONDS = 0.02
@@ -134,7 +134,7 @@ class ReplayRun:
         self._pipeline = repository_pipeline("orders")
 
     def run(self, rounds: Sequence[Killed], seconds: float) -> ReplayResult:
-        """At least these rounds, and more until a transaction was undercounted, for so many seconds at most.
+        """At least these rounds, more until a transaction was undercounted, for at most this many seconds.
 
         Raises:
             RunFailedError: the connector does not write what is committed, or the output does not arrive at
@@ -281,7 +281,7 @@ class _BacklogWriter:
     def write(self) -> None:
         """A backlog: the rows of all long transactions; then each of them commits between short ones.
 
-        So its rows lie before all these commits in the log: a connector that goes on inside it, from a
+        So its rows lie before all these commits in the log: a connector that continues inside it, from a
         position that the database has not heard of, gets the short ones again first and loses count.
         """
         connections = [psycopg.connect(self._dsn) for _ in range(_LONG)]

@@ -21,7 +21,7 @@ _MEASURED_PATHS = ("packages", "sidecar", "pipelines", "benchmarks/src", "requir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A run, as it stands in a results file."""
+    """A run, as it is in a results file."""
 
     scenario: str
     version: int

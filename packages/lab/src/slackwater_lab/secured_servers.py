@@ -102,7 +102,7 @@ class SecuredServers:
 
     @property
     def admin(self) -> AdminClient:
-        """Of whoever may do everything in Kafka."""
+        """Of a user who may do everything in Kafka."""
         return AdminClient({"bootstrap.servers": self.kafka.bootstrap})
 
     def client(self, user: str) -> Certificate:

@@ -28,7 +28,7 @@ _NOT_YET = (
 )
 """A broker that has made a topic may not know it yet."""
 _SILENCE_SECONDS = 20.0
-"""Nothing for so long means that nothing will come."""
+"""Nothing for this long means that nothing will come."""
 _LOOK_AGAIN_SECONDS = 0.2
 _DISCOVER_SECONDS = 0.5
 """Between two looks for new topics and partitions."""
@@ -143,7 +143,7 @@ class TopicRecorder:
         return sum(map(len, self._topics.values()))
 
     def read(self, seconds: float = 0.5) -> int:
-        """Takes what has come within so many seconds; returns the number of records."""
+        """Takes what has come within this many seconds; returns the number of records."""
         if self._clock.monotonic() >= self._look_at:
             self._discover()
         before = self.record_count
@@ -161,7 +161,7 @@ class TopicRecorder:
 
     @property
     def recording(self) -> Recording:
-        """The records read so far; it goes on growing."""
+        """The records read so far; it keeps growing."""
         return Recording(self._source, self._topics, self._ends)
 
     def _discover(self) -> None:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 _PATIENCE = 600.0
 _IMPATIENCE = 60.0
-"""The patience where a line is left out: what is refused without a word is waited for in vain."""
+"""The patience where a line is omitted: what is silently refused never arrives."""
 _REFUSALS = ("authorization failed", "not authorized", "not allowed", "authorizationexception")
 
 
@@ -133,7 +133,7 @@ def superfluous(make: Callable[[float], Trial], servers: SecuredServers, user: s
     With all of them the work has to succeed before and after, so that it fails for no other reason.
 
     Args:
-        make: Makes the trial anew for each line that is left out, with some patience. The lines keep their
+        make: Makes the trial again for each line that is left out, with some patience. The lines keep their
             places.
         servers: Where it is tried.
         user: Who.

@@ -76,7 +76,7 @@ class CommitWatcher:
         while self.newest_lsn < commit_lsn:
             if self._clock.monotonic() > deadline:
                 raise RunFailedError(
-                    "the output", f"stands at {self.newest_lsn} of {commit_lsn} after {seconds:g} s"
+                    "the output", f"is at {self.newest_lsn} of {commit_lsn} after {seconds:g} s"
                 )
             self.poll()
         return next(commit for commit in self.seen if commit.commit_lsn >= commit_lsn)

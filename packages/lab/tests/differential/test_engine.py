@@ -38,7 +38,7 @@ def test_every_feature_occurs_in_a_view_that_is_not_refused() -> None:
 
 
 SOON = 60
-"""Within so many seeds a planted fault must be found."""
+"""Within this many seeds a planted fault must be found."""
 
 
 @pytest.mark.parametrize("name", FAULTS)

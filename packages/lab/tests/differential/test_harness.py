@@ -21,7 +21,7 @@ from slackwater_lab.seeds import shrink
 
 SEEDS = 40
 SOON = 40
-"""Within so many seeds a distorted engine must be found out."""
+"""Within this many seeds a distorted engine must be found out."""
 
 
 @lru_cache

@@ -13,7 +13,7 @@ from slackwater_lab.simulator import (
 
 SEEDS = 500
 SOON = 300
-"""Within so many seeds a planted fault must be found."""
+"""Within this many seeds a planted fault must be found."""
 
 
 def test_what_is_promised_holds_in_every_simulated_history() -> None:

@@ -59,7 +59,7 @@ def name_document(record: Record) -> tuple[str, str]:
 
 
 def name_change(record: Record) -> tuple[str, str]:
-    """Returns the order that a change belongs to, and what tells it from others, wherever it stands."""
+    """Returns the order that a change belongs to, and what tells it from others, wherever it is."""
     change = json.loads(record.value() or b"")
     row, source = change["after"] or change["before"], change["source"]
     order = row["order_id" if source["table"] == "order_lines" else "id"]
@@ -149,7 +149,7 @@ class Member:
         self._in_one_transaction = in_one_transaction
 
     def run(self, kafka: KafkaSettings) -> None:
-        """Goes on until it fails or dies."""
+        """Continues until it fails or dies."""
         group = self._group
         with TransactionalConsumer(
             kafka,

@@ -59,7 +59,7 @@ class Consumers:
             connection.execute(CONSUMED)
 
     def numbered(self, number: int) -> list[str]:
-        """Names the members with this number, one of each group that has so many."""
+        """Names the members with this number, one of each group that has this many."""
         return [name for name in self.programs if name.endswith(f"-{number}")]
 
     def control(self, name: str) -> ControlFolder:

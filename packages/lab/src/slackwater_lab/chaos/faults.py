@@ -32,7 +32,7 @@ class Fault:
     end: Disturb | None = None
     """Ends what lasts; None for a blow, which the supervisor heals."""
     stops_pipeline: bool = False
-    """Whether Spark has to start anew: some 20 seconds in which other faults cost no time."""
+    """Whether Spark has to start again: some 20 seconds in which other faults cost no time."""
     needs_executors: bool = False
     """Whether it makes sense only with executors apart from the driver."""
     is_in_short: bool = True
@@ -112,7 +112,7 @@ def _cut(name: str, route: str, reason: str) -> Fault:
         reason=reason,
         how="a proxy resets all connections; new ones are accepted at once",
         seconds=_BLOW,
-        back="the clients, connected anew",
+        back="the clients, connected again",
         begin=lambda it: it.cut_network(route),
     )
 
@@ -132,7 +132,7 @@ def _clock(name: str, offset: timedelta) -> Fault:
 _SERVERS = (
     _kill("broker", "a batch whose commit is undecided; rows acknowledged but not yet seen; end offsets"),
     _pause("broker", "requests that time out although they are executed later", 20.0),
-    _kill("connect", "rows, BEGIN and END come again, orders may be numbered anew"),
+    _kill("connect", "rows, BEGIN and END come again, orders may be numbered again"),
     _pause("connect", "a transaction stays half in Kafka for a while", 20.0),
     _kill("postgres", "the connector starts over in the middle of transactions"),
     _pause("postgres", "the connector hangs between two rows of a transaction", 15.0),
@@ -149,7 +149,7 @@ _SERVERS = (
 )
 
 _SIDECARS = (
-    _kill("sidecar-1", "the other one must go on, cuts of both must agree"),
+    _kill("sidecar-1", "the other one must continue, cuts of both must agree"),
     _pause("sidecar-1", "a sidecar that comes back late publishes what is long known", 20.0),
     Fault(
         name="both sidecars killed",
@@ -229,7 +229,7 @@ SINK_FAULTS = (
     _sink(SinkStep.FLUSHED, "all documents are written, none is committed"),
     _sink(SinkStep.COMMIT_RECORDS, "commit records are in the log, none is committed", _KAFKA),
     _sink(SinkStep.PROGRESS, "everything is written, the commit has not been asked for"),
-    _sink(SinkStep.COMMITTED, "everything is visible, the run has not noted it: the next goes on behind it"),
+    _sink(SinkStep.COMMITTED, "all is visible, the run has not noted it: the next continues after it"),
 )
 
 _SURROUNDINGS = (
@@ -320,7 +320,7 @@ def _kill_consumers(number: int, which: str) -> Fault:
     return Fault(
         name=f"{which} consumers killed",
         reason="a transaction whose effect is there and whose position is not",
-        how=f"SIGKILL to member {number} of each group that has so many",
+        how=f"SIGKILL to member {number} of each group that has this many",
         seconds=_BLOW,
         back="the members, started by the supervisor",
         begin=lambda it: it.kill_consumers(number),

@@ -1,6 +1,6 @@
 """The result of a chaos run: what happened, what was found wrong, and the table of both.
 
-The table: fault x times x changes x lost x repeated x torn. Runs that are kept stand in ``chaos.jsonl``.
+The table: fault x times x changes x lost x repeated x torn. Runs that are kept are in ``chaos.jsonl``.
 """
 
 from collections import Counter

@@ -23,13 +23,13 @@ from slackwater_lab.chaos.system import SOURCE, System
 from slackwater_lab.errors import NothingToDisturbError, RunFailedError
 
 _RECOVERY_SECONDS = 600.0
-"""So long after the end of a fault the output may stand still before that counts as a fault of the product.
+"""How long the output may stand still after the end of a fault before that counts as a fault of the product.
 
 A broker waits 60 s for the transaction of a driver that died and a driver needs half a minute to start.
 """
 _LSN_SECONDS = 300.0
 _CONSUMED_SECONDS = 180.0
-"""So long after the last commit was visible consumers may need for what they have not read yet."""
+"""How long consumers may need to read the rest after the last commit was visible."""
 
 Say = Callable[[str], None]
 
@@ -161,7 +161,7 @@ class ChaosRun:
 
         if not system.wait(look, _RECOVERY_SECONDS):
             seen, wanted = format_position(system.visible.newest_lsn), format_position(lsn)
-            reason = f"stands at {seen}, a commit at {wanted} is not visible {_RECOVERY_SECONDS:.0f} s after"
+            reason = f"is at {seen}, a commit at {wanted} is not visible {_RECOVERY_SECONDS:.0f} s after"
             raise self._not_recovered("the output", f"{reason} '{after}'")
         commit = system.visible.first_at(lsn)
         return system.clock.monotonic() if commit is None else commit.at
@@ -183,7 +183,7 @@ class ChaosRun:
 def run_session(
     system: System, rounds: Iterable[Round], say: Say, seconds: float = float("inf")
 ) -> ChaosResult:
-    """Carries the schedule out on a running system, for so long at most, and judges everything.
+    """Carries the schedule out on a running system, for this long at most, and judges everything.
 
     Raises:
         RunFailedError: the output stood still after a fault.

@@ -68,7 +68,7 @@ _BESIDE_CONSUMERS = ("broker killed", "both sidecars killed", "postgres killed",
 
 
 def short_schedule(seed: int) -> list[Round]:
-    """Every fault once, as quickly as it goes: what does not need Spark happens while Spark starts anew.
+    """Every fault once, as quickly as it goes: faults without Spark happen while Spark starts again.
 
     A start of Spark costs half a minute. So, of the sink's steps, the two around the commit are there always
     and another one by the seed.

@@ -31,7 +31,7 @@ _RECONNECT_SECONDS = 0.2
 _CONNECT_TIMEOUT_SECONDS = 5
 _CONFLICTS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 _HOLD_SECONDS = 5.0
-"""So long a transaction is held open at most, however few others commit."""
+"""How long a transaction is held open at most, however few others commit."""
 
 
 class Pace:
@@ -329,7 +329,7 @@ class Writers:
         self._count(number, transaction, changes if done else None, retries)
 
     def _hold(self, others: int) -> None:
-        """Waits until so many other transactions have been committed."""
+        """Waits until this many other transactions have been committed."""
         if not others:
             return
         with self._progress:

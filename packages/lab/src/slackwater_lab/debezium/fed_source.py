@@ -17,7 +17,7 @@ class FedSource:
 
     Args:
         evidence: By table, where it is not ``counts``.
-        start: The cut to go on from.
+        start: The cut to continue from.
         done: Transactions of earlier cuts.
         tables: Those that are followed; None: all.
         barrier_interval_ms: From one barrier to the next; 0: there are none.
@@ -86,7 +86,7 @@ class FedSource:
         return {**read, **told, ("s.transaction", 0): self.told, **self.ends}
 
     def cuts(self) -> list[Cut]:
-        """Returns the frontier's cuts when it is told the end offsets that it asks for."""
+        """Returns the frontier's cuts after it received the end offsets that it requests."""
         self.frontier.advance()
         for _ in range(5):
             if self.frontier.end_offsets_wanted:
@@ -132,7 +132,7 @@ def snapshot_row(lsn: int, key: int = 1, *, ts_ms: int = 0, table: str = "a", ma
 
 
 def blocking_row(key: int, *, read_at: int, lsn: int = 601) -> bytes:
-    """A row of an ad hoc snapshot, read while the stream stood at an LSN."""
+    """A row of an ad hoc snapshot, read while the stream was at an LSN."""
     fields = json.loads(snapshot_row(lsn, key))
     fields["source"]["sequence"] = f'["556","{lsn}"]'
     fields["ts_ms"] = read_at

@@ -1,4 +1,4 @@
-"""Judges cuts by what stands in the topics, independently of how they were found."""
+"""Judges cuts by what is in the topics, independently of how they were found."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Place = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Oracle:
-    """Knows every row of every commit and all places where it stands."""
+    """Knows every row of every commit and all places where it is."""
 
     commits: list[tuple[int, int]] = field(default_factory=list)
     """(commit LSN, xid) of all commits with rows, in commit order."""
@@ -24,11 +24,11 @@ class Oracle:
         self.places.setdefault(commit_lsn, {})
 
     def add_row(self, commit_lsn: int, row: object, place: Place) -> None:
-        """Declares that a row stands somewhere; once more for each repeat."""
+        """Declares that a row is somewhere; once more for each repeat."""
         self.places.setdefault(commit_lsn, {}).setdefault(row, []).append(place)
 
     def complaints(self, cuts: Sequence[Cut], start: Cut | None = None) -> list[str]:
-        """Everything that is wrong with a chain of cuts that goes on from ``start``."""
+        """Everything that is wrong with a chain of cuts that continues from ``start``."""
         found: list[str] = []
         previous = start
         for cut in cuts:
@@ -57,7 +57,7 @@ class Oracle:
             yield f"cut {cut.lsn} names {actual}, expected {expected}"
 
     def _rows(self, cut: Cut, previous: Cut | None) -> Iterable[str]:
-        """Every row of a commit of the cut stands in the range of the cut."""
+        """Every row of a commit of the cut is in the range of the cut."""
         for lsn, _ in self.commits:
             if not cut.previous_lsn < lsn <= cut.lsn:
                 continue
@@ -66,7 +66,7 @@ class Oracle:
                     yield f"row {row} of commit {lsn} is not in cut {cut.previous_lsn}..{cut.lsn}"
 
     def _repeats(self, cuts: Sequence[Cut], start: Cut | None) -> Iterable[str]:
-        """Whoever reads several cuts at once meets repeated rows only of the commits that the cuts name."""
+        """A reader of several cuts at once meets repeated rows only of the commits that the cuts name."""
         if not cuts:
             return
         named = frozenset().union(*(c.repeated for c in cuts))

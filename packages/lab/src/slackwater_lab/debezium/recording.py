@@ -18,11 +18,11 @@ from slackwater_lab.debezium.oracle import Oracle
 Spot = tuple[str, int]
 """Topic and partition."""
 RowIdentity = tuple[int, str, str, str]
-"""LSN, table, operation and key: the same change, however often it stands in Kafka."""
+"""LSN, table, operation and key: the same change, however often it is in Kafka."""
 
 _NULL = "null"
 _ROUNDS = 20
-"""So often end offsets are answered at the end of a reading."""
+"""How often end offsets are answered at the end of a reading."""
 
 
 class RecordedRecord(NamedTuple):
@@ -78,7 +78,7 @@ class Recording:
         return self.ends.get(spot, records[-1].offset + 1 if records else 0)
 
     def rows(self) -> Iterator[LocatedRow]:
-        """All change events of transactions, as often as they stand there."""
+        """All change events of transactions, as often as they are there."""
         for spot, record, document in self._changes():
             source = document["source"]
             if document.get("transaction") is not None and document["op"] != "m":
@@ -171,8 +171,8 @@ def follow(
         recording: The topics.
         rng: Chooses the next partition.
         transactions_first: Whether the transaction topic is read whole before any row.
-        longest: At most so many records of a partition are read before the next cut.
-        before: The cuts that an earlier frontier has published: it goes on from the last one.
+        longest: At most this many records of a partition are read before the next cut.
+        before: The cuts that an earlier frontier has published: it continues from the last one.
     """
     done = [transaction for cut in before for transaction in cut.transactions]
     start = before[-1] if before else None
@@ -217,7 +217,7 @@ class _Reading:
         return [spot for spot, at in self._positions.items() if at < len(self._recording.topics[spot])]
 
     def read(self, spot: Spot, count: int) -> None:
-        """Reads so many records."""
+        """Reads this many records."""
         first = self._positions[spot]
         records = self._recording.topics[spot][first : first + count]
         self._positions[spot] = first + len(records)

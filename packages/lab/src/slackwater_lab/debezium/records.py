@@ -99,7 +99,7 @@ def notification_value(kind: str, *, ts_ms: int = 0, **additional_data: str) -> 
 
 
 def snapshot_notifications(counts: Mapping[str, int], *, ts_ms: int = 0) -> list[bytes]:
-    """All notifications of a snapshot that began at a time and found so many rows per table."""
+    """All notifications of a snapshot that began at a time and found this many rows per table."""
 
     def value(kind: str, **data: str) -> bytes:
         return notification_value(kind, ts_ms=ts_ms, **data)

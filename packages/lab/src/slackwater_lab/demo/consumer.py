@@ -4,7 +4,7 @@
 
 It does what :mod:`slackwater_lab.demo.naive` does with polls: from Debezium's topics it puts orders
 together, but transaction by transaction; and it reads the pipeline's documents, commit by commit. What it
-has seen so far stands in a file, REPORT, about once a second and whenever there is nothing to read.
+has seen so far is in a file, REPORT, about once a second and whenever there is nothing to read.
 """
 
 import json
@@ -73,7 +73,7 @@ class ConsumerReport:
 
     @classmethod
     def read(cls, file: Path) -> "ConsumerReport":
-        """Returns what stands in the file; nothing was seen if there is none."""
+        """Returns what is in the file; nothing was seen if there is none."""
         if not file.exists():
             return cls(Consumed(), Consumed())
         found = json.loads(file.read_text())
@@ -102,7 +102,7 @@ class Service:
 
 
 def main(bootstrap: str, source: str, output: str, report: str) -> None:
-    """Goes on until it is stopped."""
+    """Continues until it is stopped."""
     os.nice(_NICENESS)
     kafka, file, clock, service = KafkaSettings(bootstrap), Path(report), SystemClock(), Service()
     tables = ChangeTopics(source=source, tables=(ORDERS, ORDER_LINES))

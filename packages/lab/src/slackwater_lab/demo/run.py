@@ -30,13 +30,13 @@ from slackwater_lab.workloads.mixed import MixedWorkload
 SOURCE = "inv"
 TABLES = (ORDERS, ORDER_LINES)
 FIRST_ORDERS = 300
-"""There are so many before the connector starts."""
+"""The number of orders before the connector starts."""
 START_TIMEOUT = timedelta(seconds=240)
 VISIBLE_TIMEOUT = timedelta(seconds=60)
 REPORT_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 _CONTROL_PLANE = "control plane: "
-"""What stands before its address where the sidecar prints it."""
+"""What precedes its address where the sidecar prints it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

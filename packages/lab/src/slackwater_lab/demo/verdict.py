@@ -52,7 +52,7 @@ def judge(
         dsn: The stack's database.
         arrivals: By commit LSN, when a reader had the commit record; milliseconds since the epoch.
         since_ms: Delays of transactions committed before are left out.
-        on_progress: Is told what is being done.
+        on_progress: Receives what is being done.
 
     Raises:
         RunFailedError: the database itself breaks the invariant.

@@ -97,7 +97,7 @@ class Batch:
         size: Number of transactions.
         tasks: Number of source tasks.
         loses_index: Some buckets' indexes are lost before it.
-        is_repeated: It is run twice, the first time in vain.
+        is_repeated: It is run twice, the first time without success.
     """
 
     size: int

@@ -40,7 +40,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Something that can stand in FROM.
+    """Something that can be in FROM.
 
     Attributes:
         source: A name, or a query.

@@ -20,7 +20,7 @@ class Column:
         name: Its name.
         type: Its type.
         nullable: Whether it may be NULL.
-        position: Where its value stands in a `Row`: leaving out a column leaves rows as they are.
+        position: Where its value is in a `Row`: leaving out a column leaves rows as they are.
     """
 
     name: str

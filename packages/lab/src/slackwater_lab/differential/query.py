@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Dual:
-    """Text that the reference has to be told in another way: it lacks a rule that views have."""
+    """Text that the reference needs in another form: it lacks a rule that views have."""
 
     view: str
     reference: str
@@ -85,7 +85,7 @@ class With:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A query as text; the word TRANSACTIONALLY may stand in it."""
+    """A query as text; the word TRANSACTIONALLY may be in it."""
 
     sql: str
 

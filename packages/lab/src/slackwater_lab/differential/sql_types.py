@@ -81,7 +81,7 @@ class SqlType:
 
     @property
     def is_toastable(self) -> bool:
-        """An update may leave an unchanged value out, and Debezium's substitute can be told from a value."""
+        """An update may omit an unchanged value, and Debezium's substitute can be recognised."""
         is_textual = self.family in {Family.TEXT, Family.JSON, Family.BYTEA}
         return is_textual or (self.family is Family.ARRAY and self.name == "text[]")
 

@@ -511,7 +511,7 @@ class World:
         return consumer
 
     def read(self, consumer: TransactionalConsumer, count: int, *, tries: int = 400) -> list[Transaction]:
-        """Returns so many transactions; fewer if nothing came too often."""
+        """Returns this many transactions; fewer if nothing came too often."""
         found: list[Transaction] = []
         while len(found) < count and tries:
             transaction = consumer.poll(self._patience)

@@ -24,7 +24,7 @@ from slackwater_lab.workloads.workload import NO_CHANGES, Workload
 _PROCESSES = 2
 _PROCESS = "a process of the generator"
 _SAMPLE = 2_000
-"""So many transactions tell how busy each topic will be."""
+"""The number of transactions that show how busy each topic will be."""
 _STEP = 2_000
 """Change events between two looks at the clock while a partition is held back."""
 _FLUSH_SECONDS = 120.0
@@ -35,7 +35,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class HoldBack:
-    """One partition whose records arrive late while all others go on."""
+    """One partition whose records arrive late while all others continue."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class _Task:
 
 
 class TopicFiller:
-    """Simulates the database and writes its topics; goes on where the last call ended. A context manager.
+    """Simulates the database and writes its topics; continues where the last call ended. A context manager.
 
     The topics are shared out among processes; each simulates everything and renders its topics, so what is
     written does not depend on their number.
@@ -206,7 +206,7 @@ class TopicOutput:
 
 
 def _create_topics(bootstrap: str, topics: Sequence[str], partitions: int) -> None:
-    """Creates data topics with so many partitions; topics of transactions are created with one.
+    """Creates data topics with this many partitions; topics of transactions are created with one.
 
     Raises:
         confluent_kafka.KafkaException: one exists, or the broker does not answer.

@@ -171,7 +171,7 @@ class TableRows:
         self._headers = connector.headers()
 
     def json(self, row_id: int) -> str:
-        """A row as it stands, as Debezium writes it."""
+        """A row as it is, as Debezium writes it."""
         return self._image(self.rows[row_id])
 
     def apply(self, change: Change, at: Stamp, lsn: int, total: int, order: int) -> None:

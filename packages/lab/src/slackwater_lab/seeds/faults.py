@@ -50,7 +50,7 @@ def replaced(owner: Any, attribute: str, wrong: Callable[[Any], Any]) -> Plant:
 
 
 def edited(old: str, new: str) -> Callable[[Any], Any]:
-    """Makes a function anew from its source, with one place changed.
+    """Makes a function again from its source, with one place changed.
 
     Raises:
         LookupError: when it is used, if the function has not exactly one such place.

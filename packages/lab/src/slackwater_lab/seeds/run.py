@@ -14,7 +14,7 @@ from slackwater_lab.seeds.subject import CRASHED, RIGHT, CaseT, CheckResult, Lea
 _PORTION = 10
 """Seeds that a process takes at once."""
 _MOST_CHECKS = 3_000
-"""So many cases are checked at most to make one smaller."""
+"""At most this many cases are checked to make one smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def shrink(failed: ResultT, subject: Subject[CaseT, ResultT], most_checks: int =
     Args:
         failed: The failure.
         subject: What was tested.
-        most_checks: So many cases are tried.
+        most_checks: The number of cases to try.
     """
     return _Shrinker(failed, subject, most_checks).shrink()
 

@@ -1,7 +1,7 @@
 """The simulated connector: what Debezium writes over crashes and restarts.
 
 It keeps to what was measured on the real one: emission in commit order; rows, BEGIN and END repeated after a
-crash from some acknowledged position on; counters that go on or start again; ENDs with lower counts; BEGIN
+crash from some acknowledged position on; counters that continue or start again; ENDs with lower counts; BEGIN
 and END of finished transactions with no count at all.
 """
 
@@ -59,7 +59,7 @@ class Restart:
     is_renumbering: bool = False
     """Whether the numbers of an open transaction start again."""
     replays: int = 0
-    """Of so many finished transactions BEGIN and an empty END come first."""
+    """The number of finished transactions for which BEGIN and an empty END come first."""
 
 
 class Way(Protocol):
@@ -85,7 +85,7 @@ class Connector:
         commits: In commit order; grows while the database works.
         tables: All that are captured.
         broker: Asked for the number of partitions.
-        keyless_partition: Where the next row without a key goes, of so many.
+        keyless_partition: The partition of the next row without a key, of this many.
         way: What gets lost.
     """
 
@@ -283,7 +283,7 @@ class Connector:
         return self._commits[place.commit].changes[place.item - 2].lsn
 
     def skip_snapshot(self, now_ms: int) -> int:
-        """Goes on without a snapshot, after a start at which one failed; returns the items that say so.
+        """Continues without a snapshot, after a start at which one failed; returns the items that say so.
 
         They are readable long before the first commit: a connector streams seconds after its start.
         """

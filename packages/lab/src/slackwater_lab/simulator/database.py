@@ -72,7 +72,7 @@ class Database:
             self._states.append(state)
 
     def state_after(self, count: int) -> State:
-        """The state after so many commits."""
+        """The state after this many commits."""
         return self._states[count]
 
     def state_at(self, lsn: int) -> State:

@@ -238,7 +238,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         "cuts do not name what an operator skipped", Cuts, "add_skipped", _nothing, ("lost",)
     ),
     "skips-early": _fault(
-        "a skip does not wait for what stands in the topics",
+        "a skip does not wait for what is in the topics",
         Frontier,
         "_skip",
         edited("if not self._fences.is_read_past(transaction, self._partitions)", "if False"),
@@ -275,7 +275,7 @@ FAULTS: Mapping[str, PlantedFault] = {
     ),
     "barriers-passed": _fault("batches pass barriers", Segments, "_add_barrier", _nothing, ("stalls",)),
     "late-rows-first": _fault(
-        "a row of a snapshot stands at the end of its batch, whatever changes it",
+        "a row of a snapshot is placed at the end of its batch, whatever changes it",
         SnapshotPlaces,
         "commit_lsn",
         edited("min(self._next(of_key, message), self._next(truncates, message))", "self._end_lsn"),
@@ -297,14 +297,14 @@ FAULTS: Mapping[str, PlantedFault] = {
         ("truncate", "crashes", "tail"),
     ),
     "old-timeline-read-again": _fault(
-        "a reader of a new timeline reads what stands before it",
+        "a reader of a new timeline reads what precedes it",
         Planner,
         "_with_topics",
         edited("self.feed.beginning()", "{}"),
         ("timelines",),
     ),
     "old-data-read-again": _fault(
-        "a sidecar of a new timeline reads what stands before it",
+        "a sidecar of a new timeline reads what precedes it",
         resuming,
         "_beginning",
         _nothing_known_before,
@@ -354,7 +354,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         ("retention", "stalls", "reader-crashes"),
     ),
     "gap-in-log": _fault(
-        "a reader goes on behind cuts that were removed",
+        "a reader continues after cuts that were removed",
         Segments,
         "__init__",
         edited("= may_start_anywhere", "= True"),
@@ -403,7 +403,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         ("aggregate", "lost"),
     ),
     "groups-leave-out": _fault(
-        "a group goes on where it stopped reading, not where a marker says",
+        "a group continues where it stopped reading, not where a marker says",
         markers,
         "move_position",
         _read_on_at_the_end,
@@ -455,7 +455,7 @@ FAULTS: Mapping[str, PlantedFault] = {
         ("redis",),
     ),
     "resumed-too-late": _fault(
-        "a sidecar goes on behind the newest cut",
+        "a sidecar continues after the newest cut",
         Resumption,
         "starts",
         _resumed_too_late,

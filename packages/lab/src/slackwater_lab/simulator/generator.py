@@ -31,10 +31,10 @@ _FEW = 4
 _DECIDED = 0.6
 """How often operators decide while something is lost, instead of after everything else is read."""
 _ALIKE = 0.95
-"""So often topics have the same number of partitions when a reader needs that."""
+"""How often topics have the same number of partitions if a reader needs that."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
-    # When a topic has grown, rows of snapshots and what changes them may stand in two partitions; and nothing
+    # When a topic has grown, rows of snapshots and what changes them may be in two partitions; and nothing
     # may ever be written to a new one.
     (_F.NEW_PARTITIONS, {_F.INCREMENTAL, _F.BLOCKING, _F.SNAPSHOT, _F.DROPPED}),
     # A later snapshot shows what a lost row has changed.
@@ -45,12 +45,12 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.TRUNCATE, {_F.INCREMENTAL, _F.BLOCKING, _F.SNAPSHOT, _F.TIMELINES}),
     # A record of TRUNCATE has no key, so nothing overtakes it.
     (_F.TRUNCATE, {_F.DROPPED}),
-    # A connector never goes on behind a row that is not acknowledged; and what is repeated may pass as
+    # A connector never continues after a row that is not acknowledged; and what is repeated may pass as
     # overtaken, when all that is in Kafka was read.
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
     # Counts of notifications are too high then, too.
     (_F.DROPPED, {_F.SNAPSHOT, _F.TIMELINES}),
-    # Groups go on by markers until a cut tells of new partitions, and keys may have moved by then.
+    # Groups continue by markers until a cut tells of new partitions, and keys may have moved by then.
     (_F.AGGREGATE, {_F.NEW_PARTITIONS}),
     # One kind of decision at a time.
     (_F.TIMELINES, {_F.LOST, _F.SKIPS}),

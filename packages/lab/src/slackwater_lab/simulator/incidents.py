@@ -17,7 +17,7 @@ _LONGEST = 60
 """Steps that something is away, at most."""
 _TURNS_AHEAD = 8
 _SECONDS_AHEAD = 0.05
-"""Between two turns while groups run ahead: so long sidecars wait before they write markers of partitions."""
+"""Between two turns while groups run ahead: how long sidecars wait before they write markers."""
 _FLOW = 300
 """Items of the connector that flow between two such turns, at most."""
 
@@ -103,7 +103,7 @@ class Incidents:
         self._for_a_while(rng, lambda: stalled.discard(key))
 
     def run_ahead(self, incident: Incident, rng: random.Random) -> None:
-        """Nothing more of a partition becomes readable while everything else flows: other groups go on."""
+        """Nothing more of a partition becomes readable while everything else flows: other groups continue."""
         world = self._world
         stalled = world.broker.stalled
         key = rng.choice([key for key in world.broker.partitions if key[0] in world.followed_topics])
@@ -123,7 +123,7 @@ class Incidents:
     def add_partitions(self, incident: Incident, rng: random.Random) -> None:
         """A topic gets one or two more, between two transactions of the connector or while it restarts.
 
-        Not while an initial snapshot may have to be taken again: its repeat would stand in other partitions.
+        Not while an initial snapshot may have to be taken again: its repeat would be in other partitions.
         Nor before the first cut: only cuts tell a sidecar that starts how many there were.
         """
         if self._world.scenario.has(Feature.CRASHES) and rng.random() < 0.5:

@@ -93,7 +93,7 @@ class BrokerPartition:
 
     @property
     def readable_end(self) -> int:
-        """The last stable offset: the end for whoever reads committed records only."""
+        """The last stable offset: the end for a reader of committed records."""
         end = self.high_watermark
         self._undecided = [t for t in self._undecided if t.markers.get(self.key, end) >= end]
         return min((t.first_offsets[self.key] for t in self._undecided), default=end)
@@ -130,7 +130,7 @@ class Broker:
 
 
 OnWritten = Callable[[Record, int], None]
-"""Told of each record that stays in Kafka, with its offset."""
+"""Receives each record that stays in Kafka, with its offset."""
 
 
 class Producer(ABC):
@@ -217,7 +217,7 @@ class TransactionalProducer(Producer):
         return f"commits {len(self._written)} records"
 
     def kill(self) -> None:
-        """As above; whoever starts next waits until the old transaction is decided everywhere."""
+        """As above; the next producer waits until the old transaction is decided everywhere."""
         super().kill()
         if not self._undecided and self._written:
             self._decide(is_committed=False)
@@ -273,7 +273,7 @@ class SimulatedConsumer:
             self.fetch(key, None, tells_end=True)
 
     def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, too, when it is told to fetch."""
+        """Reads these partitions, too, when it fetches next."""
         self.positions.update({(p.topic, p.partition): p.offset for p in partitions})
 
     def incremental_unassign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -297,12 +297,12 @@ class SimulatedConsumer:
         self._paused.difference_update((p.topic, p.partition) for p in partitions)
 
     def fetch(self, key: Key, size: int | None, *, tells_end: bool) -> None:
-        """Takes what stands at the next offsets of a partition.
+        """Takes what is at the next offsets of a partition.
 
         Args:
             key: Topic and partition.
             size: How many offsets; None: all that can be read.
-            tells_end: Whether the end of the partition is told, once, when it is reached.
+            tells_end: Whether the end of the partition is reported, once, when it is reached.
         """
         if key in self._paused:
             return

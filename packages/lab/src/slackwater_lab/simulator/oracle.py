@@ -1,4 +1,4 @@
-"""Judges what sidecars publish by what stands in Kafka and in the database, however it was found."""
+"""Judges what sidecars publish by what is in Kafka and in the database, however it was found."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,16 +39,16 @@ class Expected:
     is_whole: bool = True
     """Whether all rows arrive; otherwise an operator has to let it pass."""
     places: dict[int, list[tuple[Key, int]]] = field(default_factory=dict)
-    """Number of the change to all places where it stands, in the order of writing."""
+    """Number of the change to all places where it is, in the order of writing."""
     ts_ms: int = 0
     """The time of the commit; 0 for a snapshot, and if END is lost."""
 
 
 class Oracle:
-    """Knows every row of every commit and all places where it stands.
+    """Knows every row of every commit and all places where it is.
 
     Args:
-        keyless: Topics of tables without keys: a repeated row may stand in another partition.
+        keyless: Topics of tables without keys: a repeated row may be in another partition.
     """
 
     def __init__(self, keyless: frozenset[str]) -> None:
@@ -95,7 +95,7 @@ class Oracle:
         self._skips.append((lsn, frozenset(whole)))
 
     def add_row(self, identity: tuple[int, int], target: Key, offset: int) -> None:
-        """Says that a change stands somewhere in Kafka; rows of unknown commits do not matter."""
+        """Says that a change is somewhere in Kafka; rows of unknown commits do not matter."""
         commit = self._commits.get(identity[0])
         if commit is not None and identity[1] in commit.changes:
             commit.places.setdefault(identity[1], []).append((target, offset))
@@ -199,7 +199,7 @@ class Oracle:
                 self.remove_commit(commit.lsn)
 
     def _judge_range(self, cut: Cut, after_lsn: int, start: Ends) -> None:
-        """Every row of every commit of the cut stands where a reader of the cut looks."""
+        """Every row of every commit of the cut is where a reader of the cut looks."""
         for commit in self.between(after_lsn, cut.lsn):
             if commit.xid in cut.skipped or not commit.is_listed:
                 continue
@@ -210,7 +210,7 @@ class Oracle:
                         "G1",
                         f"{name(cut)} is too early: row {number} of {change.table} of transaction "
                         f"{commit.xid} (commit {commit.lsn}) is not between the cut at {after_lsn} and "
-                        f"this one; it stands at {_places(places)}",
+                        f"this one; it is at {_places(places)}",
                     )
 
     def _judge_skipped(self, cut: Cut, *, is_told_once: bool) -> None:
@@ -244,7 +244,7 @@ class Oracle:
             raise ViolationError("G10", f"{name(cut)} names {lsn} as a barrier, in the midst of an interval")
 
     def _judge_later(self, cut: Cut) -> None:
-        """No row of a later commit lies below the end offsets: whoever goes on from here would miss it."""
+        """No row of a later commit lies below the end offsets: a reader from here on would miss it."""
         for lsn, commit in self._commits.items():
             if lsn <= cut.lsn:
                 continue

@@ -16,7 +16,7 @@ from slackwater_sidecar.resume import resume
 class Retention:
     """Raises the first offsets of data topics, the transaction topic and the cut log.
 
-    Whoever needs what is gone is told so: it may refuse to go on, nobody else may. Before the first cut
+    A process that needs what is gone may refuse to continue, no other may. Before the first cut
     nothing is removed that a sidecar needs: its first start takes what there is.
 
     Args:
@@ -123,7 +123,7 @@ class Retention:
 
 
 def _knows(cut: Cut, key: Key) -> bool:
-    """Says whether a cut names where to go on."""
+    """Says whether a cut names where to continue."""
     return key == TRANSACTIONS or key[1] < len(cut.end_offsets.get(key[0], ()))
 
 

@@ -88,7 +88,7 @@ class Pipeline(ABC):
         self._first_read: list[_Seen] | None = None
         """What the first attempt at the planned batch read."""
         self.refusal = ""
-        """Why the reader does not go on; empty while it does."""
+        """Why the reader does not continue; empty while it does."""
         self.lacks = False
         """Whether Kafka has removed what it has not read yet."""
 
@@ -268,7 +268,7 @@ class Pipeline(ABC):
         self._judge_state()
 
     def _refuse(self, error: SlackwaterError | CutLogError) -> None:
-        """A reader stops only where it is told that it may; it never shows what is wrong instead."""
+        """A reader stops only where it may; it never shows what is wrong instead."""
         is_gone = isinstance(error, RecordsGoneError | CutLogTruncatedError)
         if not (self.lacks if is_gone else self._may_refuse(error)):
             raise ViolationError("G4", f"the {self.name} stops: {error}")
@@ -277,7 +277,7 @@ class Pipeline(ABC):
 
     @property
     def planner(self) -> Planner:
-        """Made anew after a crash."""
+        """Recreated after a crash."""
         if self._planner is None:
             world = self._world
             feed = Feed(

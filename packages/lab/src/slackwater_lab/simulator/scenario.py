@@ -6,14 +6,14 @@ from enum import StrEnum
 
 SOURCE = "sim"
 _SMALL_END = 13
-"""Of so many rows of the last transaction one is kept when it is made small."""
+"""One of this many rows of the last transaction is kept when it is made small."""
 
 
 class Feature(StrEnum):
     """Everything that a scenario may contain beside ordinary transactions; ``--only`` names it."""
 
     CRASHES = "crashes"
-    """The connector is killed and goes on: rows, BEGIN, END repeated, numbers continued."""
+    """The connector is killed and continues: rows, BEGIN, END repeated, numbers continued."""
     RENUMBERED = "renumbered"
     """After a kill numbers start again: BEGIN again, END with a lower count or none."""
     TAIL = "tail"
@@ -72,7 +72,7 @@ class Feature(StrEnum):
     AVRO = "avro"
     """Keys and values are Avro; the schema registry is away for a while."""
     SKIPPED_SNAPSHOT = "skipped-snapshot"
-    """The connector fails before the first row of its snapshot and goes on without one; an operator has it
+    """The connector fails before the first row of its snapshot and continues without one; an operator has it
     take one later."""
 
 
@@ -122,7 +122,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The database goes on from an earlier state."""
+    """The database continues from an earlier state."""
 
     kept: float
     """How much of the history the backup has, as a share of the transactions."""
@@ -203,7 +203,7 @@ class Scenario:
     """In commit order; the last one touches every partition and is never dropped."""
     incidents: tuple[Incident, ...]
     snapshot_after: int | None
-    """The first so many transactions are only in the initial snapshot; None: there is none."""
+    """The number of transactions that are only in the initial snapshot; None if there is none."""
     sidecars: int
     steps: int
     lost: Loss | None = None

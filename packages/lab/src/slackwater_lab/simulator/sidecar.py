@@ -122,7 +122,7 @@ class SidecarProcess:
         return self._reader.positions.get(key, self._starts(*key) or 0)
 
     def start(self) -> None:
-        """Goes on from the cut log; stays dead while that is away."""
+        """Continues from the cut log; stays dead while that is away."""
         world = self._world
         log = cast(CutLog, ProcessLog(world, self._pass_point))
         store = cast(MarkerStore, ProcessStore(world, self._pass_point))
@@ -177,7 +177,7 @@ class SidecarProcess:
         try:
             self._sidecar.turn()
             if self._sidecar.next_timeline is not None:
-                self._world.note(self.name, lambda: "goes on to another timeline")
+                self._world.note(self.name, lambda: "continues with another timeline")
                 self._sidecar.finish()
                 self._next()
             self.refusal = ""
@@ -187,7 +187,7 @@ class SidecarProcess:
             self._refuse(error)
 
     def _refuse(self, error: SlackwaterError | CutLogTruncatedError) -> None:
-        """It ends, and is started again by whoever watches it; only where something is gone that it needs."""
+        """It ends, and is started again by its supervisor; only where something is gone that it needs."""
         if not self._world.is_sidecar_input_removed:
             raise ViolationError("G4", f"{self.name} stops: {error}")
         self._world.note(self.name, lambda: f"ends: {error}")

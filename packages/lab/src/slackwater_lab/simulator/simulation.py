@@ -26,7 +26,7 @@ from slackwater_lab.simulator.scenario import (
 from slackwater_lab.simulator.world import World
 
 _HEALTHY_ROUNDS = 60
-"""Within so many rounds, in which everybody has a turn, the frontier must be at the last commit."""
+"""Within this many rounds, in which everybody has a turn, the frontier must be at the last commit."""
 _SECONDS_BETWEEN_COMMITS = 120.0
 """At the end: some rows of snapshots are shown only when something much newer is there."""
 _SCHEDULES = 12
@@ -171,7 +171,7 @@ class _Simulation:
         return is_redis_done and is_reader_done and is_log_done
 
     def _is_redis_right(self) -> bool:
-        """Says whether what stands in Redis is what the cut log says."""
+        """Says whether what is in Redis is what the cut log says."""
         world = self._world
         timeline = world.era.timeline
         held, newest = world.store.position(SOURCE), world.store.newest(SOURCE, timeline)

@@ -78,7 +78,7 @@ class ProcessStore:
         self._log_id = log_id
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """Puts a cut that stands in the log; the process may die before and after."""
+        """Puts a cut that is in the log; the process may die before and after."""
         self._countdown()
         self._answer("put_cut")
         world = self._world

@@ -148,7 +148,7 @@ class World:
         return self.era.oracle
 
     def restore(self, restore: Restore) -> None:
-        """The database goes on from a backup; a new connector begins with a snapshot."""
+        """The database continues from a backup; a new connector begins with a snapshot."""
         backup = self.database.state_after(int(restore.kept * self.committed))
         timeline = self.era.timeline + 1
         self.note("database", lambda: f"is restored: timeline {timeline} from {backup}")
@@ -483,7 +483,7 @@ class World:
             self._send(record)
 
     def emit_blocking(self, rng: random.Random) -> None:
-        """The connector interrupts its stream for an ad hoc snapshot; the database goes on meanwhile."""
+        """The connector interrupts its stream for an ad hoc snapshot; the database continues meanwhile."""
         if self.connector.is_in_snapshot:
             return
         self.clock.seconds += _SECONDS_BETWEEN_SNAPSHOTS
@@ -525,7 +525,7 @@ class World:
         self.connector.note_acknowledgements()
 
     def flow(self, at_most: int = 1 << 30) -> None:
-        """Everything that the connector can emit, or so many items, is written and readable."""
+        """Everything that the connector can emit, or this many items, is written and readable."""
         for _ in range(at_most):
             records = self.connector.next_records(self.connector_ms)
             for record in records or ():

@@ -102,7 +102,7 @@ class StrangeRun:
                 problems = attempt.run(is_blind=self._is_blind)
         except (_RefusedError, SlackwaterError) as error:
             return StrangeResult(Verdict.REFUSED, " ".join(str(error).split()))
-        except Exception:  # noqa: BLE001 - anything else is what is looked for
+        except Exception:  # noqa: BLE001 - anything else is the fault that is searched for
             problems = [traceback.format_exc()]
         if problems:
             known = "known" if case.is_connector_known else "unknown"

@@ -46,7 +46,7 @@ class ChainWorkload(Workload):
 
     @property
     def customers(self) -> int:
-        """There are so many."""
+        """Their number."""
         return max(2, self.size // _ORDERS_PER_CUSTOMER)
 
     def first(self) -> Iterator[Transaction]:

@@ -50,7 +50,7 @@ class HugeWorkload(Workload):
     smallest: int = _SMALLEST
     """Changes of a huge transaction, at least; one that removes orders has fewer when few were imported."""
     shared: int = 0
-    """The first so many orders are left alone."""
+    """The number of first orders that are left alone."""
 
     def first(self) -> Iterator[Transaction]:
         """Yields the orders with three lines each."""

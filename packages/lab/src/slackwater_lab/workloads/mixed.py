@@ -55,7 +55,7 @@ class MixedWorkload(Workload):
 def _with_savepoints(
     transactions: Iterator[Transaction], rng: random.Random, first_line: int, writers: int
 ) -> Iterator[Transaction]:
-    """Lines that are taken back have ids below 0, and no order is told of them."""
+    """Lines that are taken back have ids below 0, and no order contains them."""
     lines = count(first_line, -writers)
     for transaction in transactions:
         if rng.random() < _UNDONE_SHARE:

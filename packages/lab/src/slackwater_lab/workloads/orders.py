@@ -107,7 +107,7 @@ def first_orders(size: int, seed: int, *, without_lines: int = 0) -> Iterator[Tr
 
 _MAX_SHARED = 20
 MAX_LINES = 12
-"""An order with so many lines gets no more."""
+"""An order with this many lines gets no more."""
 _SHARED_SHARE = 0.1
 """Of the orders that are picked."""
 

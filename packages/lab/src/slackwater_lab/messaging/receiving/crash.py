@@ -35,7 +35,7 @@ class Fault(StrEnum):
     DATABASE_KILLED = "database killed"
     BROKER_KILLED = "broker killed"
     OVERTAKEN = "member overtaken"
-    """It is stopped, another one gets its partitions and does its work, and it goes on."""
+    """It is stopped, another one gets its partitions and does its work, and it continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def receive_here(world: World, probe: Any) -> None:
 
 
 def finish_beside(world: World, stopped: BaseProcess) -> None:
-    """Has another member do the work of one that is stopped, which then goes on and ends."""
+    """Has another member do the work of one that is stopped, which then continues and ends."""
     other = world.start(instance="two", options=IMPATIENT)
     try:
         world.wait_until_done(other.is_alive)

@@ -104,7 +104,7 @@ class World:
         self._places += places.values()
 
     def append(self, items: range, rate: float | None = None) -> None:
-        """Writes a message for each item once: so many per second at intended times; None: all at once."""
+        """Writes a message for each item once: this many per second at intended times; None: all at once."""
         linger = 0 if rate else 5
         producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": linger})
         clock, pause = SystemClock(), threading.Event()
@@ -206,7 +206,7 @@ def wait_until_stopped(member: BaseProcess) -> None:
 
 
 def go_on_and_end(member: BaseProcess) -> None:
-    """Lets a member that was stopped go on with its batch, and end then."""
+    """Lets a member that was stopped continue with its batch, and end then."""
     if member.pid is not None:
         os.kill(member.pid, signal.SIGTERM)
         os.kill(member.pid, signal.SIGCONT)

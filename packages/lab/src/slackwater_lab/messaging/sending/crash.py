@@ -62,7 +62,7 @@ def new_order(way: str, database: str, bootstrap: str, *, count: int = 3) -> Ord
 
 
 def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -> CrashReport:
-    """Runs a service that dies at a step, and then one that goes on.
+    """Runs a service that dies at a step, and then one that continues.
 
     Raises:
         RunFailedError: It did not die there, or the next one failed.
@@ -73,5 +73,5 @@ def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -
     at_death = judge(order)
     code = run_in_process(replace(order, first=order.first + order.count))
     if code != 0:
-        raise RunFailedError(str(point), f"the service that went on ended with {code}")
+        raise RunFailedError(str(point), f"the service that continued ended with {code}")
     return CrashReport(at_death, judge(order))

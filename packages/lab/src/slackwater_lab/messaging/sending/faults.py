@@ -1,6 +1,6 @@
 """Servers that are killed and producers that are overtaken while a service sends, at a step of its way.
 
-The service goes on as services do: it connects anew and takes the next piece of work.
+The service continues as services do: it connects again and takes the next piece of work.
 """
 
 import threading
@@ -44,7 +44,7 @@ _SECONDS: Final = 240.0
 _LOOK_SECONDS: Final = 0.05
 _OCCURRENCE: Final = 2
 _NOTHING: Final = At(None)
-"""Happens to the service that goes on."""
+"""Happens to the service that continues."""
 
 
 class Fault(StrEnum):
@@ -70,7 +70,7 @@ class FaultPoint:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Whether a Kafka transaction stands open there."""
+        """Whether a Kafka transaction is open there."""
         steps = list(WAYS[self.way].deaths)
         if SendStep.KAFKA_COMMITTED not in steps:
             return False

@@ -63,7 +63,7 @@ class Judged(Protocol):
 
 
 def business_message(topic: str, number: int, place: int, value_bytes: int = 0) -> Message:
-    """Returns a message of a business transaction; its value has so many bytes at least."""
+    """Returns a message of a business transaction; its value has this many bytes at least."""
     value = json.dumps({"transaction": number, "place": place}).encode().ljust(value_bytes)
     return Message(topic=topic, key=f"account-{number % KEYS}".encode(), value=value)
 

@@ -19,7 +19,7 @@ from slackwater_messaging import Message, SenderSettings
 from slackwater_messaging.sending.closing import KeptConnection
 
 ROLLED_BACK: Final = 4
-"""Every so many business transactions fail after they have sent their messages."""
+"""One of this many business transactions fails after it has sent its messages."""
 BUSINESS: Final = "business"
 """The point before the first step of every way: the data is written, and nothing of its messages."""
 SETTINGS: Final = SenderSettings(clock_margin=timedelta(minutes=1))
@@ -29,7 +29,7 @@ Database = psycopg.Connection[Any]
 Send = Callable[..., None]
 """Sends messages with the business transaction that is open."""
 Probe = Callable[[str], None]
-"""Is told of each :class:`SendStep`, and of :data:`BUSINESS`."""
+"""Receives each :class:`SendStep`, and :data:`BUSINESS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class Order:
     value_bytes: int = 0
     """Of each message, at least."""
     rolled_back: int = ROLLED_BACK
-    """Every so many business transactions fail; 0: none does."""
+    """One of this many business transactions fails; 0 for none."""
     rate: float | None = None
     """Business transactions per second, at intended times; None: one directly after the other."""
     seconds: float | None = None
-    """So long it works, whatever is left of ``count``."""
+    """How long it works, whatever is left of ``count``."""
     settings: SenderSettings = SETTINGS
     """Of the sender."""
     capture_batch: int = 1
@@ -97,12 +97,12 @@ class BusinessError(Exception):
 
 
 class Business:
-    """A service at work, over a connection that is made when it is needed, and anew when it has broken.
+    """A service at work, over a connection that is made when it is needed, and again when it has broken.
 
     Args:
         order: What it is to do.
         transaction: Opens a business transaction over a connection, and returns how messages are sent in it.
-        probe: Is told when the data of a business transaction is written.
+        probe: Called when the data of a business transaction is written.
     """
 
     def __init__(

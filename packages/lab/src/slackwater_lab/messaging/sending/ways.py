@@ -74,7 +74,7 @@ class Delivery(Protocol):
         ...
 
     def run(self, stop: threading.Event) -> None:
-        """Delivers until it is told to stop."""
+        """Delivers until it is asked to stop."""
         ...
 
 
