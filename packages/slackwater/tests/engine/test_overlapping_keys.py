@@ -132,12 +132,42 @@ def test_an_old_row_that_no_row_of_the_key_is_like_is_refused() -> None:
         engine.run([change("c", 600, None, (1, 1, 2)), change("d", 601, (1, 1, 9), None)])
 
 
-def left(*events: ChangeEvent) -> dict[bytes, bytes | None]:
+def left(*events: ChangeEvent, every_commit: bool = False) -> dict[bytes, bytes | None]:
     """The documents of all rows after a batch on the row (1, 1, 1)."""
-    engine = engine_of(False)
+    engine = engine_of(every_commit)
     engine.reset()
     engine.run([("s.t", "c", 500, None, _image((1, 1, 1)), 400)], first_lsn=1)
     return {key: document for _, key, document in engine.run(events, 2, first_lsn=1)[0]}
+
+
+FIRST, SECOND, THIRD = (1, 1, 1), (1, 1, 2), (1, 1, 3)
+INSERTED = change("c", 600, None, SECOND)
+CHANGES_OF_SEVERAL: dict[str, tuple[list[ChangeEvent], list[int | None]]] = {
+    # the changes behind the insert of a second row, and the document that is left, if it changes
+    "the first row is deleted": ([change("d", 601, FIRST, None)], [2]),
+    "the second row is deleted": ([change("d", 601, SECOND, None)], []),
+    "both are deleted": ([change("d", 601, FIRST, None), change("d", 602, SECOND, None)], [None]),
+    "the first row is updated, the second one deleted": (
+        [change("u", 601, FIRST, THIRD), change("d", 602, SECOND, None)],
+        [3],
+    ),
+    "the first row is updated and deleted": (
+        [change("u", 601, FIRST, THIRD), change("d", 602, THIRD, None)],
+        [2],
+    ),
+    "the second row is updated, the first one deleted": (
+        [change("u", 601, SECOND, THIRD), change("d", 602, FIRST, None)],
+        [3],
+    ),
+}
+
+
+@pytest.mark.parametrize("every_commit", [False, True])
+@pytest.mark.parametrize("case", CHANGES_OF_SEVERAL)
+def test_of_two_rows_the_one_is_changed_that_the_old_row_tells(case: str, every_commit: bool) -> None:
+    events, expected = CHANGES_OF_SEVERAL[case]
+    found = left(INSERTED, *events, every_commit=every_commit).values()
+    assert [document and json.loads(document)["v"] for document in found] == expected
 
 
 def test_an_insert_that_is_repeated_is_no_other_row_of_a_later_transaction() -> None:
