@@ -94,7 +94,7 @@ strange: archive
 strange: SEEDS = 200
 strange: FROM = 0
 
-## make mutants      faults planted one at a time: do the tests notice? Takes hours, goes on where it was;
+## make mutants      faults planted one at a time: do the tests notice? Takes hours, continues where it was;
 ##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/faults.md is written
 mutants: setup
 	$(BIN)/python -m infra.mutants $(MUTANTS)

@@ -69,7 +69,7 @@ def compile_folders(folders: "list[str]") -> None:
 
 
 def use_new_enough_python() -> None:
-    """Goes on with a newer Python on PATH if this one is too old."""
+    """Continues with a newer Python on PATH if this one is too old."""
     if sys.version_info >= PYTHON_FLOOR:
         return
     for name in ("python3.11", "python3.12", "python3.13", "python3.14"):

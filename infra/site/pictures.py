@@ -228,7 +228,7 @@ def commit_records() -> str:
     )
     picture.text(
         (24, 292),
-        "and so from which state the pipeline goes on: output and state are never of different batches.",
+        "and so from which state the pipeline continues: output and state are never of different batches.",
     )
     return picture.svg()
 

@@ -1,7 +1,7 @@
 """Catch-up: a running sidecar and pipeline work off a backlog. The rate is taken from outside.
 
 The pipeline first makes the initial state visible. Then the sidecar is stopped (SIGSTOP), so that nothing
-sees the records that are appended: the backlog. The clock runs from the moment the sidecar goes on until a
+sees the records that are appended: the backlog. The clock runs from the moment the sidecar continues until a
 ``read_committed`` consumer sees the last of them. So the start of Spark is not in the rate, and all the work
 is: the sidecar's, too.
 """
@@ -122,7 +122,7 @@ class CatchUp:
     """Folder of the pipeline."""
     partitions: int = 4
     cores: int | None = None
-    """Everything, servers included, on so many cores; None: all there are."""
+    """Everything, servers included, on this many cores; None for all."""
     options: tuple[str, ...] = ()
     """Further options of ``slackwater run``."""
     sidecar_options: tuple[str, ...] = ()
@@ -203,7 +203,7 @@ def _measure(
 
 @contextmanager
 def on_cores(count: int | None) -> Iterator[None]:
-    """All threads of this process, and every process that they start, on so many cores.
+    """All threads of this process, and every process that they start, on this many cores.
 
     All threads: processes are started by one that may be older than this block.
     """

@@ -88,7 +88,7 @@ class Shop:
             yield rows[first : first + INSERTED_TOGETHER]
 
     def change(self, rows: int) -> list[RowChange]:
-        """Makes a transaction that changes so many rows, each once.
+        """Makes a transaction that changes this many rows, each once.
 
         The first is a line, so that one row reaches most stages; the others are of all tables in proportion.
         Every call changes other rows than the call before, as long as there are any.

@@ -179,7 +179,7 @@ def logged_batches(log: str) -> list[LoggedBatch]:
 
 
 def batch_parts(log: str) -> dict[str, float]:
-    """Mean seconds of each part over all batches in the log, largest first; empty where none is told.
+    """Mean seconds of each part over all batches in the log, largest first; empty if there are none.
 
     A part that is not shown counts as nothing.
     """

@@ -63,7 +63,7 @@ class Pipeline:
         self._lsn = 0
 
     def read(self, count: int) -> None:
-        """Reads so many records and publishes what the frontier says is complete."""
+        """Reads this many records and publishes what the frontier says is complete."""
         while count > 0:
             messages = self._consumer.consume(count, 5)
             assert messages, "records that were written are not there"

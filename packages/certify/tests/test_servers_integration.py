@@ -238,7 +238,7 @@ def test_a_table_with_a_ledger_is_judged_at_the_commit_that_the_ledger_names(
             certify(specification, connections)
 
         def publish(table: int, ledger: int) -> None:
-            """The states after so many commits."""
+            """The states after this many commits."""
             with connection.transaction():
                 show(connection, log.states[table], "ledgered")
                 connection.execute("DELETE FROM slackwater.ledger WHERE pipeline = 'p'")
@@ -262,7 +262,7 @@ def test_a_table_with_a_ledger_is_judged_at_the_commit_that_the_ledger_names(
         assert right.examples == {}
         assert right.commits > 8
         assert right.snapshots > right.commits
-        assert watched((4, 4), (last, 4)).uncovered > 0, "the table went on, the ledger did not"
+        assert watched((4, 4), (last, 4)).uncovered > 0, "the table continued, the ledger did not"
         assert watched((4, 5), (last, last)).wrong_lsn + watched((4, 5), (last, last)).lost > 0
         assert watched((4, 4), (last, last), (4, 4)).order_violations > 0
         assert certify(specification, connections).lost > 0, "the end was not reached"

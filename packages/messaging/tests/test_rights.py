@@ -66,7 +66,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServers
 
 
 class Business(Shop):
-    """A database and a topic with a record, and whoever is tried."""
+    """A database and a topic with a record, and the user that is tried."""
 
     def __init__(self, world: World, dsn: str) -> None:
         super().__init__(dsn, world.plain.bootstrap)

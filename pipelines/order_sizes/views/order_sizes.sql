@@ -1,4 +1,4 @@
--- Which orders have so many lines, and what they come to.
+-- The orders by their number of lines, and their total.
 SELECT TRANSACTIONALLY
     t.line_count AS size,
     count(*) AS orders,

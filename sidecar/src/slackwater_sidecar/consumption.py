@@ -1,4 +1,4 @@
-"""Takes records of partitions out of Kafka, whoever they are for."""
+"""Takes records of partitions out of Kafka for any receiver."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
 
 _FETCH_WAIT_MS = 10
 _FETCH_BYTES = 16 * 1024
-"""The broker answers a fetch when it has so many bytes, or after the wait. If it answered with the first
+"""The broker answers a fetch when it has this many bytes, or after the wait. If it answered with the first
 record, low rates would mean a response for every few: the sidecar would take a quarter to two thirds more
 processor time, for 4 to 10 ms less delay at the median. High rates fill this in less than the wait."""
 _FETCH_PAUSE_MS = 10
@@ -94,11 +94,11 @@ class RecordSink(Protocol):
         ...
 
     def take_end(self, key: PartitionId, offset: int) -> None:
-        """Is told that a partition holds nothing more below an offset."""
+        """Receives the offset below which a partition holds nothing more."""
         ...
 
     def take_failure(self, failure: Failure) -> None:
-        """Is told of an error, after all records that came with it."""
+        """Receives an error, after all records that came with it."""
         ...
 
 
@@ -162,7 +162,7 @@ class Consumption:
         Args:
             sink: Whom records are for.
             timeout_seconds: How long the first record is waited for.
-            max_records: After so many, about, it ends.
+            max_records: The number of records, about, after which it ends.
 
         Raises:
             SchemasUnavailableError: the schema registry does not answer; nothing is lost, call again.
@@ -186,7 +186,7 @@ class Consumption:
         return count
 
     def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
-        """Stops and goes on reading partitions; what was fetched of a paused one is fetched again later."""
+        """Pauses and resumes partitions; what was fetched of a paused one is fetched again later."""
         if pause:
             self._consumer.pause([TopicPartition(*key) for key in pause])
         if resume:
@@ -253,7 +253,7 @@ def consumer_config(settings: SidecarSettings, partitions: int) -> dict[str, str
 
 
 def _hand_over_errors(messages: Sequence[Message], sink: RecordSink) -> None:
-    """Tells of the ends of partitions, hence of gaps before them, too; then of failures."""
+    """Reports the ends of partitions, and so the gaps before them; then failures."""
     failures = []
     for message in messages:
         error = message.error()

@@ -4,7 +4,7 @@
 
     UnavailableError
     └── SidecarUnavailableError      Kafka does not answer; the sidecar waits and says so
-        └── SchemasUnavailableError  likewise the schema registry
+        └── SchemasUnavailableError  the schema registry does not answer: try again
 
 All can be pickled: workers send theirs to the process they read for.
 """

@@ -34,7 +34,7 @@ _CLIENT_SECONDS = 5.0
 MAX_CONNECTIONS: Final = 32
 """At once: a few probes, scrapes and people. Each costs a thread."""
 BLOCKED_AFTER = timedelta(seconds=30)
-"""A loop that has not turned for so long is not healthy; one turn may wait for Kafka for seconds."""
+"""A loop that has not turned for this long is not healthy; one turn may wait for Kafka for seconds."""
 _JSON = "application/json"
 _PROBES = frozenset({"/healthz", "/readyz"})
 _LOCAL_DOMAINS = (".svc", ".local", ".internal", ".localhost", ".localdomain")

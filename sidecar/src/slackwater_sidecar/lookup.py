@@ -170,12 +170,12 @@ def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
 
 
 def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> InputError:
-    """Returns the error for a partition that does not have the offset from which reading has to go on.
+    """Returns the error for a partition that does not have the offset from which reading has to continue.
 
     Args:
         topic: Its topic.
         partition: Its number.
-        wanted: Where reading has to go on.
+        wanted: Where reading has to continue.
         low: The first offset that it has.
         high: The offset after the last one.
     """

@@ -25,7 +25,7 @@ _REMEMBERED_ENDS = 10_000
 class CommitDelays:
     """Measures how long commits wait from when their END was read until they are published.
 
-    Remembers the newest END of each poll, and only so many: while nothing is published, the oldest are kept.
+    Remembers the newest END of each poll, up to a limit: while nothing is published, the oldest are kept.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class SourceMonitor:
         self._turned_at = self.clock.monotonic()
 
     def begin_timeline(self, newest: Cut | None) -> None:
-        """Notes the cut from which a timeline is followed; delays are measured anew."""
+        """Notes the cut from which a timeline is followed; delays are measured again."""
         self.newest = newest
         self._delays = CommitDelays()
         self._measured_at = float("-inf")

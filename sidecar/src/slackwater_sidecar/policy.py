@@ -1,4 +1,4 @@
-"""Decides about publishing: when it is due, whose turn it is, what is still to be written and to be told.
+"""Decides about publishing: when it is due, whose turn it is, what is still to be written and reported.
 
 Nothing here does I/O or has a clock: the caller passes the time, in monotonic seconds, and what Redis and the
 cut log hold.
@@ -33,8 +33,9 @@ _LONGEST_REST_SECONDS = 0.25
 class FaultHold:
     """Says whether a connector's faults forbid cuts: those of now, and those that were seen before.
 
-    What was committed since the last look that found none may have been written with the fault, whoever saw
-    it: the source stays refused until an operator says that the values are right, or begins a new timeline.
+    What was committed since the last check without a fault may have been written with it, whichever sidecar
+    saw it: the source stays refused until an operator says that the values are right, or begins a new
+    timeline.
     Only a fault that was gone before anything was read leaves nothing behind.
 
     A fault that was seen may have been there until the first look that finds none, so all that the
@@ -91,7 +92,7 @@ class FaultHold:
 
     @property
     def needs_bound(self) -> bool:
-        """Whether :meth:`bound` has to be told the newest commit that the source's topics hold."""
+        """Whether :meth:`bound` needs the newest commit that the source's topics hold."""
         return self._refusal is not None and self._is_sound and not self._is_bounded
 
     def update(self, report: ConnectorReport | None, newest_lsn: int, *, has_read: bool) -> None:
@@ -122,13 +123,13 @@ class FaultHold:
             self.skip_to(self._word_lsn)
 
     def take(self, refusal: Refusal) -> None:
-        """Takes a refusal that the cut log holds, whoever wrote it."""
+        """Takes a refusal that the cut log contains, whichever sidecar wrote it."""
         self._recorded_lsn = max(self._recorded_lsn, refusal.newest_lsn)
         self._sound_lsn = min(self._sound_lsn, refusal.since_lsn)
         self._refuse(refusal.reason, refusal.newest_lsn)
 
     def skip_to(self, lsn: int) -> None:
-        """Takes an operator's word that values up to a commit are right; a fault that is seen begins anew."""
+        """Takes an operator's word that values up to a commit are right; a fault that is seen starts over."""
         if self._refusal is None:
             return
         self._word_lsn = lsn = max(self._word_lsn, lsn)
@@ -221,7 +222,7 @@ class PublishingSchedule:
         return Due.NOTHING
 
     def record_cuts(self, started: float, ended: float) -> None:
-        """Notes when cuts were published; markers ahead wait anew."""
+        """Notes when cuts were published; markers ahead wait again."""
         self._cuts.record(started, ended)
         self._moved_at = ended
 
@@ -232,7 +233,7 @@ class PublishingSchedule:
 
 @dataclass(frozen=True, slots=True)
 class RowNotices:
-    """Holds what cuts say about rows in Kafka that do not stand where their commit would have them."""
+    """Holds what cuts say about rows in Kafka that are not where their commit would have them."""
 
     repeated: frozenset[int] = frozenset()
     late_snapshots: frozenset[int] = frozenset()
@@ -286,19 +287,19 @@ class MarkersAhead:
 class PendingRecords:
     """Holds cuts and markers that the log does not have yet, and says whose turn it is to write cuts.
 
-    Several sidecars of one source write one sequence of cuts: whoever published last goes on, the others wait
-    for :data:`PATIENCE`. That decides nothing: a cut that is written twice is harmless.
+    Several sidecars of one source write one sequence of cuts: the last one to publish continues, the others
+    wait for :data:`PATIENCE`. That decides nothing: a cut that is written twice is harmless.
 
     Args:
-        newest: The cut of the log that this sidecar goes on from.
+        newest: The cut of the log that this sidecar continues from.
     """
 
     def __init__(self, newest: PublishedCut | None = None) -> None:
         self.newest = newest
         """The newest cut of this sidecar that the log holds, itself or within a later one."""
         self.must_check_log = True
-        """Whether this sidecar has yet to look at the end of the log before it appends cuts: whoever had the
-        turn may have ended before it told Redis."""
+        """Whether this sidecar has yet to read the end of the log before it appends cuts: the one that had
+        the turn may have ended before it notified Redis."""
         self._cuts: list[Cut] = []
         self._markers: list[AheadMarkers] = []
         self._notices = RowNotices()
@@ -331,7 +332,7 @@ class PendingRecords:
         self._markers.append(markers)
 
     def drop_written(self, held: StoredPosition | None) -> None:
-        """Drops what another sidecar has written, and shortens a cut that goes on before it.
+        """Drops what another sidecar has written, and shortens a cut that continues before it.
 
         Args:
             held: A cut that the log has; None: nothing is known.

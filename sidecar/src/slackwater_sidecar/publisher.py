@@ -42,7 +42,7 @@ class Publisher:
         store: None: only the log is written.
         restored_cuts: How many cuts are put back into a store that has lost them.
         clock: The time.
-        on_written: Told of the cuts that this sidecar has written.
+        on_written: Receives the cuts that this sidecar has written.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Publisher:
 
     @property
     def corrections(self) -> int:
-        """Counts how often the store held what the cut log does not, and was filled anew."""
+        """Counts how often the store held what the cut log does not, and was refilled."""
         return self._mirror.corrections
 
     @property
@@ -105,7 +105,7 @@ class Publisher:
                 self._write_cuts(status)
 
     def publish_ahead(self, markers: AheadMarkers) -> None:
-        """Publishes markers of partitions that are ahead of the frontier, likewise."""
+        """Publishes markers of partitions that are ahead of the frontier."""
         pending = self._pending
         pending.add_markers(markers)
         with self._noting_log_errors():
@@ -127,8 +127,8 @@ class Publisher:
         Fills a store that is behind the log, e.g. because it was away or emptied.
 
         Raises:
-            slackwater.cuts.CutLogReplacedError: cuts would go on in the middle of another log. Raised
-                once: from then on only the state is told.
+            slackwater.cuts.CutLogReplacedError: cuts would continue in the middle of another log. Raised
+                once: from then on only the state is published.
         """
         if not self._is_replaced:
             if self.log_error is None:  # while it is away each question would wait
@@ -210,7 +210,7 @@ class _CutWriter:
         self._log_id = log_id or self._log_id
 
     def newest_position(self) -> StoredPosition | None:
-        """Returns where the newest cut of the log is, whoever wrote it; None when there is none."""
+        """Returns where the newest cut of the log is, whichever sidecar wrote it; None if there is none."""
         newest = self._log.newest()
         return StoredPosition(newest.cut.position, newest.log_offset, "") if newest else None
 

@@ -99,7 +99,7 @@ class RecordReader(Protocol):
         ...
 
     def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
-        """Stops and goes on reading partitions."""
+        """Pauses and resumes partitions."""
         ...
 
     @property
@@ -133,7 +133,7 @@ def connect(settings: SidecarSettings, others: frozenset[str], partitions: int) 
 class KafkaSourceReader:
     """Implements :class:`SourceReader`.
 
-    The frontier stays in this process, whoever reads: workers know nothing but offsets. What one has handed
+    The frontier stays in this process, also with workers: they know nothing but offsets. What one has handed
     over is in the frontier; what it has not, its successor reads again from there. So a worker may be killed
     at any moment, and nothing starts over.
 
@@ -240,7 +240,7 @@ class KafkaSourceReader:
 
 
 class _Intake:
-    """Gives the frontier what was read, whoever read it.
+    """Gives the frontier what was read, in this process or by a worker.
 
     Args:
         frontier: Whom records are for.
@@ -264,7 +264,7 @@ class _Intake:
             self.others[key] = start
 
     def positions(self, keys: frozenset[PartitionId]) -> dict[PartitionId, int]:
-        """Returns where reading of partitions has to go on."""
+        """Returns the offsets from which reading of partitions continues."""
         rows = self.partitions
         return {key: rows[key].position if key in rows else self.others[key] for key in keys}
 

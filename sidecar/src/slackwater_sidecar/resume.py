@@ -1,4 +1,4 @@
-"""Reads from the cut log where a sidecar goes on, and what is decided meanwhile."""
+"""Reads from the cut log where a sidecar continues, and what was decided in the meantime."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class LoggedDecisions:
     Args:
         log: The source's cut log.
         timeline: The one that is followed.
-        newest_offset: Where the newest cut stands; -1 when there is none.
+        newest_offset: Where the newest cut is; -1 when there is none.
     """
 
     def __init__(self, log: CutLog, timeline: int, newest_offset: int) -> None:
@@ -87,7 +87,7 @@ class Resumption:
     timeline: int
     """The newest of the log's cuts, of an operator's decisions, and of the settings."""
     newest: PublishedCut | None
-    """The cut to go on from; None at the beginning of a timeline."""
+    """The cut to continue from; None at the beginning of a timeline."""
     read_from: Cut | None
     """Data topics are read from its end offsets; of the timeline before at the beginning of a timeline; None:
     from the beginning."""
@@ -102,7 +102,7 @@ class Resumption:
     """Where the log has its newest cut, of any timeline; -1: there is none."""
 
     def frontier(self, settings: SidecarSettings) -> Frontier:
-        """Returns a frontier that goes on from here."""
+        """Returns a frontier that continues from here."""
         frontier = Frontier(
             settings.source,
             tables=settings.tables,
@@ -139,7 +139,7 @@ class Resumption:
 
 
 def resume(log: CutLog, timeline: int) -> Resumption:
-    """Finds where to go on.
+    """Finds where to continue.
 
     All sidecars of a source begin a timeline at the same place, however late they hear of it: data topics at
     the newest cut before the decision in the log, the transaction topic where the decision says. Cuts that a
@@ -192,7 +192,7 @@ def _highest_of(cuts: list[PublishedCut]) -> PublishedCut:
 
 
 def _check_beginning(log: CutLog, source: str) -> None:
-    """Refuses a log that was made anew under a sidecar: its first cut follows one that it does not have.
+    """Refuses a log that was recreated under a sidecar: its first cut follows one that it does not have.
 
     What was deleted from the beginning, by retention or by hand, only pipelines that begin there miss.
     """
@@ -257,7 +257,7 @@ def _beginning(log: CutLog, decided: _Decided, timeline: int, newest_offset: int
     before = _cuts_between(log, max(0, end - _MAX_RECORDS), end)
     read_from = max(before, key=lambda cut: cut.position, default=None)
     known = 0 if read_from is None else read_from.transaction_offset
-    offset = max(decided.transaction_offset, known)  # whoever named it may have been behind
+    offset = max(decided.transaction_offset, known)  # the sidecar that named it may have been behind
     return Resumption(
         timeline, None, read_from, offset or None, (), _fewest_partitions(before, {}), newest_offset
     )

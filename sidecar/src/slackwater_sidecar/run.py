@@ -58,7 +58,7 @@ def run_sidecars(
     """Follows sources until ``stop`` is set, then returns within two seconds.
 
     Waits, and says so, while Kafka or Redis is away or topics do not exist. Several sidecars may follow one
-    source. A source that cannot be followed any more is shown as failed; the others go on.
+    source. A source that cannot be followed any more is shown as failed; the others continue.
 
     Args:
         settings: One for each source.
@@ -221,7 +221,7 @@ class _Follower:
         self._publisher.close()
 
     def _wait_for_resumption(self) -> Resumption | None:
-        """Finds where to go on as soon as Kafka answers and tells the publisher; None when stopped before."""
+        """Finds where to continue once Kafka answers, and notifies the publisher; None if stopped before."""
         settings, monitor = self._settings, self._monitor
         while not self._stop.is_set():
             monitor.record_turn()

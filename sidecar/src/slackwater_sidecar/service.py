@@ -42,9 +42,9 @@ _ENDS_INTERVAL = 0.05
 _HELD_BACK_SECONDS = 10.0
 """Between two looks at Kafka transactions that are open."""
 _MANY_RECORDS = 2_000
-"""A poll that brings so many has not come to the end of what there is."""
+"""A poll that returns this many records has not reached the end."""
 _REST_SECONDS = 10.0
-"""After so long without a record the source is at rest: no commit that a snapshot holds is still to come."""
+"""After this long without a record the source is at rest: no commit that a snapshot contains is to come."""
 
 
 class Sidecar:
@@ -52,7 +52,7 @@ class Sidecar:
 
     Args:
         settings: What to follow, on which timeline.
-        frontier: Where to go on.
+        frontier: Where to continue.
         reader: Feeds this frontier.
         publisher: Takes the cuts.
         decisions: What operators decide, and what was refused; None: nothing.

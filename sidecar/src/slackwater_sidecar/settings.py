@@ -22,7 +22,7 @@ class HttpSettings:
     address: str
     """``host:port``; port 0: any free one."""
     tokens: Path | None = None
-    """File of tokens, one of which whoever reads metrics and status has to have; None: nobody needs any."""
+    """File of tokens; readers of metrics and status need one of them. None: nobody needs any."""
     certificate: Path | None = None
     """The certificate that is shown; None: HTTP without TLS."""
     key: Path | None = None
@@ -54,7 +54,7 @@ class SidecarSettings:
     publish_interval: timedelta = timedelta(milliseconds=5)
     """Least time between two publications of cuts."""
     ahead_after: timedelta = timedelta(milliseconds=500)
-    """Markers of partitions beyond the frontier are published once it has not moved for so long."""
+    """Markers of partitions beyond the frontier are published once it has not moved for this long."""
     ahead_interval: timedelta = timedelta(milliseconds=250)
     """Least time between two publications of such markers."""
     barrier_interval: timedelta = timedelta(seconds=1)
@@ -63,7 +63,7 @@ class SidecarSettings:
     quiet_interval: timedelta = timedelta(seconds=1)
     """Least time between cuts without a change event: commits of tables that are not followed."""
     open_after: timedelta = timedelta(seconds=5)
-    """A transaction that has been incomplete for so long is named in the status: ``stalled``."""
+    """A transaction that has been incomplete for this long is named in the status: ``stalled``."""
     restored_cuts: int = 2_000
     """How many of the newest cuts are put back into a Redis that has lost them."""
     status_interval: timedelta = timedelta(seconds=1)

@@ -1,4 +1,4 @@
-"""Traces transactions from their commit to their cut; the pipelines go on from there."""
+"""Traces transactions from their commit to their cut; the pipelines continue from there."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ SendSpan = Callable[[TransactionSpan], None]
 """Sends a span on; must not block."""
 
 _REMEMBERED_POLLS = 10_000
-"""So many polls, and so many sampled transactions, are remembered until their cut is written."""
+"""The number of polls, and of sampled transactions, that are remembered until their cut is written."""
 
 
 class _Found(NamedTuple):

@@ -38,7 +38,7 @@ _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
 _LOOKS_PER_CATALOGUE = 5
 _LOOKS_THAT_COUNT = 3
-"""What is the same at so many looks does not pass by itself."""
+"""What is the same in this many checks does not pass by itself."""
 _MOST_LOOKS = 10
 """They take longer than a connector waits before it connects to its database again."""
 _HEARTBEATS = 6
@@ -93,7 +93,7 @@ class ConnectorWatch(threading.Thread):
     def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
         """Looks until nothing is wrong, or the same has been wrong at three looks; for who has no thread.
 
-        What counts as wrong only after a while is looked at again until then, at most ten times.
+        What counts as wrong only after a while is checked again until then, at most ten times.
         """
         report, looks, same = self.look(), 1, 1
         while looks < _MOST_LOOKS and (same < _LOOKS_THAT_COUNT or not is_wrong(report)):

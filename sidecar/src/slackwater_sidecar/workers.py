@@ -2,7 +2,7 @@
 
 A worker reads and decodes some of a source's partitions and hands on what is left of the records. It decides
 nothing: what it reads is of use only to the process that owns the frontier, which tells it from where to read
-and may begin anew with another worker at any moment.
+and may start over with another worker at any moment.
 """
 
 import faulthandler
@@ -115,13 +115,13 @@ class _Turn(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """Reports why a worker cannot go on; nothing follows."""
+    """Reports why a worker cannot continue; nothing follows."""
 
     traceback: str
 
 
 class _Member:
-    """Holds a worker process as its owner sees it, with the partitions it was told to read."""
+    """A worker process as its owner sees it, with the partitions that it reads."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         context = multiprocessing.get_context("spawn")  # librdkafka's threads do not survive a fork
@@ -156,7 +156,7 @@ class WorkerPool:
     Implements :class:`~slackwater_sidecar.reader.RecordReader`.
 
     Args:
-        settings: What every worker is told.
+        settings: The settings of every worker.
         size: How many workers there are.
     """
 
@@ -177,7 +177,7 @@ class WorkerPool:
         return [member.process.pid or 0 for member in self._members]
 
     def assign(self, starts: Mapping[PartitionId, int]) -> None:
-        """Lets partitions be read from these offsets, each by whoever has the fewest.
+        """Lets partitions be read from these offsets, each by the worker with the fewest.
 
         Starts the processes that are missing.
         """
@@ -192,7 +192,7 @@ class WorkerPool:
         self._orphans -= set(starts)
 
     def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
-        """Stops and goes on reading partitions."""
+        """Pauses and resumes partitions."""
         for member in self._members:
             order = _Hold(pause & member.keys, resume & member.keys)
             if order.pause or order.resume:
@@ -258,7 +258,7 @@ def _serve(connection: Connection, settings: WorkerSettings) -> None:
     """Carries out orders and reports until the other end of the connection is closed, in whatever way.
 
     Raises:
-        SystemExit: it cannot go on; the other end was told why, since it has the log.
+        SystemExit: It cannot continue; the other end knows why, since it has the log.
     """
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the owner ends this one

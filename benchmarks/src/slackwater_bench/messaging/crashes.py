@@ -45,7 +45,7 @@ class Cell:
     ghosts: int = 0
     """Visible, and their data never came."""
     early: int = 0
-    """Visible before their data, which came when another process had gone on."""
+    """Visible before their data, which came when another process had continued."""
 
     @property
     def cost(self) -> int:
@@ -58,10 +58,10 @@ class Cell:
 
 
 def crash(parameters: Parameters, context: RunContext) -> dict[str, Cell]:
-    """Lets a way die and suffer; returns what was found, by place. What stands in the cells is not judged.
+    """Lets a way die and suffer; returns what was found, by place. What is in the cells is not judged.
 
     Raises:
-        TestingError: Something did not die where it should, or did not go on.
+        TestingError: Something did not die where it should, or did not continue.
     """
     name, kills = str(parameters["way"]), int(parameters["kills"])
     if name in RECEIVED:

@@ -99,14 +99,14 @@ class _World:
                 made.stop()
 
     def receive(self, count: int, rate: float) -> None:
-        """Has so many messages written at intended times; returns when all were processed."""
+        """Has this many messages written at intended times; returns when all were processed."""
         if self._member is None:
             self._member = self._world.start(**self._route)
         self._append(count, rate)
         self._wait()
 
     def receive_backlog(self, count: int) -> float:
-        """Has so many messages written while nobody receives, and then a member; returns its messages/s."""
+        """Has this many messages written while nobody receives, and then a member; returns its messages/s."""
         first = self.written
         self._append(count, None)
         self._member = self._world.start(**self._route)

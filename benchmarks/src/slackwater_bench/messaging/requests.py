@@ -23,7 +23,7 @@ class PostgresRequests:
     """Counts the statements and round trips of one connection to PostgreSQL.
 
     Args:
-        count: Is told of ``statements`` and ``round_trips``.
+        count: Receives ``statements`` and ``round_trips``.
     """
 
     def __init__(self, count: Counter[str]) -> None:
@@ -56,7 +56,7 @@ class KafkaRequests:
     """Counts the requests of one connection to a broker that write something.
 
     Args:
-        count: Is told of ``kafka_requests``.
+        count: Receives ``kafka_requests``.
     """
 
     def __init__(self, count: Counter[str]) -> None:

@@ -106,7 +106,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Service:
-    """A service that is started anew for each piece of work, with what delivers for it and who watches."""
+    """A service that is started again for each piece of work, with what delivers for it and who watches."""
 
     servers: Servers
     order: Order

@@ -19,7 +19,7 @@ from slackwater_lab.programs import Product
 _ROUTE = "counted"
 _START_SECONDS = 180.0
 _SETTLE_SECONDS = 2.5
-"""Relays look more and more seldom when there is nothing: so long until they have settled down."""
+"""How long relays, which poll less and less often when there is nothing, take to settle down."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class TopicWatch:
     Args:
         bootstrap: Of the broker.
         topic: Its name.
-        partitions: So many it has.
+        partitions: The number of its partitions.
         clock: The time.
     """
 

@@ -58,7 +58,7 @@ PEERS: tuple[Peer, ...] = (
     Peer(
         name=SLACKWATER,
         title="Slackwater",
-        settings="`pipelines/orders` as it stands: `emit = latest`, Spark `local[2]`",
+        settings="`pipelines/orders` as it is: `emit = latest`, Spark `local[2]`",
     ),
     Peer(
         name="pyspark",

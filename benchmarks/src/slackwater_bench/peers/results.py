@@ -84,7 +84,7 @@ class PeerRun:
         return self.events / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """The run as it stands in a results file."""
+        """The run as it is in a results file."""
         return {**asdict(self), "events_per_second": round(self.events_per_second)}
 
     @classmethod

@@ -109,7 +109,7 @@ class Patience:
         return self._clock.now().timestamp()
 
     def until_quiet(self, *, records: int, quiet_seconds: float, seconds: float) -> None:
-        """Waits until it has written so many records and then nothing for a while.
+        """Waits until it has written this many records and then nothing for a while.
 
         The while is twice its longest pause so far, the time to its first record included, within limits.
 

@@ -203,7 +203,7 @@ def _watched(specification: Specification, bootstrap: str) -> Iterator[list[Outp
 def specification_of(peer: Peer, folder: Path) -> Specification:
     """Makes the specification that a peer is judged by; ``folder`` takes its file.
 
-    Slackwater by its pipeline's own specification, hence by the commit LSNs that its documents claim, too;
+    Slackwater by its pipeline's own specification, so by the commit LSNs that its documents claim, too;
     the peers, which claim none, by whether each document is a committed state of its order.
     """
     if peer.name == SLACKWATER:

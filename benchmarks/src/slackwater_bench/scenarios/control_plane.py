@@ -238,7 +238,7 @@ CONTROL_PLANE = Scenario(
     unit="ms, p99",
     direction=Direction.LOWER,
     measures="Time from the moment at which a request for the page or the API was meant to be sent until its"
-    " whole answer was read, over all requests: people who ask for three paths each, once a second, of a"
+    " whole answer was read, over all requests: clients that request three paths each, once a second, of a"
     " control plane whose cluster is made of records in real topics; every pipeline reports once a second."
     " Beside it: the CPU of the sidecar, and of the control plane's process (`sidecar workers`), in percent"
     " of a core, while people look and while nobody does, and their memory.",

@@ -55,7 +55,7 @@ ENGINE_PROFILE = Scenario(
     measures="Processor time of a pipeline's parts in one process, without Spark: taking records from"
     " librdkafka, decoding and packing, each stage (indexes on disk), the state, the sink; `other"
     " threads` are librdkafka's. Batches of 200,000 change events; the first one is not counted.",
-    why="It says what stands between the engine and twice its speed.",
+    why="It shows what separates the engine from twice its speed.",
     points=tuple(
         {"case": case, "emit": emit, "events": 1_000_000}
         for case in CASES
@@ -201,7 +201,7 @@ SIDECAR_PROFILE = Scenario(
     " publishing; by stage: taking records from librdkafka, taking values out of messages, rows (decoding"
     " included), BEGIN and END (decoding included), moving the frontier. Beside it what decoding costs by"
     " itself, and decoding for another process.",
-    why="It says what stands between the sidecar and twice its speed.",
+    why="It shows what separates the sidecar from twice its speed.",
     points=({"workload": "orders", "events": 1_000_000}, {"workload": "transfers", "events": 1_000_000}),
     quick_points=({"workload": "orders", "events": 200_000},),
     run=run_sidecar_profile,
@@ -241,7 +241,7 @@ SIDECAR_MEMORY = Scenario(
     version=1,
     unit="MiB of growth",
     direction=Direction.LOWER,
-    measures="Largest resident size of a process that feeds generated records of so many transactions to the"
+    measures="Largest resident size of a process that feeds records of this many transactions to the"
     " frontier, without Kafka, in its second half minus that in its first half. Every thousandth transaction"
     " is repeated, every hundred thousandth begins a new run of the connector.",
     why="A sidecar runs for months. It remembers the newest two million transactions, to recognise rows that"
@@ -373,7 +373,7 @@ LAKE = Scenario(
     " rows of about 250 bytes with a list of structs, in the form in which the last stage hands them over."
     " Two of three are in the table before, anywhere; one is new. Compaction after every tenth batch"
     " is included.",
-    why="Files are written anew wherever a row of theirs changes: it says what a batch should hold.",
+    why="Files are rewritten wherever a row of theirs changes: it says what a batch should hold.",
     points=tuple(
         {"format": form, "rows": 1_000_000, "changed": changed, "batches": 20}
         for form in ("delta", "iceberg")

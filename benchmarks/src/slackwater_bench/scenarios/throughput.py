@@ -45,7 +45,7 @@ def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
 
 
 def barrier_options(parameters: Parameters) -> tuple[str, ...]:
-    """Returns the options of a sidecar with barriers so many seconds apart, if the point says so."""
+    """Returns the options of a sidecar with barriers this many seconds apart, if the point says so."""
     if "barrier_interval" not in parameters:
         return ()
     return ("--barrier-interval", str(parameters["barrier_interval"]))
@@ -70,7 +70,7 @@ def _scenario(name: str, measures: str, why: str, points: list[Parameters], **mo
 THROUGHPUT = _scenario(
     "throughput",
     "Change events per second with which a running sidecar and pipeline work off a backlog, from the moment"
-    " the sidecar may go on until a read_committed consumer sees the last transaction. Initial state, 20,000"
+    " the sidecar may resume until a read_committed consumer sees the last transaction. Initial state, 20,000"
     " main rows, and the start of Spark come before.",
     "What there is to spare for bursts, outages and first loads.",
     [{"workload": "orders"}, {"workload": "transfers"}],

@@ -93,7 +93,7 @@ WIDE = Scenario(
     unit="s per batch, median",
     direction=Direction.LOWER,
     measures="Seconds from one visible batch to the next in a pipeline of six views over eleven tables, in"
-    " twenty stages; each batch is one transaction of so many changed rows, written when the batch before is"
+    " twenty stages; each batch is one transaction of as many changed rows, written when the batch before is"
     " visible. Writing it and the sidecar's part are in the time. Beside it: the same of one view over two of"
     " the tables, in one stage, with transactions of as many rows of the same eleven tables, and the ratio of"
     " both medians; and the seconds from the start of each pipeline until its initial state is visible.",

@@ -54,7 +54,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Percentiles in milliseconds: the smallest value that so many percent do not exceed."""
+    """Percentiles in milliseconds: the smallest value that this many percent do not exceed."""
 
     count: int
     p50: int

@@ -56,7 +56,7 @@ def certify(
         mode: By committed states, by invariants, or both.
         records: The output, if it was read before (see :func:`watch_output`).
         delays_since_ms: Leave out delays of transactions committed before; milliseconds since the epoch.
-        on_progress: Is told what is being done.
+        on_progress: Receives what is being done.
 
     Raises:
         CertifyError: something cannot be read or used.

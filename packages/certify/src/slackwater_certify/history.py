@@ -24,7 +24,7 @@ UNAVAILABLE = (
     base64.b64encode(_PLACEHOLDER.encode()).decode(),
     list(_PLACEHOLDER.encode()),
 )
-"""Stand in a row for a large value that the transaction did not change, each in columns of some types."""
+"""Placeholders in a row for a large value that the transaction did not change, in columns of some types."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors that decoding JSON raises for a value that is not as expected."""
 _SHOWN = 200

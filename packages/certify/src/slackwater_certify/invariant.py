@@ -69,7 +69,7 @@ class InvariantJudge:
         self._judge_batch()
 
     def judge_states(self, commits: Sequence[Commit], snapshots: Sequence[int] | None) -> None:
-        """Judges the output as a whole: at every commit record, every snapshot, or whenever time goes on."""
+        """Judges the output as a whole: at every commit record, every snapshot, or whenever time advances."""
         if not self._kept:
             return
         self._connection.execute(f"CREATE OR REPLACE TABLE output (_id BIGINT, {self._columns})")

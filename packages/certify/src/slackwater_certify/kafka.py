@@ -24,7 +24,7 @@ _TRANSIENT = (
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
 )
-"""A broker restarts: the consumer goes on by itself; how long nothing may come is limited elsewhere."""
+"""A broker restarts: the consumer continues by itself; how long nothing may come is limited elsewhere."""
 
 Ends = dict[tuple[str, int], int]
 """By topic and partition: the offset behind the last record."""
@@ -59,7 +59,7 @@ def follow_topics(
 ) -> Iterator[Message]:
     """Yields every committed record from the beginning as it becomes visible, to the end when it is over.
 
-    Waits for topics that do not exist yet. Goes on until it has reached ``least_ends``, which the records
+    Waits for topics that do not exist yet. Continues until it has reached ``least_ends``, which the records
     that were read determine.
 
     Raises:

@@ -191,7 +191,7 @@ class _ClaimJudge:
 
 
 def _check_chain(commits: Sequence[Commit], findings: Findings) -> None:
-    """Commit LSNs rise, and every commit record goes on where the one before ended."""
+    """Commit LSNs rise, and every commit record continues where the one before ended."""
     for before, after in pairwise(commits):
         text = f"commit record {after.lsn} follows {before.lsn}"
         if (after.timeline, after.lsn) <= (before.timeline, before.lsn):

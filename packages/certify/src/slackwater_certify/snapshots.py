@@ -50,7 +50,7 @@ class _Snapshot(NamedTuple):
     visible_ms: int
     rows: Iterable[_Row]
     claim: _Claim | None = None
-    """The commit at which the table stands, if something says so."""
+    """The commit at which the table is, if something says so."""
 
 
 def watch_table(
@@ -60,7 +60,7 @@ def watch_table(
     is_over: Callable[[], bool],
     now_ms: Callable[[], int],
 ) -> OutputRecords:
-    """Reads the table again and again until it is over, and once more; blocks so long.
+    """Reads the table again and again until the time is over, and then once more; blocks for that time.
 
     Each snapshot is one transaction that changes nothing: what one reader sees of table and ledger at once.
     A table or ledger that does not exist yet is waited for until it is over, and so is a server that goes

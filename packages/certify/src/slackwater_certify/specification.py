@@ -58,7 +58,7 @@ class OutputSpecification:
     lsn_header: str | None = None
     """Record header with the commit LSN in decimal digits, if there is one."""
     ledger: str | None = None
-    """What says at which commit a table stands: of a table in PostgreSQL its pipeline, which has a row in
+    """What says at which commit a table is: of a table in PostgreSQL its pipeline, which has a row in
     ``slackwater.ledger``; of a lake table the folder or metadata file of another one."""
     table: str | None = None
     """The name of the table in that one, of a lake."""

@@ -128,7 +128,7 @@ def connect(sql: str = "") -> duckdb.DuckDBPyConnection:
     """Opens a database in memory, in UTC, for SQL that somebody else wrote.
 
     It reads and writes no file but its own temporary ones, attaches nothing, loads no extension, sees none of
-    this program's variables, and cannot be told otherwise.
+    this program's variables, and cannot be configured otherwise.
 
     Args:
         sql: What it will evaluate, as DuckDB writes it: optimizations that may get it wrong are off.

@@ -143,7 +143,7 @@ def test_who_takes_over_with_another_clock_receives_nothing_twice_and_loses_noth
 def test_what_a_partition_s_filter_knew_is_forgotten_with_the_partition(
     inbox: BloomInbox, database: Any
 ) -> None:
-    """Another member may have gone on with it: what is in memory is neither whole nor true."""
+    """Another member may have continued with it: what is in memory is neither whole nor true."""
     assert receive(inbox, database, 0, b"a")
     inbox.forget([PLACE])
     assert PLACE not in inbox._filters.chains  # noqa: SLF001

@@ -61,7 +61,7 @@ def write(broker: KafkaBroker, topic: str, messages: Iterable[tuple[str, bytes]]
 
 
 def receive(poll: Callable[[], int], count: int) -> None:
-    """Receives until so many have come."""
+    """Receives until this many have come."""
     while count > 0:
         count -= poll()
 

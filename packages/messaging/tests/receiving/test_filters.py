@@ -87,7 +87,7 @@ def test_a_chain_is_the_same_after_it_was_stored() -> None:
     assert all(d in again for d in digests("a", 150) + digests("b", 50))
     assert again.error_rate == chain.error_rate
     again.add(digests("c", 50), DAY_MS)
-    assert len(again) == 3, "the newest filter goes on being filled"
+    assert len(again) == 3, "the newest filter keeps being filled"
     again.add(digests("d", 1), DAY_MS)
     assert len(again) == 4, "and is full as it would have been"
 
@@ -151,7 +151,7 @@ def test_a_filter_that_stands_where_another_one_should_is_refused() -> None:
 
 
 def test_a_filter_that_was_stored_by_an_earlier_version_can_be_read() -> None:
-    """The file is never made anew: bits and digests have to mean the same for ever, in every process."""
+    """The file is never recreated: bits and digests have to mean the same for ever, in every process."""
     chain = FilterChain.restore(WEEK, [GOLDEN.read_bytes()])
     assert all(d in chain for d in digests("golden", 100))
     assert not any(d in chain for d in digests("other", 1_000))

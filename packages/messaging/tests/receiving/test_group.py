@@ -19,7 +19,7 @@ PATIENCE = timedelta(minutes=5)
 
 
 class ManualClock(SystemClock):
-    """Moves only when it is told to."""
+    """Moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -29,7 +29,7 @@ class ManualClock(SystemClock):
 
 
 class Commits:
-    """Takes offsets as a consumer does, and answers when it is told to."""
+    """Takes offsets as a consumer does, and answers when a test lets it."""
 
     def __init__(self) -> None:
         self.sent: list[list[TopicPartition]] = []
@@ -356,7 +356,7 @@ def test_a_position_that_is_no_longer_in_kafka_is_named(member: GroupMember, con
 
 
 class Client(Consumer):
-    """A consumer that a member makes for itself; it notes what it is told and calls what it is given."""
+    """A consumer that a member creates for itself; it notes its calls, and calls what it is given."""
 
     def __init__(self, config: dict[str, Any], **_: object) -> None:
         super().__init__()

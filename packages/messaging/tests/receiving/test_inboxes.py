@@ -73,7 +73,7 @@ def loaded(connection: Connection, way: Way | Twin, *places: Place) -> Inbox:
 
 
 def process(connection: Connection, inbox: Inbox, *messages: ReceivedMessage) -> list[Receipt]:
-    """What a service does: who is told that another process was faster loads and tries again."""
+    """What a service does: if another process was faster, it loads and tries again."""
     try:
         return process_once(connection, inbox, *messages)
     except TakenOverError:

@@ -291,7 +291,7 @@ def test_a_topic_that_does_not_exist_is_named(broker: KafkaBroker, server: Postg
 def test_records_that_were_deleted_before_they_were_read_are_named(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
-    """Fails if reading goes on at what is there: the messages in between would be lost without a word."""
+    """Fails if reading continues at what is there: the messages in between would be lost without a word."""
     world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
     world.write(range(MANY))
     receive_here(world, lambda step: None)

@@ -68,7 +68,7 @@ def log(world: World) -> Log:
 
 
 def route(relay: CaptureRelay, world: World, count: int) -> None:
-    """Routes until so many messages are in the topic, and nothing more comes."""
+    """Routes until this many messages are in the topic, and nothing more comes."""
     while len(world.values()) < count:
         relay.run_once(SOON)
     assert relay.run_once(SOON) == 0

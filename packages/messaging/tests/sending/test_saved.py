@@ -164,7 +164,7 @@ def test_recovery_waits_for_transactions_of_others_that_stand_open(world: World)
 
 
 def test_what_a_process_has_saved_that_was_overtaken_is_found(world: World) -> None:
-    """It was paused before its commit; whoever has its name now finds its rows with its own next message."""
+    """It was paused before its commit; its successor finds its rows with its own next message."""
     with saved(world) as sender:
         do(world, sender, 1)
         world.outbox.save(world.connection, [world.message("late")], world.name)
@@ -212,7 +212,7 @@ def test_a_message_that_kafka_refuses_stays_saved_and_recovery_says_why(
         plain = Producer({"bootstrap.servers": world.bootstrap})
         plain.produce(world.topic, b"of others")
         plain.flush(60)
-        assert world.values() == ["of others"]  # nothing stands open before it
+        assert world.values() == ["of others"]  # nothing is open before it
         assert "MSG_SIZE_TOO_LARGE" in caplog.text
         with pytest.raises(MessagingConfigError, match=r"raise the topic's max\.message\.bytes"):
             sender.recover(world.connection)

@@ -57,7 +57,7 @@ def test_recovery_that_takes_every_message_for_sent_loses(world: World) -> None:
 def test_recovery_that_does_not_fence_repeats_what_a_paused_process_sends(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process had committed in the database, was paused, and goes on when another one has recovered."""
+    """The process had committed in the database, was paused, and continues when another one has recovered."""
     found: list[str] = []
     for is_fenced in (False, True):
         world.connection.execute(f"TRUNCATE {world.table}".encode())

@@ -1,7 +1,7 @@
 """Reads whole transactions on one core as fast as it goes; prints one JSON line.
 
 Arguments: brokers; ``outputs`` or ``changes``; ``everything`` or ``units``; records to be read. Outputs are
-written first, in transactions of so many rows (a fifth argument), documents of 300 bytes in four partitions.
+written first, in transactions of this many rows (a fifth argument), 300-byte documents in four partitions.
 Changes are those of source ``inv`` with tables ``inventory.orders`` and ``inventory.order_lines``; somebody
 has written them, and their cuts. With ``--profile`` as the last argument the functions that take most of the
 time go to standard error.
@@ -79,7 +79,7 @@ def commit(number: int, ranges: dict[int, OffsetRange]) -> CommitRecord:
 
 
 def read(bootstrap: str, kind: str, share: str, records: int) -> dict[str, float]:
-    """Reads so many records: processor time from the start, seconds from the second transaction on.
+    """Reads this many records: processor time from the start, seconds from the second transaction on.
 
     Before the first one the group is joined, which takes seconds and no processor time.
     """

@@ -53,7 +53,7 @@ def line(number: int, quantity: int) -> bytes:
 
 
 def lines(size: int) -> Iterator[Change]:
-    """An order with so many lines."""
+    """An order with this many lines."""
     yield "shop.orders", "c", None, b'{"id":1,"customer_id":1}'
     for number in range(size):
         yield "shop.lines", "c", None, line(number, 1)
@@ -66,7 +66,7 @@ def changed_line(size: int, number: int) -> Change:
 
 
 def orders(size: int) -> Iterator[Change]:
-    """A customer with so many orders."""
+    """A customer with this many orders."""
     yield "shop.customers", "c", None, b'{"id":1,"name":"a","note":null}'
     for number in range(size):
         yield "shop.orders", "c", None, b'{"id":%d,"customer_id":1}' % number

@@ -34,7 +34,7 @@ ROWS_PER_KEY = 4
 
 
 class Bucket:
-    """A bucket that only keeps what it is told."""
+    """A bucket that only keeps what it receives."""
 
     def __init__(self, folder: Path) -> None:
         self.head = EMPTY_LOG
@@ -117,7 +117,7 @@ def entry(number: int, value: bytes) -> Change:
 
 
 def measure(folder: Path, rows: int, row_bytes: int) -> dict[str, object]:
-    """Everything, for one bucket of so many rows."""
+    """Everything, for one bucket of this many rows."""
     rng = random.Random(1)
     bucket = Bucket(folder)
     filler = b"some text that compresses well " * (row_bytes // 31 + 1)

@@ -65,7 +65,7 @@ class Reader:
 
 
 def follow(options: SourceOptions, batch_seconds: float, orders: Connection) -> None:
-    """A reader's process: until it is told to stop."""
+    """A reader's process: until it is asked to stop."""
     reader = Reader(options, batch_seconds)
     orders.send("ready")
     while True:

@@ -52,7 +52,7 @@ class TableStatements:
 
 
 def table_statements(name: str, shards: int) -> TableStatements:
-    """Returns the statements of a table with so many shards.
+    """Returns the statements of a table with this many shards.
 
     Raises:
         MessagingConfigError: A name or the number cannot be used.

@@ -53,7 +53,7 @@ class Runner(Closing):
         """Does what can be done now; returns the number of messages."""
 
     def run(self, stop: threading.Event) -> None:
-        """Works until it is told to stop. Waits for servers that do not answer.
+        """Works until it is asked to stop. Waits for servers that do not answer.
 
         Raises:
             MessagingError: An error that another attempt would meet again.
