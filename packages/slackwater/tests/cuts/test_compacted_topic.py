@@ -16,6 +16,8 @@ from slackwater.cuts import CompactedTopicUnavailableError, compacted_topic
 from slackwater.cuts.compacted_topic import CompactedTopic
 
 SECONDS = 60
+NO_OFFSET = -1001
+"""As librdkafka names an offset that it does not know."""
 Entry = tuple[bytes, bytes, int]
 """Key, value and offset of a record."""
 Records = dict[bytes, bytes | None]
@@ -35,6 +37,7 @@ class Log:
     hidden: int = 0
     """How many of the newest records are not acknowledged by all replicas yet."""
     is_away: bool = False
+    tells_offsets: bool = True
     errors: list[int] = field(default_factory=list)
     """Codes that reading returns, one at a time."""
 
@@ -128,7 +131,8 @@ class LogProducer:
         while self._queue and not self._log.is_away:
             key, value, report = self._queue.pop(self._place)
             self._log.records.append((key, value))
-            report(None, Message(topic="t", partition=0, offset=len(self._log.records) - 1))
+            offset = len(self._log.records) - 1 if self._log.tells_offsets else NO_OFFSET
+            report(None, Message(topic="t", partition=0, offset=offset))
         return len(self._queue)
 
     def purge(self) -> None:
@@ -294,6 +298,13 @@ def test_what_is_said_to_have_failed_is_not_written_later(log: Log) -> None:
     log.is_away = False
     topic.write("test", {b"b": b"1"})
     assert topic.read() == [(b"b", b"1", 0)]
+
+
+def test_a_record_that_is_acknowledged_without_its_offset_does_not_count_as_the_first_one(log: Log) -> None:
+    topic = topic_of("b:1")
+    log.tells_offsets = False
+    with pytest.raises(CompactedTopicUnavailableError, match="acknowledged without an offset"):
+        topic.write("test", {b"a": b"1"})
 
 
 def test_errors_that_pass_while_it_is_read_are_waited_for_and_others_are_not(log: Log) -> None:

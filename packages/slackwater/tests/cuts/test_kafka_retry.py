@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.cuts import CutLogTruncatedError, CutLogUnavailableError, KafkaCutLog
 from slackwater.kafka.retry import KafkaRetry, Retry, is_transient
@@ -251,6 +251,7 @@ def test_without_a_limit_failures_are_waited_for_without_end(caplog: pytest.LogC
 # --- the cut log
 
 
+Acknowledged = Callable[[KafkaError | None, Message], None]
 SOURCE = "src"
 TOPIC = "src.slackwater.cuts"
 
@@ -320,3 +321,31 @@ def test_the_fake_reads_like_a_consumer(cut: Cut) -> None:
     assert [m.value() for m in consumer.consume(5)] == [b"c"]
     assert [m.offset() for m in consumer.consume(5)] == [3]
     assert consumer.consume(5) == []
+
+
+class SilentProducer:
+    """Acknowledges each record, of some without saying where it was written."""
+
+    def __init__(self, offsets: list[int]) -> None:
+        self._offsets = offsets
+
+    def produce(self, topic: str, _: bytes, *, partition: int, on_delivery: Acknowledged) -> None:
+        offset = self._offsets.pop(0)
+        on_delivery(None, Message(topic=topic, partition=partition, offset=offset))
+
+    def flush(self, _: float) -> int:
+        return 0
+
+    def purge(self) -> None: ...
+
+
+def test_a_cut_that_is_acknowledged_without_its_offset_is_appended_again(
+    monkeypatch: pytest.MonkeyPatch, cut: Cut
+) -> None:
+    """As the broker answers to a repeated batch of which it remembers only the number."""
+    offsets = [7, -1001, 8, 9]  # as librdkafka names an offset that it does not know
+    monkeypatch.setattr("slackwater.cuts.kafka_log.Producer", lambda _: SilentProducer(offsets))
+    log = KafkaCutLog(SOURCE, "nowhere:1")
+    with pytest.raises(CutLogUnavailableError, match="acknowledged without an offset"):
+        log.append([cut, cut])
+    assert [each.log_offset for each in log.append([cut, cut])] == [8, 9]

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from slackwater.cuts.errors import CompactedTopicUnavailableError
+from slackwater.cuts.errors import WITHOUT_OFFSET, CompactedTopicUnavailableError
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
@@ -158,10 +158,11 @@ class CompactedTopic(Generic[Entry]):
         producer, offsets, failures = self._writer(), list[int](), list[str]()
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                offsets.append(message.offset() or 0)
+            offset = message.offset()
+            if error is None and offset is not None:
+                offsets.append(offset)
             else:
-                failures.append(error.str())
+                failures.append(WITHOUT_OFFSET if error is None else error.str())
 
         with self._guarded(operation):
             for key, value in values.items():

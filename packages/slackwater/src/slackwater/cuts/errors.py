@@ -19,6 +19,9 @@ errors can be pickled: their data are their positional arguments.
 
 from slackwater.protocol import SlackwaterError
 
+WITHOUT_OFFSET = "a record was acknowledged without an offset"
+"""It may be where any record is, e.g. if a broker recognised a repeated batch: it has to be written again."""
+
 
 class MarkersError(SlackwaterError):
     """Root of everything this package raises.

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.cuts.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
-from slackwater.cuts.errors import CutLogTruncatedError, CutLogUnavailableError
+from slackwater.cuts.errors import WITHOUT_OFFSET, CutLogTruncatedError, CutLogUnavailableError
 from slackwater.kafka.reader import Place, TopicReader
 from slackwater.kafka.retry import (
     ABSENT_CODES,
@@ -89,10 +89,11 @@ class KafkaCutLog:
         failures: list[str] = []
 
         def acknowledged(index: int, error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                offsets[index] = message.offset() or 0, max(0, message.timestamp()[1])
+            offset = message.offset()
+            if error is None and offset is not None:
+                offsets[index] = offset, max(0, message.timestamp()[1])
             else:
-                failures.append(str(error))
+                failures.append(WITHOUT_OFFSET if error is None else str(error))
 
         for index, record in enumerate(records):
             delivered = functools.partial(acknowledged, index)
