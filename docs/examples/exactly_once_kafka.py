@@ -43,7 +43,7 @@ class Handler:
 
 
 def main(bootstrap: str, topic: str, group: str, target: str, member: str) -> None:
-    """Goes on until it is stopped, or fails; start it again then."""
+    """Continues until it is stopped, or fails; start it again then."""
     handler = Handler(bootstrap, target, f"{group}-{member}")
     with TransactionalConsumer(
         KafkaSettings(bootstrap),

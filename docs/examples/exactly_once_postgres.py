@@ -66,7 +66,7 @@ class Handler:
 
 
 def main(bootstrap: str, topic: str, group: str, url: str) -> None:
-    """Goes on until it is stopped, or fails; start it again then."""
+    """Continues until it is stopped, or fails; start it again then."""
     with psycopg.connect(url, autocommit=True) as database:
         handler = Handler(database, group)
         with TransactionalConsumer(

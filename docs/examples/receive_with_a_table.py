@@ -51,7 +51,7 @@ def pay(connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes:
 def pay_on_request(
     connection: psycopg.Connection[Any], request_id: str, message: ReceivedMessage
 ) -> bytes | None:
-    """Books a payment that came as a request with an id: who asks again gets the same answer."""
+    """Books a payment that came as a request with an id: a client that asks again gets the same answer."""
     with INBOX.receive(connection, request_id) as receipt:
         if not receipt.is_repeat:
             receipt.answer = pay(connection, message)

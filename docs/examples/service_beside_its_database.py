@@ -2,7 +2,7 @@
 
     python service_beside_its_database.py BOOTSTRAP DATABASE SOURCE
 
-The service writes to its database only. What is to be told to others follows from the database's
+The service writes to its database only. Messages to others follow from the database's
 transactions, read whole and in commit order. Each is written on: its rows and the messages that it makes in
 one transaction, at the database's own commit, with the place where reading continues. So pipelines join both.
 """

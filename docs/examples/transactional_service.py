@@ -3,7 +3,7 @@
     python transactional_service.py BOOTSTRAP SOURCE PAYMENTS
 
 It numbers its payments, and a payment's number is its commit position: so the position of the newest commit
-tells where the service stands when it starts again, whatever happened to it. Payments here are made up from
+says where the service continues when it starts again, whatever happened to it. Payments here are made up from
 their numbers; a service that is asked for them keeps the requests until they are committed.
 """
 

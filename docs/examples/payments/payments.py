@@ -1,4 +1,4 @@
-"""The payments service: books each payment once, and gives whoever asks again the same answer.
+"""The payments service: books each payment once, and gives a client that asks again the same answer.
 
     python payments.py create DATABASE BOOTSTRAP    makes its topics and tables, and accounts to pay from
     python payments.py serve DATABASE BOOTSTRAP     answers requests; kill it whenever you like

@@ -31,7 +31,7 @@ TABLES = tuple(f"shop.{name}" for name in ("orders", "parcels", "outbox")) + tup
 )
 TOPICS = ("payment-requests", "payment-answers")
 SECONDS = 600.0
-"""So long is waited for anything, at most."""
+"""How long to wait for anything, at most."""
 SUMMARY = """
 SELECT status, count(*), sum((SELECT count(*) FROM payments.payments AS p WHERE p.order_id = o.id)),
     sum((SELECT count(*) FROM shop.parcels AS s WHERE s.order_id = o.id))
@@ -45,7 +45,7 @@ def script(name: str, *arguments: str) -> Sequence[str]:
 
 
 def services(stack: DevStack, patience: float) -> Mapping[str, Sequence[str]]:
-    """Returns the command line of each program; the shop asks again after so many seconds."""
+    """Returns the command line of each program; the shop asks again after this many seconds."""
     database, bootstrap = stack.postgres.dsn(), stack.kafka.bootstrap
     return {
         "shop": script("shop.py", "serve", database, bootstrap, str(patience)),

@@ -82,7 +82,7 @@ def place_order(connection: Connection, customer: int, amount: int) -> None:
 
 
 def ask_again(connection: Connection, patience: timedelta) -> None:
-    """Asks once more for the payments of orders that have had no answer for so long; waits for nobody."""
+    """Asks again for the payments of orders that have had no answer for this long; waits for nothing."""
     with connection.transaction():
         rows = connection.execute(ASK_AGAIN, [patience]).fetchall()
         OUTBOX.send(connection, *(request(*row) for row in rows))
