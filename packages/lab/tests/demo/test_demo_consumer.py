@@ -24,7 +24,7 @@ def transaction(lsn: int, *values: dict[str, Any] | None, xid: int | None = None
         for at, value in enumerate(values)
     ]
     commit = Commit(source="inv", timeline=1, lsn=lsn, xid=xid, commit_ts_ms=0)
-    return Transaction(Piece(commit, list(records), True, True, (0,), 0, LanePosition(1), {}))
+    return Transaction(Piece(commit, list(records), True, (0,), 0, LanePosition(1), {}))
 
 
 def row(table: str, after: dict[str, Any]) -> dict[str, Any]:

@@ -204,6 +204,13 @@ def test_rows_without_keys_that_the_connector_repeats_are_delivered_once(
     assert delivered(memory.read(memory.consumer(inputs(memory)), 2, tries=20)) == [ONE]
 
 
+def test_a_transaction_that_an_operator_released_says_so(memory: World, source: ChangeWriter) -> None:
+    write(source, 1, 2)
+    source.cut(skipped=(107,))
+    found = memory.read(memory.consumer(inputs(memory)), 2)
+    assert [each.commit.skipped for each in found] == [(107,), ()]
+
+
 def test_a_log_that_was_made_anew_is_named(memory: World, source: ChangeWriter) -> None:
     write(source, 1)
     source.cut()

@@ -296,7 +296,7 @@ class _Group:
         position = CommitPosition(cut.timeline, transaction.commit_lsn)
         lanes = self._lanes_behind(position)
         mine, elsewhere = select(self._share, lanes, records)
-        is_first, front.is_open = not front.is_open, not is_whole
+        front.is_open = not is_whole
         is_end = len(front.transactions) == 1
         ends: Mapping[Place, int] = {}
         if self._share.is_by_partition:
@@ -311,7 +311,6 @@ class _Group:
                 skipped=(transaction.xid,) if transaction.xid in cut.skipped else (),
             ),
             mine,
-            is_first,
             is_whole,
             lanes,
             elsewhere,

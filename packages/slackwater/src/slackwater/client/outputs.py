@@ -116,14 +116,13 @@ class OutputMerge:
 
     def _piece(self, front: _Expected, records: list[Record], *, is_whole: bool) -> Piece:
         mine, elsewhere = select(self._share, front.lanes, records)
-        is_first, front.is_open = not front.is_open, True
+        front.is_open = True
         if is_whole:
             self._expected.popleft()
         by_partition = self._share.is_by_partition
         return Piece(
             commit_of(front.placed.record),
             mine,
-            is_first,
             is_whole,
             front.lanes,
             elsewhere,

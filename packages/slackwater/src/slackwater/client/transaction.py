@@ -79,7 +79,6 @@ class Piece(NamedTuple):
 
     commit: Commit
     records: list[Record]
-    is_first: bool
     is_last: bool
     lanes: tuple[int, ...]
     """The lanes that it is for."""
