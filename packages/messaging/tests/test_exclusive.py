@@ -23,7 +23,6 @@ from slackwater_messaging import (
     SavedSender,
     SenderSettings,
 )
-from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.receiving import (
     BloomInbox,
     FilteredInbox,
@@ -32,6 +31,7 @@ from slackwater_messaging.receiving import (
     TableInbox,
     TransactionalProcessor,
 )
+from slackwater_messaging.running import Exclusive
 from slackwater_messaging.sending.kafka import SenderProducer
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})

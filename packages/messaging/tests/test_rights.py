@@ -48,7 +48,7 @@ from slackwater_messaging import (
 )
 from slackwater_messaging.receiving import Receiver, TableInbox, TransactionalProcessor
 from slackwater_messaging.sending import SendProbe, SendStep
-from slackwater_messaging.sending.step import no_probe
+from slackwater_messaging.sending.transaction import no_probe
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.protocol import KafkaSettings
 from slackwater_messaging import CapturedOutbox, CaptureRelay, DeliveryListener, Outbox, SenderSettings
+from slackwater_messaging.group import GroupMember
 from slackwater_messaging.receiving import TransactionalProcessor
-from slackwater_messaging.receiving.group import GroupMember
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions
 from slackwater_messaging.topics import topic_reader
 
@@ -48,9 +48,8 @@ made: list[dict[str, Any]] = []
 @pytest.fixture(autouse=True)
 def clients(monkeypatch: pytest.MonkeyPatch) -> None:
     made.clear()
-    for place in ("slackwater_messaging.sending.listener", "slackwater.kafka.reader"):
+    for place in ("slackwater_messaging.group", "slackwater.kafka.reader"):
         monkeypatch.setattr(f"{place}.Consumer", Client)
-    monkeypatch.setattr("slackwater_messaging.receiving.group.Consumer", Client)
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Client)
     monkeypatch.setattr("slackwater.kafka.transactions.Producer", Client)
 
@@ -60,7 +59,12 @@ def listener() -> None:
 
 
 def member() -> None:
-    GroupMember(HOSTILE, ["said"], "ours", latest=False, patience=timedelta(1), on_revoke=lambda _: None)
+    GroupMember(
+        HOSTILE,
+        ["said"],
+        "ours",
+        latest=False,
+    )
 
 
 READS = {"isolation.level": "read_committed", "enable.auto.commit": False, "allow.auto.create.topics": False}

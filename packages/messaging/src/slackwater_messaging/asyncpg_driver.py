@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from slackwater_messaging.bridge import AsyncDriver, Rows, Statement
-from slackwater_messaging.errors import LOST_CONNECTION
+from slackwater_messaging.database import LOST_CONNECTION
 
 
 class AsyncpgDriver(AsyncDriver):

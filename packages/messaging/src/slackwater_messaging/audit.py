@@ -12,7 +12,7 @@ from psycopg import Connection
 
 from slackwater.protocol import KafkaSettings, epoch_ms, from_epoch_ms
 from slackwater_messaging.errors import MessagingConfigError
-from slackwater_messaging.sending.headers import header_of
+from slackwater_messaging.message import header_of
 from slackwater_messaging.topics import topic_reader
 
 FindId = Callable[[Record], str | None]

@@ -10,19 +10,8 @@
 
 from typing import Final
 
-import psycopg
-
 from slackwater.kafka.advice import NeededRights
 from slackwater.protocol import SlackwaterError
-
-LOST_CONNECTION: Final = (
-    psycopg.OperationalError,
-    psycopg.InterfaceError,
-    psycopg.errors.IdleInTransactionSessionTimeout,
-    psycopg.errors.TransactionTimeout,
-)
-"""Errors that mean that the database cannot be reached or has ended the connection; a new connection may
-succeed. psycopg does not classify time-outs that end a connection as operational errors."""
 
 READING: Final = NeededRights(
     user="the service's user", on_topics="Read on the topic", on_group="Read on the consumer's group"

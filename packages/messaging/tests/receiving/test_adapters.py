@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from slackwater.dev import PostgresServer
 from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.receiving import AsyncTableInbox, TableInbox
-from slackwater_messaging.receiving.sqlalchemy import receive
+from slackwater_messaging.sqlalchemy import receive
 
 pytestmark = pytest.mark.integration
 

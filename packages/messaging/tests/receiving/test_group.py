@@ -11,9 +11,9 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater_messaging import MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.group import GroupMember
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import ReceivedMessage
-from slackwater_messaging.receiving.group import GroupMember
 
 PATIENCE = timedelta(minutes=5)
 
@@ -370,7 +370,7 @@ class Client(Consumer):
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> tuple[GroupMember, Client]:
     """A member over its own consumer, whose user has tried to change what the member relies on."""
-    monkeypatch.setattr("slackwater_messaging.receiving.group.Consumer", Client)
+    monkeypatch.setattr("slackwater_messaging.group.Consumer", Client)
     wishes = {
         "isolation.level": "read_uncommitted",
         "enable.auto.commit": "true",

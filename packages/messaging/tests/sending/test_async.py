@@ -20,7 +20,7 @@ from slackwater_messaging import (
     SavedSender,
 )
 from slackwater_messaging.sending import SendProbe, SendStep
-from slackwater_messaging.sending.step import no_probe
+from slackwater_messaging.sending.transaction import no_probe
 
 pytestmark = pytest.mark.integration
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from slackwater.protocol import KafkaSettings
 from slackwater_lab.probes import At
 from slackwater_messaging import MessagingConfigError, MessagingUnavailableError
+from slackwater_messaging.message import Place
 from slackwater_messaging.sending import DeliveryListener, MessageId, Outbox, SendStep
 
 Refused = MessagingUnavailableError
@@ -28,6 +29,24 @@ class Record:
     def headers(self) -> list[tuple[str, bytes]]:
         return [("slackwater-message", str(MessageId("outbox", self._number, 1)).encode())]
 
+    def topic(self) -> str:
+        return "paid"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._number
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, 0
+
+    def value(self) -> None:
+        return None
+
+    def key(self) -> None:
+        return None
+
 
 class Topic:
     """Hands out portions of records, and notes what has been committed."""
@@ -38,18 +57,30 @@ class Topic:
         self.removed: list[int] = []
         self.failures: list[Exception] = []
         self.commit_failures: list[Exception] = []
+        self.member: Any = None
+        self.assigned: list[int] = []
+        self.sent: list[TopicPartition] = []
+        """A commit whose answer comes with the next call."""
 
     def poll(self, _: float) -> Record | None:
+        self.member._committed(None, self.sent)  # noqa: SLF001
         return self.portions[0].pop(0) if self.portions else None
 
     def consume(self, *_: object) -> list[Record]:
         return self.portions.pop(0)
 
-    def commit(self, *, asynchronous: bool) -> None:
-        assert not asynchronous
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        assert asynchronous
         if self.commit_failures:
             raise self.commit_failures.pop()
-        self.commits.append(list(self.removed))
+        self.commits.append([part.offset for part in offsets])
+        self.sent = offsets
+
+    def assign(self, found: list[TopicPartition]) -> None:
+        self.assigned = [part.offset for part in found]
+
+    def committed(self, *_: object, **__: object) -> list[TopicPartition]:
+        return [TopicPartition("paid", 0, 7)]
 
     def remove(self, _: object, ids: Sequence[MessageId]) -> int:
         if self.failures:
@@ -61,8 +92,10 @@ class Topic:
 def listening(monkeypatch: pytest.MonkeyPatch, topic: Topic, probe: Any = lambda _: None) -> DeliveryListener:
     kafka, outbox = KafkaSettings("127.0.0.1:1"), Outbox("outbox")
     listener = DeliveryListener("", kafka, outbox, topics=["paid"], group="deliveries", probe=probe)
-    listener._consumer.close()  # noqa: SLF001
-    monkeypatch.setattr(listener, "_consumer", topic)
+    topic.member = listener._member  # noqa: SLF001
+    topic.member._consumer.close()  # noqa: SLF001
+    topic.member.places = (Place("paid", 0),)
+    monkeypatch.setattr(topic.member, "_consumer", topic)
     monkeypatch.setattr(listener._connection, "open", lambda: None)  # noqa: SLF001
     monkeypatch.setattr(outbox, "remove", topic.remove)
     return listener
@@ -76,16 +109,16 @@ def test_rows_that_could_not_be_removed_are_removed_by_the_next_call(monkeypatch
         listener.run_once()
     assert (topic.removed, topic.commits) == ([], [])
     assert [listener.run_once() for _ in range(3)] == [2, 1, 0]
-    assert topic.commits == [[0, 1], [0, 1, 2]]
+    assert topic.commits == [[2], [3]]
 
 
 def test_an_error_among_records_forgets_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     topic = Topic([Record(0), Record(1, refused), Record(2)])
     listener = listening(monkeypatch, topic)
-    with pytest.raises(Refused, match="reading the destination topics failed"):
+    with pytest.raises(Refused, match="group deliveries: reading failed"):
         listener.run_once()
-    assert (listener.run_once(), topic.removed, topic.commits) == (2, [0, 2], [[0, 2]])
+    assert (listener.run_once(), topic.removed, topic.commits) == (2, [0, 2], [[3]])
 
 
 def test_a_passing_error_among_records_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,17 +126,25 @@ def test_a_passing_error_among_records_is_passed_over(monkeypatch: pytest.Monkey
     topic = Topic([Record(0, away)], [Record(1), Record(2, away)])
     listener = listening(monkeypatch, topic)
     assert [listener.run_once() for _ in range(2)] == [0, 1]
-    assert topic.commits == [[1]]  # nothing to commit after an error alone
+    assert topic.commits == [[2]]  # nothing to commit after an error alone
 
 
 def test_a_position_that_could_not_be_committed_is_committed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic([Record(0)], [Record(1)])
     listener = listening(monkeypatch, topic)
     topic.commit_failures.append(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
-    with pytest.raises(MessagingUnavailableError):
-        listener.run_once()
+    assert listener.run_once() == 1
+    assert topic.commits == []
     assert [listener.run_once(timedelta(0)) for _ in range(2)] == [1, 0]
-    assert topic.commits == [[0, 1]]
+    assert topic.commits == [[2]]
+
+
+def test_a_listener_continues_where_its_group_has_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = Topic([Record(7)])
+    listener = listening(monkeypatch, topic)
+    topic.member._assign(topic, [TopicPartition("paid", 0)])  # noqa: SLF001
+    assert listener.run_once() == 1
+    assert topic.assigned == [7]
 
 
 def test_a_second_caller_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from slackwater.protocol import KafkaSettings
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
 from slackwater_messaging import Message, MessagingConfigError, MessagingUnavailableError
+from slackwater_messaging.message import header_of
 from slackwater_messaging.sending import (
     HEADER_MESSAGE,
     MessageId,
@@ -24,7 +25,6 @@ from slackwater_messaging.sending import (
     RelaySettings,
     SendStep,
 )
-from slackwater_messaging.sending.headers import header_of
 from slackwater_messaging.sending.outbox import LANES
 
 pytestmark = pytest.mark.integration

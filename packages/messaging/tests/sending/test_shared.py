@@ -25,7 +25,7 @@ from slackwater_messaging import (
     SenderPool,
 )
 from slackwater_messaging.sending import SendProbe, SendStep, find_prepared
-from slackwater_messaging.sending.step import no_probe
+from slackwater_messaging.sending.transaction import no_probe
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from slackwater_messaging import (
     SavedSender,
 )
 from slackwater_messaging.receiving import AsyncTableInbox
-from slackwater_messaging.sending.sqlalchemy import (
+from slackwater_messaging.sqlalchemy import (
     Sender,
     async_connection_of,
     async_session_transaction,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -24,10 +23,9 @@ from slackwater_messaging.errors import (
     MessagingStateError,
     MessagingUnavailableError,
 )
-from slackwater_messaging.exclusive import Exclusive
-from slackwater_messaging.message import Message
-from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
-from slackwater_messaging.receiving.receipt import ReceivedMessage
+from slackwater_messaging.group import GroupMember, ends_of, is_passing
+from slackwater_messaging.message import Message, ReceivedMessage
+from slackwater_messaging.running import Closing, Exclusive
 from slackwater_messaging.topics import quiet
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
@@ -67,7 +65,7 @@ class ProcessorSettings:
     """How long a broker may be unavailable before :class:`MessagingUnavailableError` is raised."""
 
 
-class TransactionalProcessor:
+class TransactionalProcessor(Closing):
     """Turns input messages into outputs exactly once: outputs and offsets share a Kafka transaction.
 
     Readers of the outputs with ``isolation.level=read_committed`` see the outputs of a batch at once, and
@@ -111,18 +109,7 @@ class TransactionalProcessor:
             group,
             latest=self._settings.latest,
             patience=self._settings.patience,
-            on_revoke=lambda places: None,
         )
-
-    def __enter__(self) -> "TransactionalProcessor":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leaves the group."""
-        self.close()
 
     def run(self, process: Process) -> None:
         """Processes until :meth:`stop`; see :meth:`poll`."""

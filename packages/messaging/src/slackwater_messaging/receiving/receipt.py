@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import psycopg
 
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
-from slackwater_messaging.message import Message, Place
+from slackwater_messaging.message import Place, ReceivedMessage
 
 _MAX_KEY_BYTES = 1024
 """An index entry of PostgreSQL has to fit a third of a page."""
@@ -20,21 +19,6 @@ class TakenOverError(MessagingStateError):
     The transaction was rolled back. Load the partitions again, and receive the same messages again; they will
     be recognised as repeats.
     """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedMessage(Message):
-    """A message as it was read from Kafka."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int | None = None
-    """Kafka's timestamp of the message, in milliseconds since the epoch; None: it has none."""
-
-    @property
-    def place(self) -> Place:
-        """The partition it was read from."""
-        return Place(self.topic, self.partition)
 
 
 KeyOf = Callable[[ReceivedMessage], bytes | str]
@@ -187,18 +171,6 @@ class Inbox(Protocol):
     def forget(self, places: Sequence[Place]) -> None:
         """Drops the memory of these partitions, because others own them now or they will be loaded again."""
         ...
-
-
-def require_idle(connection: psycopg.Connection[Any]) -> None:
-    """Checks that a connection has no open transaction, so that the next one begins and ends in the block.
-
-    Raises:
-        MessagingConfigError: It has an open transaction.
-    """
-    status = connection.info.transaction_status
-    if status in (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR):
-        problem = f"the connection already has an open transaction ({status.name})"
-        raise MessagingConfigError(problem, "commit it first, or use a separate connection")
 
 
 def new_receipts(

@@ -1,23 +1,30 @@
 """The loop of a service that processes messages in its database."""
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 import psycopg
 from confluent_kafka import KafkaException
 
 from slackwater.protocol import Clock, KafkaSettings, SystemClock
-from slackwater_messaging.errors import LOST_CONNECTION, MessagingConfigError, MessagingError
-from slackwater_messaging.exclusive import Exclusive
-from slackwater_messaging.message import Place
-from slackwater_messaging.receiving.group import GroupMember, is_passing
-from slackwater_messaging.receiving.receipt import Inbox, Receipt, ReceivedMessage, TakenOverError
+from slackwater_messaging.bridge import Bridge, driver_of, in_thread, run_in_thread
+from slackwater_messaging.database import LOST_CONNECTION
+from slackwater_messaging.errors import MessagingConfigError, MessagingError
+from slackwater_messaging.group import GroupMember, is_passing
+from slackwater_messaging.message import Place, ReceivedMessage
+from slackwater_messaging.receiving.receipt import Inbox, Receipt, TakenOverError
+from slackwater_messaging.running import Closing, Exclusive
+
+AnyConnection = TypeVar("AnyConnection")
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +68,7 @@ class ReceiverSettings:
     """How often the inbox may do a small part of its periodic work."""
 
 
-class Receiver:
+class Receiver(Closing):
     """Passes each message to a function once, in the transaction of its effect.
 
     A batch of messages is one transaction: the inbox determines which messages are repeats, the function
@@ -112,16 +119,6 @@ class Receiver:
             patience=self._settings.patience,
             on_revoke=self._give_away,
         )
-
-    def __enter__(self) -> "Receiver":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leaves the group."""
-        self.close()
 
     def run(self, handle: Handle, *, reply: Reply | None = None) -> None:
         """Receives until :meth:`stop`; see :meth:`poll`."""
@@ -259,6 +256,95 @@ class Receiver:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class AsyncReceiver(Generic[AnyConnection]):
+    """:class:`Receiver` for services that use ``asyncio``: the handler is a coroutine function.
+
+    A :class:`Receiver` works in a thread. The handler, and all statements of the inbox, run in the event loop
+    of the caller, so the handler uses the connection like any other task.
+
+    Args:
+        kafka: See :class:`Receiver`.
+        topics: See :class:`Receiver`.
+        group: See :class:`Receiver`.
+        inbox: See :class:`Receiver`.
+        connect: Opens connections of psycopg or asyncpg; called again when one is lost.
+        settings: See :class:`Receiver`.
+        probe: See :class:`Receiver`; called in the thread.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topics: Sequence[str],
+        *,
+        group: str,
+        inbox: Inbox,
+        connect: Callable[[], Coroutine[Any, Any, AnyConnection]],
+        settings: ReceiverSettings | None = None,
+        probe: ReceiverProbe = lambda step: None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connect = connect
+        self._connection: AnyConnection | None = None
+        self._receiver = Receiver(
+            kafka, topics, group=group, inbox=inbox, connect=self._bridged, settings=settings, probe=probe
+        )
+
+    async def __aenter__(self) -> "AsyncReceiver[AnyConnection]":
+        """Returns itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the group."""
+        await self.close()
+
+    async def run(
+        self,
+        handle: Callable[[AnyConnection, ReceivedMessage], Coroutine[Any, Any, bytes | None]],
+        *,
+        reply: Callable[[Sequence[Receipt]], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """Receives until the task is cancelled, which takes effect after the current batch.
+
+        Raises:
+            MessagingError: The same errors as :meth:`Receiver.poll`.
+        """
+
+        def call(_: object, message: ReceivedMessage) -> bytes | None:
+            connection = cast("AnyConnection", self._connection)
+            try:
+                return self._wait(handle(connection, message))
+            except Exception as error:
+                if (lost := driver_of(connection).lost(error)) is not None:
+                    raise lost from error
+                raise
+
+        def send(receipts: Sequence[Receipt]) -> None:
+            if reply is not None:
+                self._wait(reply(receipts))
+
+        receiver = self._receiver
+        run = partial(receiver.run, call, reply=None if reply is None else send)
+        await run_in_thread(run, receiver.stop)
+
+    def stop(self) -> None:
+        """Ends :meth:`run` after the current batch."""
+        self._receiver.stop()
+
+    async def close(self) -> None:
+        """Does what :meth:`Receiver.close` does."""
+        await in_thread(self._receiver.close)
+
+    def _bridged(self) -> psycopg.Connection[Any]:
+        self._connection = self._wait(self._connect())
+        return cast("psycopg.Connection[Any]", Bridge(driver_of(self._connection), self._loop))
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 def _handled(handle: Handle, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:

@@ -1,22 +1,66 @@
 """The inbox table: stores the key of each message in the transaction of its effect."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, LiteralString
 
 import psycopg
+from psycopg import sql
 
-from slackwater_messaging.message import Place
-from slackwater_messaging.receiving.receipt import (
-    KeyOf,
-    Receipt,
-    ReceivedMessage,
-    as_key,
-    new_receipts,
-    offset_key,
-)
-from slackwater_messaging.receiving.statements import CLEAN_AT_ONCE, check_remember, table_statements
+from slackwater_messaging.bridge import bridge, in_thread, in_threads
+from slackwater_messaging.errors import MessagingConfigError
+from slackwater_messaging.message import Place, ReceivedMessage
+from slackwater_messaging.receiving.receipt import KeyOf, Receipt, as_key, new_receipts, offset_key
+
+CLEAN_AT_ONCE = 1_000
+"""The maximum number of keys that one cleaning deletes: a transaction of some milliseconds."""
+_MAX_SHARDS = 1024
+_CREATE = """
+CREATE TABLE IF NOT EXISTS {table} (
+    key bytea PRIMARY KEY,
+    received_at timestamptz NOT NULL DEFAULT now(),
+    answer bytea
+) PARTITION BY HASH (key)
+"""
+_CREATE_SHARD = """
+CREATE TABLE IF NOT EXISTS {shard} PARTITION OF {table} FOR VALUES WITH (MODULUS {shards}, REMAINDER {number})
+"""
+_CREATE_INDEX = "CREATE INDEX IF NOT EXISTS {index} ON {table} (received_at)"
+_INSERT = """
+INSERT INTO {table} (key) SELECT key FROM unnest(%s::bytea[]) AS key ORDER BY key
+ON CONFLICT DO NOTHING RETURNING key
+"""
+"""Inserts keys, sorted, so that transactions do not wait for each other in a circle; returns the new ones."""
+_INSERT_ANSWERED = """
+INSERT INTO {table} (key, answer)
+SELECT key, answer FROM unnest(%s::bytea[], %s::bytea[]) AS new (key, answer) ORDER BY key
+"""
+_ANSWERS = "SELECT key, answer FROM {table} WHERE key = ANY (%s::bytea[])"
+_STORE_ANSWERS = """
+UPDATE {table} AS inbox SET answer = given.answer
+FROM unnest(%s::bytea[], %s::bytea[]) AS given (key, answer) WHERE inbox.key = given.key
+"""
+_CLEAN = """
+DELETE FROM {table} WHERE key = ANY (ARRAY (
+    SELECT key FROM {table} WHERE received_at < now() - %s::interval
+    ORDER BY received_at LIMIT %s FOR UPDATE SKIP LOCKED
+))
+"""
+
+
+def identifier(name: str, suffix: str = "") -> sql.Identifier:
+    """Returns ``schema.table`` or ``table`` as an identifier.
+
+    Raises:
+        MessagingConfigError: It is not one or two names, or too long.
+    """
+    parts = f"{name}{suffix}".split(".")
+    if len(parts) > 2 or not all(0 < len(part.encode()) <= 63 for part in parts):
+        problem = f"{name}{suffix!s} is not a valid name of a table"
+        raise MessagingConfigError(problem, "expected table or schema.table, at most 63 bytes each")
+    return sql.Identifier(*parts)
 
 
 class TableInbox:
@@ -48,16 +92,25 @@ class TableInbox:
     ) -> None:
         self.table = table
         """The name."""
-        self._remember = check_remember(table, remember)
+        if remember <= timedelta(0):
+            raise MessagingConfigError(f"{table}: remember is {remember}", "expected a positive duration")
+        if not 1 <= shards <= _MAX_SHARDS:
+            raise MessagingConfigError(f"{table}: shards is {shards}", f"expected 1 to {_MAX_SHARDS}")
+        self._remember, self._shards = remember, shards
         self.key_of = key_of
         """Returns the key of a message of a batch."""
-        self._sql = table_statements(table, shards)
+        self._names = {"table": identifier(table)}
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
         """See the protocol."""
         with connection.transaction():
-            for statement in self._sql.create:
-                connection.execute(statement)
+            connection.execute(self._sql(_CREATE))
+            for number in range(self._shards):
+                shard = identifier(self.table, f"_{number}")
+                numbers = {"shards": sql.Literal(self._shards), "number": sql.Literal(number)}
+                connection.execute(self._sql(_CREATE_SHARD, shard=shard, **numbers))
+            index = sql.Identifier(f"{self.table.rpartition('.')[2]}_received_at")
+            connection.execute(self._sql(_CREATE_INDEX, index=index))
 
     @contextmanager
     def receive(self, connection: psycopg.Connection[Any], key: bytes | str) -> Iterator[Receipt]:
@@ -92,20 +145,20 @@ class TableInbox:
         """Inserts the keys of receipts, which must be distinct; receipts of existing keys become repeats."""
         left = {receipt.key: receipt for receipt in receipts}
         while left:
-            inserted = connection.execute(self._sql.insert, [sorted(left)]).fetchall()
+            inserted = connection.execute(self._sql(_INSERT), [sorted(left)]).fetchall()
             for (key,) in inserted:
                 del left[key]
             if not left:
                 return
             # A key that is neither inserted nor found was deleted in between, and is tried again.
-            for key, answer in connection.execute(self._sql.answers, [list(left)]).fetchall():
+            for key, answer in connection.execute(self._sql(_ANSWERS), [list(left)]).fetchall():
                 left.pop(key).become_repeat(answer)
 
     def store(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> None:
         """Stores the answers of processed messages."""
         given = {r.key: r.answer for r in receipts if not r.is_repeat and r.answer is not None}
         if given:
-            connection.execute(self._sql.store_answers, [list(given), list(given.values())])
+            connection.execute(self._sql(_STORE_ANSWERS), [list(given), list(given.values())])
 
     def insert(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> None:
         """Inserts keys that appear to be new, together with their answers, in one statement.
@@ -115,12 +168,12 @@ class TableInbox:
         """
         if receipts:
             rows = [receipt.key for receipt in receipts], [receipt.answer for receipt in receipts]
-            connection.execute(self._sql.insert_answered, rows)
+            connection.execute(self._sql(_INSERT_ANSWERED), rows)
 
     def knows_any(self, connection: psycopg.Connection[Any], receipts: Sequence[Receipt]) -> bool:
         """Returns whether one of the keys exists."""
         keys = [receipt.key for receipt in receipts]
-        return connection.execute(self._sql.answers, [keys]).fetchone() is not None
+        return connection.execute(self._sql(_ANSWERS), [keys]).fetchone() is not None
 
     def clean(self, connection: psycopg.Connection[Any], *, at_most: int = CLEAN_AT_ONCE) -> int:
         """Deletes the oldest expired keys, at most ``at_most`` of them.
@@ -131,7 +184,7 @@ class TableInbox:
             The number of deleted keys.
         """
         with connection.transaction():
-            return connection.execute(self._sql.clean, [self._remember, at_most]).rowcount
+            return connection.execute(self._sql(_CLEAN), [self._remember, at_most]).rowcount
 
     def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
         """See the protocol. The table does not store offsets, so the consumer group's offsets apply."""
@@ -146,3 +199,37 @@ class TableInbox:
 
     def forget(self, places: Sequence[Place]) -> None:
         """See the protocol. Nothing is kept in memory."""
+
+    def _sql(self, template: LiteralString, **names: sql.Composable) -> sql.Composed:
+        return sql.SQL(template).format(**self._names, **names)
+
+
+class AsyncTableInbox:
+    """:class:`TableInbox` for requests in services that use ``asyncio``, with the same table and rows.
+
+    Connections are psycopg's asynchronous ones, or asyncpg's.
+
+    Args:
+        table: See :class:`TableInbox`.
+        remember: See :class:`TableInbox`.
+        shards: See :class:`TableInbox`.
+    """
+
+    def __init__(self, table: str, *, remember: timedelta = timedelta(days=30), shards: int = 16) -> None:
+        self.table = table
+        """The name."""
+        self._inbox = TableInbox(table, remember=remember, shards=shards)
+
+    async def create(self, connection: object) -> None:
+        """Creates the table unless it exists."""
+        await in_thread(self._inbox.create, bridge(connection))
+
+    @asynccontextmanager
+    async def receive(self, connection: object, key: bytes | str) -> AsyncIterator[Receipt]:
+        """Returns whether a request was received before; see :meth:`TableInbox.receive`."""
+        async with in_threads(self._inbox.receive(bridge(connection), key)) as receipt:
+            yield receipt
+
+    async def clean(self, connection: object, *, at_most: int = CLEAN_AT_ONCE) -> int:
+        """Deletes the oldest expired keys; see :meth:`TableInbox.clean`."""
+        return await in_thread(partial(self._inbox.clean, at_most=at_most), bridge(connection))

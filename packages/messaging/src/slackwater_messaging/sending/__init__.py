@@ -1,8 +1,8 @@
 """Sending: six ways to write to a database and send messages."""
 
+from slackwater_messaging.message import HEADER_MESSAGE, MessageId
 from slackwater_messaging.sending.captured import CapturedOutbox, CaptureRelay
 from slackwater_messaging.sending.chained import ChainedSender, CommitOrder
-from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId
 from slackwater_messaging.sending.indoubt import (
     Outcome,
     PreparedTransaction,
@@ -16,8 +16,13 @@ from slackwater_messaging.sending.polling import PollingRelay, RelaySettings
 from slackwater_messaging.sending.pool import SenderPool
 from slackwater_messaging.sending.prepared import InDoubtError, PreparedSender
 from slackwater_messaging.sending.saved import ProvenSender, Recovery, SavedSender
-from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep
-from slackwater_messaging.sending.transaction import HalfCommittedError, SendingTransaction
+from slackwater_messaging.sending.transaction import (
+    HalfCommittedError,
+    SenderSettings,
+    SendingTransaction,
+    SendProbe,
+    SendStep,
+)
 
 __all__ = [
     "HEADER_MESSAGE",

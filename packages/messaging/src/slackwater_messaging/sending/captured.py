@@ -28,18 +28,12 @@ from slackwater.client import (
 from slackwater.kafka.retry import KafkaRetry
 from slackwater.protocol import KafkaSettings
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
-from slackwater_messaging.errors import (
-    MessagingConfigError,
-    MessagingStateError,
-    MessagingUnavailableError,
-)
-from slackwater_messaging.message import Message
-from slackwater_messaging.sending.closing import Runner
-from slackwater_messaging.sending.headers import MessageId, decode_headers, microseconds
+from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.message import Message, MessageId, decode_headers, microseconds
+from slackwater_messaging.running import Runner
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import MessageTable, SavedMessage
-from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
-from slackwater_messaging.sending.transaction import check_name
+from slackwater_messaging.sending.transaction import SenderSettings, SendProbe, SendStep, check_name, no_probe
 from slackwater_messaging.topics import explained, quiet
 
 _DEFINITION: Final = """

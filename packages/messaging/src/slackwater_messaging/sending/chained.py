@@ -5,18 +5,18 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from slackwater.protocol import KafkaSettings
+from slackwater_messaging.database import Database, check_idle, check_whole, database_transaction
 from slackwater_messaging.errors import MessagingError
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import Database
-from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import (
     HalfCommittedError,
     Sender,
+    SenderSettings,
     SendingTransaction,
-    check_idle,
-    check_whole,
-    database_transaction,
+    SendProbe,
+    SendStep,
+    no_probe,
 )
 
 

@@ -15,11 +15,10 @@ from psycopg import sql
 
 from slackwater.protocol import KafkaSettings
 from slackwater.protocol.keys import outcome_topic
+from slackwater_messaging.database import Database, autocommit
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import Database
-from slackwater_messaging.sending.step import SenderSettings
-from slackwater_messaging.sending.transaction import autocommit, check_name
+from slackwater_messaging.sending.transaction import SenderSettings, check_name
 from slackwater_messaging.topics import topic_reader
 
 _ANSWER: Final = timedelta(seconds=30)

@@ -19,10 +19,9 @@ from slackwater_messaging.errors import (
     MessagingStateError,
     MessagingUnavailableError,
 )
-from slackwater_messaging.message import Message
-from slackwater_messaging.sending.headers import HEADER_MESSAGE
+from slackwater_messaging.message import HEADER_MESSAGE, Message
 from slackwater_messaging.sending.outbox import SavedMessage
-from slackwater_messaging.sending.step import SenderSettings
+from slackwater_messaging.sending.transaction import SenderSettings
 from slackwater_messaging.topics import quiet
 
 _QUEUE_SECONDS = 0.05

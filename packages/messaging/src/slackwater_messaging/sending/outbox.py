@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, LiteralString
 
-from psycopg import Connection, sql
+from psycopg import sql
 
 from slackwater_messaging.bridge import driver_of
+from slackwater_messaging.database import Database
 from slackwater_messaging.errors import MessagingConfigError
-from slackwater_messaging.message import Message
-from slackwater_messaging.sending.headers import MessageId, decode_headers, encode_headers, microseconds
-
-Database = Connection[Any]
+from slackwater_messaging.message import Message, MessageId, decode_headers, encode_headers, microseconds
 
 LANES: Final = 16
 """The number of lanes. Messages with one key share a lane, and only one relay sends a lane at a time."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater.protocol import Clock, KafkaSettings
-from slackwater_messaging.errors import LOST_CONNECTION, MessagingError, MessagingUnavailableError
-from slackwater_messaging.sending.closing import KeptConnection, Runner
+from slackwater_messaging.database import LOST_CONNECTION, Database, KeptConnection
+from slackwater_messaging.errors import MessagingError, MessagingUnavailableError
+from slackwater_messaging.running import Runner
 from slackwater_messaging.sending.kafka import BatchProducer
-from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
-from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
+from slackwater_messaging.sending.outbox import LANES, Outbox, SavedMessage
+from slackwater_messaging.sending.transaction import SendProbe, SendStep, no_probe
 
 logger = logging.getLogger(__name__)
 

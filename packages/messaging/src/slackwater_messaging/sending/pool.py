@@ -14,10 +14,10 @@ from typing import Final, Generic, TypeVar
 from slackwater.protocol import Clock, SystemClock
 from slackwater.protocol.keys import slot_prefix
 from slackwater_messaging.bridge import bridge, in_thread
+from slackwater_messaging.database import Database, check_idle
 from slackwater_messaging.errors import MessagingConfigError, MessagingError, MessagingUnavailableError
-from slackwater_messaging.sending.closing import Closing
-from slackwater_messaging.sending.outbox import Database
-from slackwater_messaging.sending.transaction import AnyDatabase, Sender, SendingTransaction, check_idle
+from slackwater_messaging.running import Closing
+from slackwater_messaging.sending.transaction import AnyDatabase, Sender, SendingTransaction
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from slackwater.protocol import KafkaSettings
 from slackwater.protocol.keys import outcome_topic
+from slackwater_messaging.database import Database, autocommit, check_idle, check_whole, database_transaction
 from slackwater_messaging.errors import (
     MessagingConfigError,
     MessagingError,
@@ -30,15 +31,13 @@ from slackwater_messaging.sending.indoubt import (
     outcome_record,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import Database
-from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import (
     Sender,
+    SenderSettings,
     SendingTransaction,
-    autocommit,
-    check_idle,
-    check_whole,
-    database_transaction,
+    SendProbe,
+    SendStep,
+    no_probe,
 )
 from slackwater_messaging.topics import ensure_compacted_topic
 

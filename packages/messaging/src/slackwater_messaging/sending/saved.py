@@ -14,18 +14,18 @@ from datetime import UTC, datetime
 import psycopg
 
 from slackwater.protocol import Clock, KafkaSettings, SystemClock, epoch_ms
+from slackwater_messaging.database import Database, autocommit, check_idle, check_whole, database_transaction
 from slackwater_messaging.errors import MessagingError
-from slackwater_messaging.sending.headers import HEADER_MESSAGE, header_of
+from slackwater_messaging.message import HEADER_MESSAGE, header_of
 from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.outbox import Database, Outbox, SavedMessage
-from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
+from slackwater_messaging.sending.outbox import Outbox, SavedMessage
 from slackwater_messaging.sending.transaction import (
     Sender,
+    SenderSettings,
     SendingTransaction,
-    autocommit,
-    check_idle,
-    check_whole,
-    database_transaction,
+    SendProbe,
+    SendStep,
+    no_probe,
 )
 from slackwater_messaging.topics import topic_reader
 

@@ -1,24 +1,65 @@
-"""The transaction of a service that sends messages: a database transaction and its messages."""
+"""What all senders have in common: transactions with messages, steps for probes, and time limits."""
 
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 from typing import Generic, TypeVar
 
-import psycopg
-from psycopg.pq import TransactionStatus
-
 from slackwater_messaging.bridge import bridge, in_threads
+from slackwater_messaging.database import Database
 from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
-from slackwater_messaging.exclusive import Exclusive
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.closing import Closing
-from slackwater_messaging.sending.outbox import Database
+from slackwater_messaging.running import Closing, Exclusive
 
 AnyDatabase = TypeVar("AnyDatabase")
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+class SendStep(StrEnum):
+    """The step that was just completed. Each way reports only the steps that it has, in its own order."""
+
+    SAVED = "saved"
+    """The messages are rows of the open database transaction."""
+    TAKEN = "taken"
+    """A relay has locked the rows or read the transactions that it will send next."""
+    PRODUCED = "produced"
+    """Kafka has all records; those of a Kafka transaction are not visible."""
+    PREPARED = "prepared"
+    """The database has prepared the transaction, which now survives a crash, but is not committed."""
+    DATABASE_COMMITTED = "database_committed"
+    KAFKA_COMMITTED = "kafka_committed"
+    REMOVED = "removed"
+    """The rows were removed; by a relay in a transaction that is not committed yet."""
+
+
+SendProbe = Callable[[SendStep], None]
+"""Lets a test stop or kill a sender. Called after each step in the sending thread; may block or raise."""
+
+
+def no_probe(_: SendStep) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderSettings:
+    """The time limits of a sender."""
+
+    request_timeout: timedelta = timedelta(seconds=30)
+    """The limit for one request to Kafka, including retries of transient errors."""
+    transaction_timeout: timedelta = timedelta(seconds=60)
+    """Kafka aborts a transaction that is open for longer."""
+    clock_margin: timedelta = timedelta(minutes=10)
+    """The maximum difference between the clocks of database, services and brokers. Recovery begins to read
+    topics this much before its oldest message."""
+    patience: timedelta = timedelta(minutes=2)
+    """How long recovery waits for open transactions of other producers, which hide later records."""
+    retry_after: timedelta = timedelta(seconds=5)
+    """The time between a failed delivery of saved messages and the next attempt."""
 
 
 class SendingTransaction(Generic[AnyDatabase]):
@@ -113,68 +154,3 @@ def check_name(name: str) -> str:
         hint = "expected up to 100 letters, digits, '.', '_' and '-'"
         raise MessagingConfigError(f"the name of a sender is {name!r}", hint)
     return name
-
-
-def check_idle(connection: Database) -> None:
-    """Checks that a connection has no open transaction, which the sender would not commit itself.
-
-    Raises:
-        MessagingConfigError: It has an open transaction.
-    """
-    status = connection.info.transaction_status
-    if status is not TransactionStatus.IDLE:
-        hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise MessagingConfigError(f"the connection already has an open transaction ({status.name})", hint)
-
-
-def check_whole(connection: Database) -> None:
-    """Checks that a transaction has neither failed nor ended, which COMMIT would not report.
-
-    Raises:
-        MessagingStateError: A statement has failed, or the transaction has ended.
-    """
-    status = connection.info.transaction_status
-    if status is not TransactionStatus.INTRANS:
-        hint = "nothing was sent; let errors of statements leave the with block, and do not commit inside it"
-        raise MessagingStateError(f"the database transaction has failed or was ended ({status.name})", hint)
-
-
-@contextmanager
-def autocommit(connection: Database) -> Iterator[None]:
-    """Switches an idle connection to autocommit for the block."""
-    before = connection.autocommit
-    connection.autocommit = True
-    try:
-        yield
-    finally:
-        with suppress(psycopg.OperationalError):  # The connection is closed, and will not be used again.
-            connection.autocommit = before
-
-
-@contextmanager
-def database_transaction(connection: Database) -> Iterator[None]:
-    """Begins a transaction with the connection's properties, and commits or rolls back when the block ends.
-
-    Unlike psycopg's transaction block, it allows the transaction to end inside the block, as SQLAlchemy does
-    after an error, and as PREPARE TRANSACTION does.
-    """
-    with autocommit(connection):
-        connection.execute(_begin(connection))
-        try:
-            yield
-        except BaseException:
-            with suppress(psycopg.OperationalError):
-                connection.rollback()
-            raise
-        connection.commit()
-
-
-def _begin(connection: Database) -> bytes:
-    words = ["BEGIN"]
-    if (level := connection.isolation_level) is not None:
-        words.append(f"ISOLATION LEVEL {level.name.replace('_', ' ')}")
-    if connection.read_only is not None:
-        words.append("READ ONLY" if connection.read_only else "READ WRITE")
-    if connection.deferrable is not None:
-        words.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
-    return " ".join(words).encode()

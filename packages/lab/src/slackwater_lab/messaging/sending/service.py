@@ -16,7 +16,7 @@ from slackwater.protocol import KafkaSettings, SystemClock
 from slackwater_lab.messaging.sending.judge import MESSAGES, business_message
 from slackwater_lab.probes import SignalAt
 from slackwater_messaging import Message, SenderSettings
-from slackwater_messaging.sending.closing import KeptConnection
+from slackwater_messaging.database import KeptConnection
 
 ROLLED_BACK: Final = 4
 """One of this many business transactions fails after it has sent its messages."""

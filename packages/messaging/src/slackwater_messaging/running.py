@@ -1,18 +1,44 @@
-"""What senders, relays and listeners have in common: they run, are closed, and keep a connection."""
+"""What runs until it is stopped or closed, and refuses a second caller instead of mixing two."""
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Self
-
-import psycopg
+from typing import ClassVar, Self
 
 from slackwater.kafka.retry import Retry
 from slackwater.protocol import Clock, SystemClock
 from slackwater_messaging.bridge import run_in_thread
-from slackwater_messaging.exclusive import Exclusive
-from slackwater_messaging.sending.outbox import Database
+from slackwater_messaging.errors import MessagingConfigError
+
+
+class Exclusive:
+    """Is held by one call at a time. A second call is refused, whether a thread or an asyncio task makes it.
+
+    Args:
+        what: The object that is used by one caller at a time.
+        hint: What to do instead of sharing it.
+    """
+
+    def __init__(self, what: str, hint: str) -> None:
+        self._what, self._hint = what, hint
+        self._lock = threading.Lock()  # not re-entrant: the tasks of an event loop share their thread
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds it for the block.
+
+        Raises:
+            MessagingConfigError: Another call holds it.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise MessagingConfigError(f"{self._what} is in use by another thread or task", self._hint)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 class Closing(ABC):
@@ -80,31 +106,3 @@ class Runner(Closing):
         """Does what :meth:`run` does in a thread, until the task is cancelled and a step has ended."""
         stop = threading.Event()
         await run_in_thread(partial(self.run, stop), stop.set)
-
-
-class KeptConnection:
-    """A connection with autocommit that is opened on demand, and again after it has broken.
-
-    Args:
-        database: A connection string of libpq.
-    """
-
-    def __init__(self, database: str) -> None:
-        self._database = database
-        self._connection: Database | None = None
-
-    def open(self) -> Database:
-        """Returns the connection.
-
-        Raises:
-            psycopg.OperationalError: The database cannot be reached.
-        """
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.Connection[Any].connect(self._database, autocommit=True)
-        return self._connection
-
-    def close(self) -> None:
-        """Closes the connection. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

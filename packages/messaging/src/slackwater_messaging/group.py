@@ -16,8 +16,7 @@ from slackwater_messaging.errors import (
     MessagingStateError,
     MessagingUnavailableError,
 )
-from slackwater_messaging.message import Place
-from slackwater_messaging.receiving.receipt import ReceivedMessage
+from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.topics import quiet
 
 logger = logging.getLogger(__name__)
@@ -40,6 +39,7 @@ class GroupMember:
             one.
         patience: How long attempts to process a batch may fail.
         on_revoke: Called with partitions before they are revoked.
+        skips_lost: Whether reading continues with the oldest record if the next one is no longer in Kafka.
 
     Raises:
         MessagingConfigError: A librdkafka setting cannot be used here.
@@ -52,8 +52,9 @@ class GroupMember:
         group: str,
         *,
         latest: bool,
-        patience: timedelta,
-        on_revoke: Callable[[Sequence[Place]], None],
+        patience: timedelta = timedelta.max,
+        on_revoke: Callable[[Sequence[Place]], None] = lambda places: None,
+        skips_lost: bool = False,
     ) -> None:
         if "cooperative" in kafka.options.get(_STRATEGY, ""):
             problem = f"{_STRATEGY} is {kafka.options[_STRATEGY]}"
@@ -70,7 +71,7 @@ class GroupMember:
                 **quiet(kafka).client_config,
                 "group.id": group,
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",
+                "auto.offset.reset": "earliest" if skips_lost else "error",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
                 "on_commit": self._committed,

@@ -30,8 +30,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from slackwater_messaging.bridge import driver_of
+from slackwater_messaging.database import Database
 from slackwater_messaging.errors import MessagingConfigError
-from slackwater_messaging.sending.outbox import Database
+from slackwater_messaging.receiving.receipt import Receipt, as_key
+from slackwater_messaging.receiving.table import TableInbox
 from slackwater_messaging.sending.transaction import AnyDatabase, SendingTransaction
 
 
@@ -86,6 +88,26 @@ def session_transaction(sender: Sender, session: Session) -> Iterator[SendingTra
         session.rollback()
         raise
     session.commit()  # The database has committed already; this only ends the session's transaction.
+
+
+@contextmanager
+def receive(inbox: TableInbox, session: Session | Connection, key: bytes | str) -> Iterator[Receipt]:
+    """Returns whether a request was received before; see :meth:`TableInbox.receive`.
+
+    The block is a savepoint in the session's transaction, which its owner commits. The session is flushed at
+    the end of the block.
+
+    Raises:
+        MessagingConfigError: The session does not use PostgreSQL with psycopg 3, or the key is not valid.
+        psycopg.Error: The database rejects a statement of the inbox.
+        sqlalchemy.exc.SQLAlchemyError: The database rejects a statement of the session.
+    """
+    with session.begin_nested():
+        connection = connection_of(session)
+        receipt = Receipt(as_key(key))
+        inbox.mark(connection, [receipt])
+        yield receipt
+        inbox.store(connection, [receipt])
 
 
 async def async_connection_of(session: AsyncSession | AsyncConnection) -> Any:
