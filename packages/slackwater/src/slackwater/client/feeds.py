@@ -184,7 +184,7 @@ class ChangeFeed:
         if lanes:
             self._check_snapshots()
             first = min(0 if at is None else at.log_offset + 1 for at in base.values())
-            self._log.check(first)
+            self._log.check(first)  # a log that has lost the cut of a position does not begin at 0
             self._log.check(max(position.log_offset for position in lanes.values()))
             self._log.follow(first)
         return self._merge
@@ -253,15 +253,11 @@ class ChangeFeed:
         return [topic for topic in self._rules.data_topics if topic in published.cut.without_snapshot]
 
     def _base(self, position: LanePosition) -> PublishedCut | None:
-        """Finds the newest cut that a position has passed."""
+        """Finds the newest cut that a position has passed; None: the log has none, or has lost it."""
         done = position.done
         if done is None:
             return None
-        found = self._newest(position.log_offset + 1, lambda each: each.cut.position <= done)
-        if found is None and self._log.bounds()[0] > 0:
-            hint = "the cut log must be kept forever; to continue elsewhere, use seek() or start='latest'"
-            raise ClientStateError(f"{self._log.place[0]} contains no cut at or below {done}", hint)
-        return found
+        return self._newest(position.log_offset + 1, lambda each: each.cut.position <= done)
 
     def _before(self, start: int, is_wanted: Callable[[CommitPosition, int], bool]) -> LanePosition:
         """Returns the position before the first wanted transaction of the cuts from an offset on."""
