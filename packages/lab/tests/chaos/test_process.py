@@ -16,10 +16,10 @@ from slackwater_lab.chaos.process import ControlFolder, prepare
 prepare(ControlFolder(Path(sys.argv[1])), sys.argv[2:])
 from slackwater.protocol import SystemClock
 from slackwater.pipeline.runner import run_pipeline
-from slackwater.outputs.kafka import sink as kafka
+from slackwater.outputs import exactly_once
 print(SystemClock().now().timestamp())
 print(type(run_pipeline.keywords["probe"]).__name__)
-print(kafka.is_covered("p", 1, None, None) if sys.argv[2:] else "checked")
+print(exactly_once.is_covered("p", 1, None, None) if sys.argv[2:] else "checked")
 """
 
 

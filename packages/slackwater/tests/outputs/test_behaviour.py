@@ -65,7 +65,7 @@ class Output(Protocol):
 
 
 class KafkaNoCheck(KafkaSink):
-    def _is_covered(self, batch: DocumentBatch) -> bool:
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
         return False
 
 

@@ -12,7 +12,8 @@ from slackwater.cdc.envelope import Begin, End, decode_notification, decode_tran
 from slackwater.cdc.postgres import xid_of_position
 from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document, pack_change
-from slackwater.outputs.batch import BatchCommits, Emit
+from slackwater.outputs import Emit
+from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.kafka import KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater.outputs.kafka.debezium import (

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from slackwater.outputs.batch import Emit
+from slackwater.outputs import Emit
 from slackwater.outputs.kafka import KafkaSinkSettings, OutputTopic, guard
 from slackwater.outputs.kafka.guard import TopicGuard
 from slackwater.outputs.kafka.topics import TopicRule, topic_rules

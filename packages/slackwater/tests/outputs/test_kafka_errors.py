@@ -364,7 +364,7 @@ def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
 @pytest.mark.usefixtures("no_progress")
 def test_a_batch_is_given_up_when_its_patience_is_over(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 100)
-    with pytest.raises(UnavailableError, match=r"batch 0 \(open\) in 4 attempts: _TIMED_OUT: away"):
+    with pytest.raises(UnavailableError, match=r"batch 0 in 4 attempts: open: _TIMED_OUT: away"):
         write(producers, make_batch(0))
     assert (producers.opened, producers.discarded) == (4, 4)
 

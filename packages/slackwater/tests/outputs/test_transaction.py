@@ -148,7 +148,6 @@ def test_records_are_produced_in_the_order_that_makes_offsets_known(make_batch: 
         "out.commits",
         f"[{SinkStep.COMMIT_RECORDS}]",
         "orders.slackwater.progress",
-        f"[{SinkStep.PROGRESS}]",
         "commit",
     ]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from slackwater.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from slackwater.outputs.batch import Emit
     from slackwater.outputs.contract import (
         REQUEST_TIMEOUT,
+        Emit,
         Format,
         KeyFormat,
         Sink,
@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 _NAMES = {
-    "slackwater.outputs.batch": ("Emit",),
     "slackwater.outputs.contract": (
+        "Emit",
         "Format",
         "KeyFormat",
         "REQUEST_TIMEOUT",

@@ -6,7 +6,6 @@ documents belong to each commit.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from typing import NamedTuple
 from slackwater.engine.documents import DocumentBatch, in_commit_order, malformed_batch
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
+from slackwater.outputs.contract import Emit
 from slackwater.protocol import BatchHeader, ProgressRecord, StateError, format_position
 
 
@@ -97,15 +97,6 @@ def is_covered(pipeline: str, batch: DocumentBatch, progress: ProgressRecord | N
         reason = "the batch does not follow it"
         raise _mismatch(pipeline, batch_id, header, progress, reason)
     return False
-
-
-class Emit(StrEnum):
-    """Which states of a view are published."""
-
-    LATEST = "latest"
-    """The state at each cut: at most one document per key and batch."""
-    TRANSACTIONS = "transactions"
-    """The state after each source transaction that changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +206,12 @@ class BatchCommits:
                 )
             xid = None if is_latest else xids.get(commit_lsn)
             yield CommittedDocuments(unit, commit_lsn, xid, documents)
+
+    def shown(self, view: int, *, keys_move: bool) -> Iterator[Document]:
+        """Yields a view's documents with the LSNs at which they are shown; those of a key in commit order."""
+        for committed in self.documents(view, keys_move=keys_move):
+            for _, key, document in committed.documents:
+                yield committed.commit_lsn, key, document
 
     def _in_commit_order(self, view: int, *, keys_move: bool) -> Iterable[Document]:
         """Sorts a view's documents unless they have one commit, because they may not fit into memory."""

@@ -5,8 +5,8 @@ must make each batch visible exactly once, and as a whole.
 
 To add a kind of sink, write a module beside ``kafka``, and extend three other places:
 
-- its class has the methods of :class:`Sink`. ``batch.py`` determines whether a batch continues what the
-  output contains, which documents it has, and which commits they belong to;
+- its class implements the operations of ``exactly_once.py``. ``batch.py`` determines whether a batch
+  continues what the output contains, which documents it has, and which commits they belong to;
 - :class:`SinkKind` contains its name, which is the ``kind`` of an output in ``pipeline.toml``;
 - ``pipeline/folder.py`` reads the keys of such an output;
 - ``make_sink`` in ``pipeline/sinks.py`` creates it; until then, type checkers reject the new kind.
@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from slackwater.engine.documents import DocumentBatch
+from slackwater.engine.settings import Scope
 from slackwater.protocol import BatchHeader, CommitPosition, ProgressRecord
 
 REQUEST_TIMEOUT = timedelta(seconds=30)
@@ -47,6 +48,15 @@ class Format(StrEnum):
     """Each document as it is, after the id of its JSON Schema in a registry."""
 
 
+class Emit(StrEnum):
+    """Which states of a view are published."""
+
+    LATEST = "latest"
+    """The state at each cut: at most one document per key and batch."""
+    TRANSACTIONS = "transactions"
+    """The state after each source transaction that changes it."""
+
+
 class KeyFormat(StrEnum):
     """The form of keys in Kafka."""
 
@@ -56,6 +66,28 @@ class KeyFormat(StrEnum):
     """The text of the only column."""
     AVRO = "avro"
     JSON_SCHEMA = "json-schema"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """The pipeline, and how its outputs are written."""
+
+    pipeline: str
+    """The name of the pipeline, by which the output knows its progress."""
+    emit: Emit = Emit.LATEST
+    scope: Scope = Scope.STRICT
+    """In ``aggregate``, documents of a batch have different commits, and a batch has one commit record."""
+    accept_changed_output: bool = False
+    """Whether to continue with outputs that were changed by others. What is missing in them stays missing."""
+    request_timeout: timedelta = REQUEST_TIMEOUT
+    """How long a run that begins waits for the server, and how long one call may take."""
+    patience: timedelta = timedelta(minutes=2)
+    """The time for which a batch is tried again while all errors are transient."""
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether a batch may have several documents of a key."""
+        return self.emit is not Emit.LATEST or self.scope is not Scope.STRICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.engine.settings import Scope
 from slackwater.engine.state.store import StateStore
-from slackwater.outputs.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
-from slackwater.outputs.contract import WriteReport
+from slackwater.outputs.batch import BatchCommits, check_owner, is_covered, progress_after
+from slackwater.outputs.contract import Emit, WriteReport
 from slackwater.protocol import (
     BatchHeader,
     CommitPosition,
@@ -52,14 +52,12 @@ class SettledBatch:
         self._keys_move = keys_move
 
     def documents(self, view: int) -> Iterator[Document]:
-        """Yields a view's documents with the LSNs at which they are shown; those of a key in commit order.
+        """Returns a view's documents with the LSNs at which they are shown; those of a key in commit order.
 
         Raises:
             StateError: A document belongs to no commit of the batch, or cannot be read.
         """
-        for committed in self._commits.documents(view, keys_move=self._keys_move[view]):
-            for _, key, document in committed.documents:
-                yield committed.commit_lsn, key, document
+        return self._commits.shown(view, keys_move=self._keys_move[view])
 
 
 class FunctionFailedError(Exception):

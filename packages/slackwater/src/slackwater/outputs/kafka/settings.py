@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from slackwater.engine.settings import Scope
-from slackwater.outputs.batch import Emit
-from slackwater.outputs.contract import REQUEST_TIMEOUT
+from slackwater.outputs.contract import SinkSettings
 from slackwater.outputs.formats.form import OutputForm
 from slackwater.protocol import KafkaSettings, RegistrySettings, SourceTopics
 from slackwater.protocol.keys import commit_topic, progress_topic
@@ -84,18 +82,16 @@ class OutputTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSinkSettings:
-    """The pipeline, its topics, and how they are written."""
+class KafkaSinkSettings(SinkSettings):
+    """The topics of a pipeline.
 
-    pipeline: str
-    """The name of the pipeline, from which the transactional id and the progress topic are derived."""
+    The transactional id and the progress topic are derived from the pipeline's name.
+    """
+
     outputs: tuple[OutputTopic, ...]
     """The outputs by number of the view, each with a different topic."""
     prefix: str = ""
     """The ``topic.prefix`` of outputs that are tables; empty if there are none."""
-    emit: Emit = Emit.LATEST
-    scope: Scope = Scope.STRICT
-    """In ``aggregate``, documents of a batch have different commits, and a batch has one commit record."""
     kafka: KafkaSettings
     """The cluster of the outputs."""
     registry: RegistrySettings | None = None
@@ -105,18 +101,11 @@ class KafkaSinkSettings:
     keep: timedelta = timedelta(minutes=10)
     """The minimum time for which topics of ``latest`` that have to be created keep replaced documents, so
     that views can be read at the ends of recent batches."""
-    accept_changed_output: bool = False
-    """Whether to continue with topics that were changed by others. Records that are missing in them stay
-    missing."""
     transaction_timeout: timedelta = timedelta(seconds=60)
     """The time-out of a transaction, which is how long readers wait for a run that died and is not restarted.
     It is longer for a large batch, see :meth:`timeout_for`."""
-    request_timeout: timedelta = REQUEST_TIMEOUT
-    """The time that one call (initialise, flush, commit) may take before its attempt counts as failed."""
     attempts: int = 3
-    """The number of attempts at a batch before the run ends."""
-    patience: timedelta = timedelta(minutes=2)
-    """The time for which a batch is tried again, however often, while all errors are transient."""
+    """The number of attempts at a batch before the run ends, even if they take longer than its patience."""
     pause: Callable[[float], None] = field(default=time.sleep, compare=False)
     """Waits between two attempts, for a number of seconds. An error that it raises ends the attempts."""
 

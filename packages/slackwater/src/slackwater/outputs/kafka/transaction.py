@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 from confluent_kafka import KafkaError
@@ -11,8 +11,9 @@ from slackwater.engine.documents import DocumentBatch
 from slackwater.engine.payloads import Document
 from slackwater.kafka.retry import is_transient
 from slackwater.kafka.transactions import DeliveredOffsets, Headers
-from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit, Emit
-from slackwater.outputs.contract import SinkStep, UnfitValueError
+from slackwater.outputs.batch import BatchCommits, CommittedDocuments, CommitUnit
+from slackwater.outputs.contract import Emit, SinkStep, UnfitValueError
+from slackwater.outputs.exactly_once import Written
 from slackwater.outputs.kafka.answers import refusal
 from slackwater.outputs.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
 from slackwater.outputs.kafka.debezium import BatchChanges
@@ -40,14 +41,6 @@ _NS_PER_MS = 1_000_000
 """END records and cuts contain the commit time in milliseconds."""
 _SHOWN_KEY = 200
 _TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()
-
-
-@dataclass(slots=True)
-class Written:
-    """Counts the records written to the output topics."""
-
-    documents: int = 0
-    deletes: int = 0
 
 
 def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
@@ -146,7 +139,6 @@ class BatchTransaction:
             self._produce_commit_record(unit)
         self._reached(SinkStep.COMMIT_RECORDS)
         self._produce_progress(progress)
-        self._reached(SinkStep.PROGRESS)
         return self._written, progress
 
     def commit(self) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from slackwater.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from slackwater.outputs.lake.changes import OutputTable
     from slackwater.outputs.lake.columns import LakeColumn, lake_columns
-    from slackwater.outputs.lake.settings import LakeSinkSettings, OutputTable
-    from slackwater.outputs.lake.sink import LakeSink
+    from slackwater.outputs.lake.sink import LakeSink, LakeSinkSettings
 
 __all__ = [
     "LakeColumn",
@@ -21,9 +21,9 @@ __all__ = [
 ]
 
 _NAMES = {
+    "slackwater.outputs.lake.changes": ("OutputTable",),
     "slackwater.outputs.lake.columns": ("LakeColumn", "lake_columns"),
-    "slackwater.outputs.lake.settings": ("LakeSinkSettings", "OutputTable"),
-    "slackwater.outputs.lake.sink": ("LakeSink",),
+    "slackwater.outputs.lake.sink": ("LakeSink", "LakeSinkSettings"),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slackwater.engine.payloads import Document
 from slackwater.outputs.contract import UnfitValueError
-from slackwater.outputs.lake.columns import RowReader
-from slackwater.outputs.lake.settings import OutputTable
+from slackwater.outputs.lake.columns import LakeColumn, RowReader
 from slackwater.outputs.lake.table import DELETED
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import format_position
@@ -19,8 +19,20 @@ _ROWS_AT_ONCE: Final = 10_000
 """The number of documents that are Python objects at the same time."""
 _SHOWN_KEY: Final = 200
 
-Shown = tuple[int, bytes, bytes | None]
-"""The commit at which a document is shown, its key, and the document; None for a delete."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTable:
+    """The table of one view's documents."""
+
+    name: str
+    """``schema.name``."""
+    columns: tuple[LakeColumn, ...]
+    key: tuple[str, ...]
+    """The columns that identify rows; empty if the view has one row."""
+    view: str
+    """The name of the view, for messages."""
+    keys_move: bool = False
+    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +73,7 @@ class ChangeReader:
         """The Arrow schema of the table."""
         return self._row.schema
 
-    def read(self, shown: Iterable[Shown]) -> Changes:
+    def read(self, shown: Iterable[Document]) -> Changes:
         """Returns the changes of the table, all of them in memory.
 
         Args:
@@ -73,7 +85,7 @@ class ChangeReader:
         documents = deletes = 0
         found = []
         stream = iter(shown)
-        newest: dict[bytes, Shown] = {}
+        newest: dict[bytes, Document] = {}
         while part := list(islice(stream, _ROWS_AT_ONCE)):
             documents += len(part)
             deletes += sum(document is None for _, _, document in part)
@@ -88,7 +100,7 @@ class ChangeReader:
         rows = pa.concat_tables(found) if found else self._rows([])
         return Changes(rows, documents, deletes)
 
-    def _rows(self, part: list[Shown]) -> Any:
+    def _rows(self, part: list[Document]) -> Any:
         there = [document for _, _, document in part if document is not None]
         gone = [key for _, key, document in part if document is None]
         try:
@@ -107,7 +119,7 @@ class ChangeReader:
         flags = pa.array([False] * len(there) + [True] * len(gone), pa.bool_())
         return pa.concat_tables([rows, blank]).append_column(DELETED, flags)
 
-    def _first_unfit(self, part: list[Shown]) -> OutputRefusedError:
+    def _first_unfit(self, part: list[Document]) -> OutputRefusedError:
         """Finds the document that does not fit, by reading them one by one."""
         for lsn, key, document in part:
             try:

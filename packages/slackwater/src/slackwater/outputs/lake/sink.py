@@ -10,21 +10,19 @@ commits a snapshot, it is rolled back like any other that the ledger does not na
 """
 
 import logging
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.settings import Scope
-from slackwater.outputs.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
-from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
-from slackwater.outputs.lake.changes import ChangeReader
+from slackwater.outputs.batch import BatchCommits
+from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport
+from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
+from slackwater.outputs.lake.changes import ChangeReader, OutputTable
 from slackwater.outputs.lake.columns import type_texts
 from slackwater.outputs.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
-from slackwater.outputs.lake.settings import LakeSinkSettings, OutputTable
 from slackwater.outputs.lake.table import (
     Lake,
     LakeRefusedError,
@@ -34,20 +32,19 @@ from slackwater.outputs.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
-from slackwater.outputs.waiting import Attempts, Waiting, tried
-from slackwater.pipeline.errors import OutputRefusedError, RunOvertakenError
+from slackwater.outputs.waiting import Waiting
+from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import (
     BatchHeader,
     Clock,
     CommitPosition,
     ConfigError,
+    LakeSettings,
     ProgressRecord,
     StateError,
-    SystemClock,
-    UnavailableError,
 )
 
-_CONFLICTS: Final = 3
+_CONFLICTS: Final = 4
 """The minimum number of attempts at a table that other writers change, however little time is left."""
 _ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -55,16 +52,18 @@ _NOT_VISIBLE: Final = "nothing of the batch is visible"
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSinkSettings(SinkSettings):
+    """The tables of a pipeline in a lake."""
+
+    outputs: tuple[OutputTable, ...]
+    """The outputs by number of the view, each with a different table."""
+    lake: LakeSettings
+    """The place of the tables, and how long states are kept."""
 
 
-@dataclass(slots=True)
-class _Written:
-    documents: int = 0
-    deletes: int = 0
-
-
-class LakeSink:
+class LakeSink(ExactlyOnceSink[LakeSinkSettings]):
     """A :class:`~slackwater.outputs.contract.Sink` that writes a table of a lake per view.
 
     Args:
@@ -75,6 +74,8 @@ class LakeSink:
         waiting: How it waits; None to wait silently.
     """
 
+    _failures = LakeUnavailableError, LakeRefusedError, SnapshotConflictError
+
     def __init__(
         self,
         settings: LakeSinkSettings,
@@ -84,17 +85,13 @@ class LakeSink:
         clock: Clock | None = None,
         waiting: Waiting | None = None,
     ) -> None:
-        self._settings = settings
+        super().__init__(settings, probe=probe, clock=clock, waiting=waiting)
         self._lake = lake
-        self._waiting = waiting or Waiting()
-        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
-        self._clock = clock or SystemClock()
-        self._run = uuid.uuid4().hex
         self._ledger = Ledger(lake, settings.pipeline, self._run)
         self._tables = [lake.table(output.name) for output in settings.outputs]
-        several = settings.emit is not Emit.LATEST or settings.scope is not Scope.STRICT
         self._readers = [
-            ChangeReader(settings.pipeline, output, several=several) for output in settings.outputs
+            ChangeReader(settings.pipeline, output, several=settings.has_versions)
+            for output in settings.outputs
         ]
         self._snapshots: dict[str, int] = {}
         """For each table, the snapshot that shows the newest visible batch."""
@@ -102,55 +99,21 @@ class LakeSink:
         """Whether the tables are known to match the ledger."""
         self._held_since = _ALWAYS
         """The ledger's rows since then are kept for readers; all of them until the readers are known."""
-        self._fenced: RunOvertakenError | None = None
+        self._put_row: LedgerRow | None = None
+        """The row that makes the next batch visible."""
 
     @property
     def place(self) -> str:
         """See :meth:`Sink.place`."""
         return self._lake.place
 
-    def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`. It refuses if the ledger belongs to another checkpoint."""
-        found = self._patiently("its ledger", self._settings.request_timeout, self._ledger.read_newest)
-        self._check_owner(None if found is None else found.progress, query_id)
-
-    def open(self) -> ProgressRecord | None:
-        """Takes over the ledger, then creates tables or restores the snapshots that the ledger names.
-
-        Raises:
-            ConfigError: A table does not fit, or belongs to another pipeline.
-            StateError: A table was changed by others.
-            OutputRefusedError: The lake does not allow what the pipeline has to do.
-            UnavailableError: The lake does not answer.
-        """
-        return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
+    @property
+    def _kept_in(self) -> str:
+        return f"its ledger {self._ledger.name}"
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
-
-        Args:
-            query_id: The id of the checkpoint.
-            batch: The batch after the newest visible one.
-
-        Raises:
-            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
-            StateError: The progress belongs to another checkpoint, the batch does not continue it, or
-                a table was changed while the run writes.
-            OutputRefusedError: The lake rejects a row; nothing of the batch is visible.
-            UnavailableError: All attempts failed.
-            StateError: The batch was not written by a stage; nothing of it is visible.
-        """
-        if self._fenced is not None:
-            raise self._fenced
-        self._probe(SinkStep.COLLECTED, batch.batch_id)
-        what, patience = f"batch {batch.batch_id}", self._settings.patience
-        try:
-            report = self._patiently(what, patience, lambda: self._write_once(query_id, batch))
-        except RunOvertakenError as error:
-            self._fenced = error
-            raise
-        if not report.was_covered:
-            self._probe(SinkStep.COMMITTED, batch.batch_id)
+        """See :meth:`Sink.write`. Now and then, it removes old snapshots after the batch."""
+        report = super().write(query_id, batch)
         if (batch.batch_id + 1) % self._settings.lake.maintain_every == 0:
             self._expire()
         return report
@@ -172,31 +135,26 @@ class LakeSink:
         """See :meth:`Sink.close`."""
         self._lake.close()
 
-    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt while its errors are transient."""
-        attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
-        while True:
-            try:
-                return attempt()
-            except LakeRefusedError as error:
-                raise OutputRefusedError(self._settings.pipeline, what, error.reason, error.hint) from error
-            except (LakeUnavailableError, SnapshotConflictError) as error:
-                is_known = isinstance(error, LakeUnavailableError) or attempts.number > _CONFLICTS
-                if attempts.are_over and is_known:
-                    raise self._unavailable(what, attempts.number, error) from error
-                attempts.pause(str(error) or "another writer has changed the tables")
+    def _read(self) -> ProgressRecord | None:
+        found = self._ledger.read_newest()
+        return None if found is None else found.progress
 
-    def _unavailable(self, what: str, attempts: int, error: Exception) -> UnavailableError:
-        detail = str(error) or "another writer keeps changing the tables"
-        return UnavailableError(
-            f"pipeline {self._settings.pipeline!r}: {what} failed at {self.place}{tried(attempts)}: {detail}",
-            "nothing of an unfinished batch is visible; start the pipeline again when the cause is gone",
-        )
+    def _judged(self, what: str, error: Exception) -> Failure:
+        if isinstance(error, LakeRefusedError):
+            raise OutputRefusedError(self._settings.pipeline, what, error.reason, error.hint) from error
+        is_conflict = isinstance(error, SnapshotConflictError)
+        reason = str(error) or "another writer has changed the tables"
+        return Failure(reason, _CONFLICTS if is_conflict else 1)
 
     def _take_over(self) -> ProgressRecord | None:
+        """Takes over the ledger, then creates tables or restores the snapshots that the ledger names."""
         self._ledger.take_over(self._keep_since())
-        newest = self._ledger.newest
         self._settle()
+        return self._visible
+
+    @property
+    def _visible(self) -> ProgressRecord | None:
+        newest = self._ledger.newest
         return None if newest is None else newest.progress
 
     def _settle(self) -> None:
@@ -319,39 +277,31 @@ class LakeSink:
     def _reader(self, output: OutputTable) -> ChangeReader:
         return self._readers[self._settings.outputs.index(output)]
 
-    def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        started = self._clock.monotonic()
+    def _begin(self, batch: DocumentBatch) -> ProgressRecord | None:
         self._ledger.refresh()
-        newest = self._ledger.newest
-        visible = None if newest is None else newest.progress
-        self._check_owner(visible, query_id)
-        was_covered = self._is_covered(batch, visible)
-        written = _Written()
-        produced = started
-        if not was_covered:
-            self._probe(SinkStep.BEGUN, batch.batch_id)
-            if not self._is_settled:
-                self._settle()
-            self._is_settled = False
-            snapshots = self._produce(batch, written)
-            self._probe(SinkStep.PROGRESS, batch.batch_id)
-            produced = self._clock.monotonic()
-            progress = progress_after(self._settings.pipeline, query_id, batch, self._run)
-            self._commit(LedgerRow(progress, batch.header.from_lsn, snapshots, self._clock.now()))
-            self._snapshots = snapshots
-            self._is_settled = True
-        return WriteReport(
-            batch_id=batch.batch_id,
-            header=batch.header,
-            documents=written.documents,
-            deletes=written.deletes,
-            was_covered=was_covered,
-            produce_seconds=produced - started,
-            commit_seconds=self._clock.monotonic() - produced,
-            visible_at=self._clock.now(),
-        )
+        return self._visible
 
-    def _produce(self, batch: DocumentBatch, written: _Written) -> dict[str, int]:
+    def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
+        self._probe(SinkStep.BEGUN, batch.batch_id)
+        if not self._is_settled:
+            self._settle()
+        self._is_settled = False
+        written = Written()
+        snapshots = self._produce(batch, written)
+        self._put_row = LedgerRow(progress, batch.header.from_lsn, snapshots, self._clock.now())
+        return written
+
+    def _commit(self) -> None:
+        row = self._put_row
+        assert row is not None  # noqa: S101 - it was put
+        self._ledger.add(row)
+        self._snapshots = row.snapshots
+        self._is_settled = True
+
+    def _discard(self) -> None:
+        """Leaves snapshots that no row names to the next attempt, or the next run, which rolls them back."""
+
+    def _produce(self, batch: DocumentBatch, written: Written) -> dict[str, int]:
         """Commits a snapshot to each table that the batch changes; returns the snapshots of all tables."""
         settings, snapshots = self._settings, dict(self._snapshots)
         commits = BatchCommits(batch, settings.emit, settings.scope)
@@ -362,7 +312,7 @@ class LakeSink:
         for number, (output, table) in enumerate(zip(settings.outputs, self._tables, strict=True)):
             if not batch.payloads.get(number):
                 continue
-            changes = self._readers[number].read(self._shown(commits, number))
+            changes = self._readers[number].read(commits.shown(number, keys_move=output.keys_move))
             written.documents += changes.documents
             written.deletes += changes.deletes
             if output.key:
@@ -376,15 +326,6 @@ class LakeSink:
                 self._probe(SinkStep.PRODUCED, batch.batch_id)
         self._probe(SinkStep.FLUSHED, batch.batch_id)
         return snapshots
-
-    def _shown(self, commits: BatchCommits, number: int) -> Iterator[tuple[int, bytes, bytes | None]]:
-        keys_move = self._settings.outputs[number].keys_move
-        for committed in commits.documents(number, keys_move=keys_move):
-            for _, key, document in committed.documents:
-                yield committed.commit_lsn, key, document
-
-    def _commit(self, row: LedgerRow) -> None:
-        self._ledger.add(row)
 
     def _expire(self) -> None:
         """Removes what is older than the setting and not held for a reader; after a failure, more remains.
@@ -406,12 +347,6 @@ class LakeSink:
 
     def _keep_since(self) -> datetime:
         return min(self._clock.now() - self._settings.lake.keep, self._held_since)
-
-    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
-        check_owner(self._settings.pipeline, progress, query_id, f"its ledger {self._ledger.name}")
-
-    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
-        return is_covered(self._settings.pipeline, batch, visible)
 
     def _properties(self, batch_id: int | None = None, header: BatchHeader | None = None) -> dict[str, str]:
         """Returns the properties of snapshots: who has written them, and what they contain."""

@@ -9,8 +9,8 @@ from slackwater.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from slackwater.outputs.postgres.columns import TableColumn, table_columns
-    from slackwater.outputs.postgres.settings import OutputTable, PostgresSinkSettings
     from slackwater.outputs.postgres.sink import PostgresSink
+    from slackwater.outputs.postgres.tables import OutputTable, PostgresSinkSettings
 
 __all__ = [
     "OutputTable",
@@ -22,8 +22,8 @@ __all__ = [
 
 _NAMES = {
     "slackwater.outputs.postgres.columns": ("TableColumn", "table_columns"),
-    "slackwater.outputs.postgres.settings": ("OutputTable", "PostgresSinkSettings"),
     "slackwater.outputs.postgres.sink": ("PostgresSink",),
+    "slackwater.outputs.postgres.tables": ("OutputTable", "PostgresSinkSettings"),
 }
 
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others

@@ -5,9 +5,8 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from slackwater.outputs.waiting import tried
 from slackwater.pipeline.errors import OutputRefusedError
-from slackwater.protocol import SlackwaterError, StateError, UnavailableError
+from slackwater.protocol import SlackwaterError, StateError
 
 _AGAIN: Final = "then start the pipeline again"
 _PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
@@ -67,11 +66,3 @@ def refusal(pipeline: str, what: str, error: psycopg.Error) -> SlackwaterError:
             "`revision` in pipeline.toml, which rebuilds the view in a new table",
         )
     return OutputRefusedError(pipeline, what, reason(error), _ADVICE.get(error.sqlstate or "", _CHANGE_VIEW))
-
-
-def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> UnavailableError:
-    """Returns the error after the last attempt."""
-    return UnavailableError(
-        f"pipeline {pipeline!r}: PostgreSQL did not complete {what}{tried(attempts)}: {detail}",
-        "nothing of an unfinished batch is visible; start the pipeline again when the database is back",
-    )

@@ -12,12 +12,12 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
+from slackwater.engine.payloads import Document
 from slackwater.outputs.contract import UnfitValueError
 from slackwater.outputs.postgres.answers import refusal
 from slackwater.outputs.postgres.columns import NULL, RowReader, TableColumn
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.outputs.postgres.settings import OutputTable
-from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
+from slackwater.outputs.postgres.tables import VALID_FROM, VALID_TO, OutputTable, TableForm, forms, names
 from slackwater.pipeline.errors import OutputRefusedError
 from slackwater.protocol import SlackwaterError, format_position
 
@@ -27,9 +27,6 @@ _SHOWN_KEY: Final = 200
 _LSN: Final = "slackwater_lsn"
 _DELETED: Final = "slackwater_deleted"
 _LINE_OF_COPY: Final = "line "
-
-Shown = tuple[int, bytes, bytes | None]
-"""The commit at which a document is shown, its key, and the document; None for a delete."""
 
 
 class TableWriter:
@@ -69,7 +66,7 @@ class TableWriter:
         made = sql.SQL("CREATE TEMPORARY TABLE {} ({}) ON COMMIT DELETE ROWS")
         connection.execute(made.format(sql.Identifier(self._staging_name), body))
 
-    def copy(self, connection: Database, shown: Iterable[Shown]) -> tuple[int, int]:
+    def copy(self, connection: Database, shown: Iterable[Document]) -> tuple[int, int]:
         """Copies documents to the database; the table does not contain them yet.
 
         Returns:
@@ -105,7 +102,7 @@ class TableWriter:
             connection.execute(statement, prepare=True)
 
     def refused(
-        self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
+        self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Document]]
     ) -> SlackwaterError:
         """Returns the error to raise after an error that is not transient; it names the document if possible.
 
@@ -123,7 +120,7 @@ class TableWriter:
         return refusal(self._pipeline, what + (f", column {column!r}" if column else ""), error)
 
     def _first_refused(
-        self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
+        self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Document]]
     ) -> int | None:
         """Returns the number of the first document that causes the same error, by bisection; None if unknown.
 
@@ -141,7 +138,7 @@ class TableWriter:
         is_found = self._is_refused(connection, error, islice(shown(), failing))
         return failing if is_found else None
 
-    def _is_refused(self, connection: Database, error: psycopg.Error, shown: Iterable[Shown]) -> bool:
+    def _is_refused(self, connection: Database, error: psycopg.Error, shown: Iterable[Document]) -> bool:
         connection.execute("BEGIN")
         try:
             self.copy(connection, shown)

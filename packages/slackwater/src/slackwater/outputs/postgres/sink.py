@@ -6,34 +6,27 @@ all views and the row itself. After any error, the connection is discarded. The 
 ledger first, so a batch whose commit was not answered is found there, or is written again.
 """
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
 
 import psycopg
 from psycopg import errors
 
 from slackwater.engine.documents import DocumentBatch
-from slackwater.engine.settings import Scope
-from slackwater.outputs.batch import (
-    BatchCommits,
-    Emit,
-    check_owner,
-    is_covered,
-    progress_after,
-)
+from slackwater.engine.payloads import Document
+from slackwater.outputs.batch import BatchCommits
 from slackwater.outputs.contract import SinkProbe, SinkStep, WriteReport
+from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.postgres import ledger
-from slackwater.outputs.postgres.answers import passes, reason, refusal, unavailable
+from slackwater.outputs.postgres.answers import passes, reason, refusal
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.outputs.postgres.merge import Shown, TableWriter
-from slackwater.outputs.postgres.settings import PostgresSinkSettings
-from slackwater.outputs.postgres.tables import forms, prepare_tables, table_oids
+from slackwater.outputs.postgres.merge import TableWriter
+from slackwater.outputs.postgres.tables import PostgresSinkSettings, forms, prepare_tables, table_oids
 from slackwater.outputs.postgres.watchdog import Watchdog
-from slackwater.outputs.waiting import Attempts, Waiting
+from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.errors import RunOvertakenError
 from slackwater.protocol import (
     Clock,
@@ -41,7 +34,6 @@ from slackwater.protocol import (
     MalformedRecordError,
     ProgressRecord,
     StateError,
-    SystemClock,
     visible_progress,
 )
 
@@ -64,7 +56,6 @@ _SESSION: Final = (
 )
 """Values of documents are read in the form in which they are written, and committed data is durable."""
 
-T = TypeVar("T")
 Connect = Callable[[PostgresSinkSettings], Database]
 
 
@@ -97,14 +88,10 @@ def _connect(settings: PostgresSinkSettings, **others: Any) -> Database:
     return psycopg.connect(postgres.url, **{**_CONNECTION, **password, **others})
 
 
-@dataclass(slots=True)
-class _Written:
-    documents: int = 0
-    deletes: int = 0
-
-
-class PostgresSink:
+class PostgresSink(ExactlyOnceSink[PostgresSinkSettings]):
     """A :class:`~slackwater.outputs.contract.Sink` that writes a table per view."""
+
+    _failures = psycopg.Error, MalformedRecordError
 
     def __init__(
         self,
@@ -115,74 +102,29 @@ class PostgresSink:
         connect: Connect = connect,
         waiting: Waiting | None = None,
     ) -> None:
-        self._settings = settings
-        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
-        self._clock = clock or SystemClock()
+        super().__init__(settings, probe=probe, clock=clock, waiting=waiting)
         self._connect = connect
-        self._waiting = waiting or Waiting()
         self._watchdog = Watchdog(
             settings.request_timeout,
             lambda database: is_alive(settings, database),
             lambda: self._waiting.is_over,
             self._clock,
         )
-        several = settings.emit is not Emit.LATEST or settings.scope is not Scope.STRICT
         self._writers = [
-            TableWriter(settings.pipeline, output, number, several=several)
+            TableWriter(settings.pipeline, output, number, several=settings.has_versions)
             for number, output in enumerate(settings.outputs)
         ]
         self._database: Database | None = None
         self._oids: dict[str, int] = {}
-        self._run = uuid.uuid4().hex
-        self._fenced: RunOvertakenError | None = None
 
     @property
     def place(self) -> str:
         """See :meth:`Sink.place`."""
         return f"PostgreSQL at {self._settings.postgres.place}"
 
-    def check(self, query_id: str | None) -> None:
-        """See :meth:`Sink.check`. It refuses if the ledger has the pipeline with another checkpoint."""
-
-        def read() -> ProgressRecord | None:
-            with self._connect(self._settings) as database, self._watchdog.watching(database):
-                row = ledger.read(database, self._settings.pipeline) if ledger.exists(database) else None
-                return None if row is None else visible_progress(row.progress)
-
-        self._check_owner(self._patiently("its progress", self._settings.request_timeout, read), query_id)
-
-    def open(self) -> ProgressRecord | None:
-        """Takes over the pipeline: ends the previous run, creates and checks tables, then reads the progress.
-
-        Raises:
-            ConfigError: A table does not fit, or belongs to another pipeline.
-            StateError: A table is not the one that the pipeline has written.
-            OutputRefusedError: PostgreSQL does not allow what the pipeline has to do.
-            UnavailableError: PostgreSQL does not answer.
-        """
-        return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
-
-    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        """Makes a batch visible, or finds that it is. Idempotent across runs. Blocks until it is certain.
-
-        Args:
-            query_id: The id of the checkpoint.
-            batch: The batch after the newest visible one.
-
-        Raises:
-            RunOvertakenError: Another run has taken over; stop. All later calls raise it, too.
-            StateError: The progress belongs to another checkpoint, the batch does not continue it, or
-                a table was changed while the run writes.
-            OutputRefusedError: PostgreSQL rejects a row; nothing of the batch is visible.
-            UnavailableError: All attempts failed.
-            StateError: The batch was not written by a stage; nothing of it is visible.
-        """
-        if self._fenced is not None:
-            raise self._fenced
-        self._probe(SinkStep.COLLECTED, batch.batch_id)
-        return self._patiently(
-            f"batch {batch.batch_id}", self._settings.patience, lambda: self._write_once(query_id, batch)
-        )
+    @property
+    def _kept_in(self) -> str:
+        return f"its row in {ledger.LEDGER}"
 
     def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
         """See :meth:`Sink.hold`. Tables with a history keep every state, other tables only the newest."""
@@ -202,27 +144,23 @@ class PostgresSink:
             with suppress(psycopg.Error):
                 database.close()
 
-    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt while its errors are transient and the run is not to stop."""
-        attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
-        while True:
-            try:
-                return attempt()
-            except MalformedRecordError as error:
-                pipeline = self._settings.pipeline
-                raise StateError(
-                    f"the row of pipeline {pipeline!r} in {ledger.LEDGER} cannot be read: {error.reason}",
-                    "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
-                ) from error
-            except psycopg.Error as error:
-                self.close()
-                if not passes(error):
-                    raise refusal(self._settings.pipeline, what, error) from error
-                if attempts.are_over:
-                    raise unavailable(
-                        self._settings.pipeline, what, attempts.number, reason(error)
-                    ) from error
-                attempts.pause(reason(error))
+    def _read(self) -> ProgressRecord | None:
+        with self._connect(self._settings) as database, self._watchdog.watching(database):
+            row = ledger.read(database, self._settings.pipeline) if ledger.exists(database) else None
+            return None if row is None else visible_progress(row.progress)
+
+    def _judged(self, what: str, error: Exception) -> Failure:
+        pipeline = self._settings.pipeline
+        if isinstance(error, MalformedRecordError):
+            raise StateError(
+                f"the row of pipeline {pipeline!r} in {ledger.LEDGER} cannot be read: {error.reason}",
+                "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
+            ) from error
+        self.close()
+        assert isinstance(error, psycopg.Error)  # noqa: S101 - there are no other failures
+        if not passes(error):
+            raise refusal(pipeline, what, error) from error
+        return Failure(reason(error))
 
     def _take_over(self) -> ProgressRecord | None:
         with self._session() as database:
@@ -264,49 +202,40 @@ class PostgresSink:
         newest = ledger.lock_row(database, self._settings.pipeline)
         if newest.run != self._run:
             detail = f"the ledger's row is of run {newest.run or '(none)'}"
-            self._fenced = RunOvertakenError(self._settings.pipeline, detail)
-            raise self._fenced
+            raise RunOvertakenError(self._settings.pipeline, detail)
         return newest
 
     def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        database = self._database or self._take_over_again()
-        with self._watchdog.watching(database):
-            return self._write_to(database, query_id, batch)
+        with self._watchdog.watching(self._database or self._take_over_again()):
+            return super()._write_once(query_id, batch)
 
-    def _write_to(self, database: Database, query_id: str, batch: DocumentBatch) -> WriteReport:
-        started, written = self._clock.monotonic(), _Written()
-        try:
-            self._begin(database)
-            newest = self._own_row(database)
-            visible = visible_progress(newest)
-            self._check_owner(visible, query_id)
-            was_covered = self._is_covered(batch, visible)
-            if not was_covered:
-                self._probe(SinkStep.BEGUN, batch.batch_id)
-                written = self._produce(database, batch)
-                ledger.note(database, progress_after(self._settings.pipeline, query_id, batch, self._run))
-                self._probe(SinkStep.PROGRESS, batch.batch_id)
-        except BaseException:
-            self._roll_back(database)
-            raise
-        produced = self._clock.monotonic()
-        self._commit(database)
-        report = WriteReport(
-            batch_id=batch.batch_id,
-            header=batch.header,
-            documents=written.documents,
-            deletes=written.deletes,
-            was_covered=was_covered,
-            produce_seconds=produced - started,
-            commit_seconds=self._clock.monotonic() - produced,
-            visible_at=self._clock.now(),
-        )
-        if not was_covered:
-            self._probe(SinkStep.COMMITTED, batch.batch_id)
-        return report
+    @property
+    def _connected(self) -> Database:
+        """The connection of the batch, which is never another one than that of its transaction."""
+        assert self._database is not None  # noqa: S101 - each attempt begins with one
+        return self._database
 
-    def _produce(self, database: Database, batch: DocumentBatch) -> _Written:
-        settings, written = self._settings, _Written()
+    def _begin(self, batch: DocumentBatch) -> ProgressRecord | None:
+        """Begins the transaction of a batch, which locks the pipeline's row."""
+        self._connected.execute("BEGIN")
+        return visible_progress(self._own_row(self._connected))
+
+    def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
+        self._probe(SinkStep.BEGUN, batch.batch_id)
+        written = self._produce(self._connected, batch)
+        ledger.note(self._connected, progress)
+        return written
+
+    def _commit(self) -> None:
+        self._connected.execute("COMMIT")
+
+    def _discard(self) -> None:
+        if self._database is not None:
+            with suppress(psycopg.Error):
+                self._database.execute("ROLLBACK")
+
+    def _produce(self, database: Database, batch: DocumentBatch) -> Written:
+        settings, written = self._settings, Written()
         commits = BatchCommits(batch, settings.emit, settings.scope)
         commits.check_views(len(settings.outputs))
         touched = [number for number in range(len(self._writers)) if batch.payloads.get(number)]
@@ -323,11 +252,8 @@ class PostgresSink:
         self._probe(SinkStep.FLUSHED, batch.batch_id)
         return written
 
-    def _shown(self, commits: BatchCommits, number: int) -> Iterator[Shown]:
-        keys_move = self._settings.outputs[number].keys_move
-        for committed in commits.documents(number, keys_move=keys_move):
-            for _, key, document in committed.documents:
-                yield committed.commit_lsn, key, document
+    def _shown(self, commits: BatchCommits, number: int) -> Iterator[Document]:
+        return commits.shown(number, keys_move=self._settings.outputs[number].keys_move)
 
     @contextmanager
     def _explained(self, database: Database, number: int, commits: BatchCommits) -> Iterator[None]:
@@ -356,20 +282,3 @@ class PostgresSink:
                     "restore the table, or raise `revision` in pipeline.toml, which rebuilds the views in "
                     "new tables",
                 )
-
-    def _begin(self, database: Database) -> None:
-        database.execute("BEGIN")
-
-    def _commit(self, database: Database) -> None:
-        database.execute("COMMIT")
-
-    def _roll_back(self, database: Database) -> None:
-        with suppress(psycopg.Error):
-            database.execute("ROLLBACK")
-
-    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
-        kept_in = f"its row in {ledger.LEDGER}"
-        check_owner(self._settings.pipeline, progress, query_id, kept_in)
-
-    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
-        return is_covered(self._settings.pipeline, batch, visible)

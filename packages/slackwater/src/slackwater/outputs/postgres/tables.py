@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
+from slackwater.outputs.contract import SinkSettings
 from slackwater.outputs.postgres import ledger
 from slackwater.outputs.postgres.columns import TableColumn
 from slackwater.outputs.postgres.ledger import Database
-from slackwater.outputs.postgres.settings import OutputTable, PostgresSinkSettings
-from slackwater.protocol import ConfigError, StateError
+from slackwater.protocol import ConfigError, PostgresSettings, StateError
 
 VALID_FROM = "valid_from_lsn"
 VALID_TO = "valid_to_lsn"
@@ -27,6 +27,43 @@ FROM pg_index i
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
   AND i.indexprs IS NULL AND (i.indisprimary OR (to_jsonb(i) ->> 'indnullsnotdistinct')::boolean)
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTable:
+    """The table of one view's documents."""
+
+    schema: str
+    name: str
+    columns: tuple[TableColumn, ...]
+    key: tuple[str, ...]
+    """The columns that identify rows; empty if the view has one row."""
+    view: str
+    """The name of the view, for messages."""
+    keys_move: bool = False
+    """Whether a document's key may move from one bucket to another, which sends a delete in addition."""
+    history: bool = False
+    """Whether to keep every version in a second table."""
+
+    @property
+    def full_name(self) -> str:
+        """``schema.name``."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def history_name(self) -> str:
+        """The name of the table with the versions, in the same schema."""
+        return f"{self.name}_history"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresSinkSettings(SinkSettings):
+    """The tables of a pipeline in a database."""
+
+    outputs: tuple[OutputTable, ...]
+    """The outputs by number of the view, each with a different table."""
+    postgres: PostgresSettings
+    """The database of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,203 @@
+"""The skeleton of every exactly-once sink: it owns the run, the attempts and the decision what is written.
+
+Each kind of output implements the same six operations over its server: take over, begin, put, commit, discard
+and hold. Between them, the skeleton decides whether the output already contains the batch, tries again while
+errors are transient, and remembers that another run has taken over.
+"""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+from slackwater.engine.documents import DocumentBatch
+from slackwater.outputs.batch import check_owner, is_covered, progress_after
+from slackwater.outputs.contract import SinkProbe, SinkSettings, SinkStep, WriteReport
+from slackwater.outputs.waiting import Attempts, Waiting, tried
+from slackwater.pipeline.errors import RunOvertakenError
+from slackwater.protocol import Clock, CommitPosition, ProgressRecord, SystemClock, UnavailableError
+
+S = TypeVar("S", bound=SinkSettings)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Written:
+    """Counts the records written to the outputs."""
+
+    documents: int = 0
+    deletes: int = 0
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed although another one may succeed."""
+
+    reason: str
+    attempts: int = 1
+    """The number of attempts that are made however long they take."""
+    is_transient: bool = True
+    """Whether the same may succeed later without any intervention; otherwise there are no more attempts."""
+
+
+class ExactlyOnceSink(ABC, Generic[S]):
+    """A :class:`~slackwater.outputs.contract.Sink` without its server.
+
+    Args:
+        settings: The pipeline, its outputs, and how they are written.
+        probe: Informed of each step, for tests.
+        clock: None for the system's clock.
+        waiting: How it waits for its server; None to wait silently.
+    """
+
+    _failures: ClassVar[tuple[type[Exception], ...]]
+    """The errors that :meth:`_judged` knows; all others end the run."""
+
+    def __init__(
+        self,
+        settings: S,
+        *,
+        probe: SinkProbe | None = None,
+        clock: Clock | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
+        self._settings = settings
+        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
+        self._clock = clock or SystemClock()
+        self._waiting = waiting or Waiting()
+        self._run = uuid.uuid4().hex
+        self._fenced: RunOvertakenError | None = None
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """See :meth:`Sink.place`."""
+
+    @property
+    @abstractmethod
+    def _kept_in(self) -> str:
+        """The place of the progress, for messages."""
+
+    @abstractmethod
+    def _read(self) -> ProgressRecord | None:
+        """Returns the newest visible batch; changes nothing."""
+
+    @abstractmethod
+    def _take_over(self) -> ProgressRecord | None:
+        """Fences earlier runs and prepares the outputs; then returns the newest visible batch."""
+
+    @abstractmethod
+    def _begin(self, batch: DocumentBatch) -> ProgressRecord | None:
+        """Makes sure that this run may write; returns the newest visible batch.
+
+        Raises:
+            RunOvertakenError: Another run has taken over.
+        """
+
+    @abstractmethod
+    def _put(self, batch: DocumentBatch, progress: ProgressRecord) -> Written:
+        """Writes a batch and the progress that becomes visible with it. Nothing is visible yet."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """Makes what was put visible, all at once; after an error, the outcome is unknown."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """Ends without effect what :meth:`_begin` has begun; never raises."""
+
+    @abstractmethod
+    def _judged(self, what: str, error: Exception) -> Failure:
+        """Returns how to continue after one of the :attr:`_failures`; raises if no attempt can succeed.
+
+        Whatever the error may have broken, such as a connection, is released.
+        """
+
+    @abstractmethod
+    def hold(self, commits: Mapping[CommitPosition, datetime]) -> Mapping[CommitPosition, str]:
+        """See :meth:`Sink.hold`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """See :meth:`Sink.close`."""
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`."""
+        self._check_owner(
+            self._patiently("its progress", self._settings.request_timeout, self._read), query_id
+        )
+
+    def open(self) -> ProgressRecord | None:
+        """See :meth:`Sink.open`."""
+        return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
+
+    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        """See :meth:`Sink.write`."""
+        if self._fenced is not None:
+            raise self._fenced
+        self._probe(SinkStep.COLLECTED, batch.batch_id)
+        what, patience = f"batch {batch.batch_id}", self._settings.patience
+        try:
+            report = self._patiently(what, patience, lambda: self._write_once(query_id, batch))
+        except RunOvertakenError as error:
+            self._fenced = error
+            raise
+        if not report.was_covered:
+            self._probe(SinkStep.COMMITTED, batch.batch_id)
+        return report
+
+    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
+        """Repeats an attempt while its errors are transient and the run is not to stop."""
+        attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
+        while True:
+            try:
+                return attempt()
+            except self._failures as error:
+                failure = self._judged(what, error)
+                is_over = attempts.are_over or not failure.is_transient
+                if is_over and attempts.number >= failure.attempts:
+                    raise UnavailableError(
+                        f"pipeline {self._settings.pipeline!r}: {self.place} did not complete {what}"
+                        f"{tried(attempts.number)}: {failure.reason}",
+                        "nothing of an unfinished batch is visible; check the server and its address, then "
+                        "start the pipeline again",
+                    ) from error
+                attempts.pause(failure.reason)
+
+    def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        started = self._clock.monotonic()
+        written = Written()
+        try:
+            visible = self._begin(batch)
+            self._check_owner(visible, query_id)
+            was_covered = self._is_covered(batch, visible)
+            if not was_covered:
+                written = self._put(
+                    batch, progress_after(self._settings.pipeline, query_id, batch, self._run)
+                )
+                self._probe(SinkStep.PROGRESS, batch.batch_id)
+        except BaseException:
+            self._discard()
+            raise
+        produced = self._clock.monotonic()
+        if was_covered:
+            self._discard()
+        else:
+            self._commit()
+        return WriteReport(
+            batch_id=batch.batch_id,
+            header=batch.header,
+            documents=written.documents,
+            deletes=written.deletes,
+            was_covered=was_covered,
+            produce_seconds=produced - started,
+            commit_seconds=self._clock.monotonic() - produced,
+            visible_at=self._clock.now(),
+        )
+
+    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
+        check_owner(self._settings.pipeline, progress, query_id, self._kept_in)
+
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
+        return is_covered(self._settings.pipeline, batch, visible)
