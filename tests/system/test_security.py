@@ -153,8 +153,8 @@ SETTINGS = f"""
 location = "lake"
 [delta.options]
 AWS_SECRET_ACCESS_KEY = "{PLANTED["lake"]}"
-[sidecar]
-schema_registry_password = "{PLANTED["registry"]}"
+[registry]
+password = "{PLANTED["registry"]}"
 [run.spark_conf]
 "spark.ui.enabled" = "true"
 "spark.ui.port" = "0"

@@ -78,7 +78,7 @@ def test_bytes_that_do_not_fit_their_schema_are_a_problem_of_the_output(
 def test_a_registry_that_is_missing_or_refuses_says_what_to_do(server: RegistryServer) -> None:
     record = wire_header(server.register('"long"')) + b"\x02"
 
-    with pytest.raises(CertifyConfigError, match=r"sidecar\.schema_registry"):
+    with pytest.raises(CertifyConfigError, match=r"registry\.url"):
         RecordDecoder()(record)
     with pytest.raises(CertifyConfigError, match=r"refuses schema 1 \(HTTP 401\); check user"):
         RecordDecoder(server.url)(record)

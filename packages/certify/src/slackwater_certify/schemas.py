@@ -76,7 +76,7 @@ class RecordDecoder:
         if self.registry is None:
             raise CertifyConfigError(
                 "the output's records refer to schemas in a registry, but no registry is configured",
-                "set sidecar.schema_registry (SLACKWATER_SIDECAR_SCHEMA_REGISTRY)",
+                "set registry.url (SLACKWATER_REGISTRY_URL)",
             )
         address = self.registry.split(",")[0].strip().rstrip("/")
         request = urllib.request.Request(f"{address}/schemas/ids/{schema_id}")  # noqa: S310 - of the settings

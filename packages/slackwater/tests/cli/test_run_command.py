@@ -161,8 +161,8 @@ def test_the_file_reaches_the_run(folder: Path, runs: list[Any]) -> None:
 
 def test_the_schema_registry_of_the_source_reaches_the_run(folder: Path, runs: list[Any]) -> None:
     config = folder.parent / "s.toml"
-    registry = 'schema_registry = "http://s:1"\nschema_registry_user = "u"\nschema_registry_password = "p"'
-    config.write_text(f"{FILE}[sidecar]\n{registry}\n")
+    registry = 'url = "http://s:1"\nuser = "u"\npassword = "p"'
+    config.write_text(f"{FILE}[registry]\n{registry}\n")
     assert main.run(["--config", str(config), "run", str(folder)]) == 0
     ((_, settings),) = runs
     assert settings.servers.registry == RegistrySettings(url="http://s:1", user="u", password="p")

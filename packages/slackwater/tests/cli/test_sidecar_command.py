@@ -25,8 +25,9 @@ evidence = {"inventory.a" = "overtaken"}
 topics = {"inventory.b" = "routed.b"}
 transaction_topic = "inv.tx"
 notification_topic = "inv.note"
-schema_registry = "http://r:1"
 workers = 3
+[registry]
+url = "http://r:1"
 """
 SEVERAL = (
     FILE.replace('source = "inv"', 'sources = ["inv", "crm"]')
@@ -86,7 +87,7 @@ def test_credentials_of_the_schema_registry_reach_the_sidecar(
     runs: list[SidecarSettings], tmp_path: Path
 ) -> None:
     config = tmp_path / "s.toml"
-    config.write_text(FILE + 'schema_registry_user = "u"\nschema_registry_password = "p"\n')
+    config.write_text(FILE + 'user = "u"\npassword = "p"\n')
     assert main.run(["--config", str(config), "sidecar"]) == 0
     (settings,) = runs
     assert settings.servers.registry == RegistrySettings(url="http://r:1", user="u", password="p")
@@ -98,7 +99,7 @@ def test_flags_reach_the_sidecar(runs: list[SidecarSettings], monkeypatch: pytes
     monkeypatch.setenv("SLACKWATER_SIDECAR_OPEN_AFTER", "7")
     monkeypatch.setenv("SLACKWATER_KAFKA_SECURITY_PROTOCOL", "SSL")
     monkeypatch.setenv("SLACKWATER_SIDECAR_NOTIFICATION_TOPIC", "inv.note")
-    monkeypatch.setenv("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://r:1")
+    monkeypatch.setenv("SLACKWATER_REGISTRY_URL", "http://r:1")
     monkeypatch.setenv("SLACKWATER_REDIS_PASSWORD", "s3cret")
     flags = ["--source", "inv", "--bootstrap", "h:1", "--redis-url", "redis://r:2"]
     flags += ["--evidence", "inventory.a=overtaken", "--topics", "inventory.b=routed.b"]
@@ -121,7 +122,7 @@ def test_the_environment_reaches_the_sidecar(
     monkeypatch.setenv("SLACKWATER_SIDECAR_TOPICS", "inventory.b=routed.b")
     monkeypatch.setenv("SLACKWATER_SIDECAR_TRANSACTION_TOPIC", "inv.tx")
     monkeypatch.setenv("SLACKWATER_SIDECAR_NOTIFICATION_TOPIC", "inv.note")
-    monkeypatch.setenv("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://r:1")
+    monkeypatch.setenv("SLACKWATER_REGISTRY_URL", "http://r:1")
     monkeypatch.setenv("SLACKWATER_SIDECAR_WORKERS", "3")
     assert main.run(["sidecar"]) == 0
     expect(runs)
@@ -194,6 +195,6 @@ def test_an_address_of_a_schema_registry_with_credentials_is_refused_without_rep
     config.write_text(FILE.replace("http://r:1", "http://u:geheim@r:1"))
     assert main.run(["--config", str(config), "sidecar"]) == 2
     told = capsys.readouterr().err
-    assert "setting sidecar.schema_registry: the schema registry's address contains credentials" in told
+    assert "setting registry.url: the schema registry's address contains credentials" in told
     assert "geheim" not in told
     assert runs == []

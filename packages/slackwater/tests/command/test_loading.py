@@ -186,8 +186,8 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "shown"),
     [
-        ("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://u:s3cret@h:1/p", "http://********@h:1/p"),
-        ("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://u:s3/cret@h:1", "http://********@h:1"),
+        ("SLACKWATER_REGISTRY_URL", "http://u:s3cret@h:1/p", "http://********@h:1/p"),
+        ("SLACKWATER_REGISTRY_URL", "http://u:s3/cret@h:1", "http://********@h:1"),
         ("SLACKWATER_CHECKPOINT", "s3a://key:s3cr@et@bucket/x", "s3a://********@bucket/x"),
         ("SLACKWATER_SIDECAR_TOPICS", "s.a=http://s3cret@h", "s.a=http://********@h"),
         ("SLACKWATER_SIDECAR_TABLES", "http://s3cret@h.x,s.b", "http://********@h.x, s.b"),

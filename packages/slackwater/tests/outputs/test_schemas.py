@@ -217,7 +217,7 @@ def test_missing_rights_end_the_run_at_once(make_settings: MakeSettings, server:
 def test_without_a_registry_the_setting_is_named(make_settings: MakeSettings, server: RegistryServer) -> None:
     settings = replace(with_form(make_settings(), form(Format.AVRO), server), registry=None)
 
-    with pytest.raises(ConfigError, match=r"sidecar\.schema_registry"):
+    with pytest.raises(ConfigError, match=r"registry\.url"):
         KafkaSink(settings).open()
 
 

@@ -60,20 +60,10 @@ def servers(settings: Settings, purpose: str) -> Servers:
 
 
 def _registry_settings(settings: Settings) -> RegistrySettings | None:
-    sidecar = settings.sidecar
-    if sidecar.schema_registry is None:
-        return None
-    secret = sidecar.schema_registry_password
     try:
-        return RegistrySettings(
-            url=sidecar.schema_registry,
-            user=sidecar.schema_registry_user,
-            password=secret.get_secret_value() if secret else None,
-            ca_file=sidecar.schema_registry_ca,
-        )
+        return settings.registry.server()
     except ConfigError as error:
-        problem = f"setting sidecar.schema_registry: {error.problem}"
-        raise CommandConfigError(problem, error.hint) from error
+        raise CommandConfigError(f"setting registry.url: {error.problem}", error.hint) from error
 
 
 def sources_of(settings: Settings) -> tuple[str, ...]:

@@ -45,10 +45,10 @@ PLACES = frozenset(
         "redis.ssl_ca",
         "redis.ssl_certificate",
         "redis.ssl_key",
+        "registry.ca",
         "run.checkpoint",
         "run.index_root",
         "run.spark_log",
-        "sidecar.schema_registry_ca",
     }
 )
 """Settings that name a file or folder."""

@@ -18,6 +18,7 @@ from slackwater.protocol import (
     LakeSettings,
     PostgresSettings,
     RedisSettings,
+    RegistrySettings,
     TableNameError,
 )
 from slackwater.protocol.keys import listed_names, table_name
@@ -228,6 +229,31 @@ class KafkaSection(_Section):
         return {name: _plain(value) for name, value in named.items() if value is not None} | self.options
 
 
+class RegistrySection(_Section):
+    """Says how to reach the schema registry of the records that are read, and of outputs with schemas."""
+
+    url: str | None = None
+    """http://host:port[/path] of the schema registry, if records are in Avro or outputs have schemas. Several
+    addresses, comma-separated, are tried in turn."""
+    user: str | None = None
+    """User name for the schema registry."""
+    password: SecretStr | None = None
+    """Password for the schema registry."""
+    ca: Path | None = None
+    """File with the certificates to trust there; default: those that the system trusts."""
+
+    def server(self) -> RegistrySettings | None:
+        """Returns the registry. Holds a secret.
+
+        Raises:
+            ConfigError: The address holds credentials or cannot be one.
+        """
+        if self.url is None:
+            return None
+        password = self.password.get_secret_value() if self.password else None
+        return RegistrySettings(url=self.url, user=self.user, password=password, ca_file=self.ca)
+
+
 class RedisSection(_Section):
     """Says how to reach Redis."""
 
@@ -315,14 +341,6 @@ class SidecarSection(_Section):
     """Topic with BEGIN and END records; default: SOURCE.transaction."""
     notification_topic: str | None = None
     """Topic with the connector's notifications; default: SOURCE.notifications."""
-    schema_registry: str | None = None
-    """http://host:port of the schema registry, if the records are in Avro."""
-    schema_registry_user: str | None = None
-    """User name for the schema registry."""
-    schema_registry_password: SecretStr | None = None
-    """Password for the schema registry."""
-    schema_registry_ca: Path | None = None
-    """File with the certificates to trust there; default: those that the system trusts."""
     http: str | None = None
     """host:port for /metrics, /healthz, /readyz and /status; port 0: any free port; default: none."""
     workers: int = Field(default=1, ge=1)
@@ -561,6 +579,7 @@ class Settings(_Section):
     kafka: KafkaSection = KafkaSection()
     connect: ConnectSection = ConnectSection()
     redis: RedisSection = RedisSection()
+    registry: RegistrySection = RegistrySection()
     postgres: PostgresSection = PostgresSection()
     delta: DeltaSection = DeltaSection()
     iceberg: IcebergSection = IcebergSection()

@@ -126,17 +126,15 @@ def certify(
 
 
 def _connections(settings: Settings, output_dsn: str | None) -> Connections:
-    url = settings.postgres.url
-    sidecar = settings.sidecar
-    secret = sidecar.schema_registry_password
+    url, registry = settings.postgres.url, settings.registry
     return Connections(
         bootstrap=settings.kafka.bootstrap,
         dsn=url.get_secret_value() if url else None,
         output_dsn=output_dsn,
         kafka=kafka_options(settings),
-        registry=sidecar.schema_registry,
-        registry_user=sidecar.schema_registry_user,
-        registry_password=secret.get_secret_value() if secret else None,
+        registry=registry.url,
+        registry_user=registry.user,
+        registry_password=registry.password.get_secret_value() if registry.password else None,
     )
 
 

@@ -33,7 +33,7 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
         raise ConfigError(
             f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, but no "
             "schema registry is configured",
-            "set sidecar.schema_registry (SLACKWATER_SIDECAR_SCHEMA_REGISTRY); `slackwater config` shows it",
+            "set registry.url (SLACKWATER_REGISTRY_URL); `slackwater config` shows it",
         )
     registry = SubjectRegistry(settings.registry)
     place = f"schema registry {settings.registry.url}"
