@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from slackwater.command.listening import HttpSettings
 from slackwater.cuts import FrontierState
 from slackwater.protocol import InputError, KafkaSettings, Servers, SlackwaterError
+from slackwater.settings.model import HttpSection
 from slackwater_sidecar import SidecarSettings, SidecarStatus, SourceMonitor, run, run_sidecars
 from slackwater_sidecar.lookup import truncated
-from slackwater_sidecar.settings import HttpSettings
 
 Follow = Callable[[SidecarSettings, threading.Event, SourceMonitor, Any], None]
+ANYWHERE = HttpSettings(setting="sidecar.http", address="127.0.0.1:0", access=HttpSection())
 GONE = truncated("crm.s.a", 1, 5, 9, 20)
 
 
@@ -79,7 +81,7 @@ def test_a_source_that_fails_is_shown_and_leaves_the_others_running(
 
     follow.update(inv=until_stopped, crm=fail)
     with pytest.raises(SlackwaterError, match=r"\Asource crm: offsets 5 to 8 of crm\.s\.a/1 are gone"):
-        run_sidecars(settings("inv", "crm"), stop, http=HttpSettings(address="127.0.0.1:0"), on_http=look)
+        run_sidecars(settings("inv", "crm"), stop, http=ANYWHERE, on_http=look)
 
     assert seen["/healthz"] == (200, {"healthy": True, "why_not": {}})
     assert seen["/readyz"][0] == 503

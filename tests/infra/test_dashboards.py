@@ -7,24 +7,25 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import promql_parser
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from promql_parser import AggregateExpr, BinaryExpr, Call, Expr, MatrixSelector, ParenExpr, VectorSelector
 
 from infra.site.observability import FOLDER, alert_rules
 from slackwater.cli.control.metrics import write_metrics
-from slackwater.cli.run_pages import RunPages
+from slackwater.cli.run_pages import run_registry
 from slackwater.control import make_topology, measure_delays
 from slackwater.cuts import FrontierState
 from slackwater.pipeline import BatchProgress, RunMonitor
 from slackwater.protocol import OpenTransaction, PipelineEntry, PipelineReport, StageWork, SystemClock
 from slackwater_lab.fakes.topics import REGISTRATION, make_cut
 from slackwater_sidecar import SidecarStatus
-from slackwater_sidecar.http_server import SidecarPages
+from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
 
 CUT = replace(make_cut("inv", 0x600, 1_000), ended_ms=1_200)
@@ -68,13 +69,13 @@ def sidecar_answer() -> str:
         redis_error=None,
         kafka_error=None,
     )
-    return SidecarPages([monitor]).answer("/metrics")[2].decode()
+    return generate_latest(sidecar_registry([monitor])).decode()
 
 
 def run_answer() -> str:
     monitor = RunMonitor("orders", "inv")
     monitor.record_batch(BATCH)
-    return RunPages(monitor, timedelta(minutes=15)).answer("/metrics")[2].decode()
+    return generate_latest(run_registry(monitor)).decode()
 
 
 def control_answer() -> str:

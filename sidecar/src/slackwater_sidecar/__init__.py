@@ -6,13 +6,12 @@ from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.run import run_sidecar, run_sidecars
 from slackwater_sidecar.service import Sidecar
-from slackwater_sidecar.settings import HttpSettings, SidecarSettings
+from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, describe_open, format_status
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "HttpSettings",
     "Publisher",
     "Sidecar",
     "SidecarSettings",

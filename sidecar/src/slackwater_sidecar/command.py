@@ -10,12 +10,12 @@ import click
 
 from slackwater.command.conversion import redis_settings, servers, sources_of
 from slackwater.command.invocation import setting, start_command
+from slackwater.command.listening import http_settings
 from slackwater.command.output import Output
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry
 from slackwater.protocol import SourceTopics
 from slackwater.settings.model import Settings, SourceSection
-from slackwater_sidecar.http_server import http_settings
 from slackwater_sidecar.run import run_sidecars
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, format_status
@@ -140,7 +140,7 @@ def follow(settings: Settings, start_control_plane: StartControlPlane) -> int:
                 stop.event,
                 _shown(output, many=len(followed) > 1),
                 telemetry=telemetry,
-                http=http_settings(settings.sidecar.http, settings.http),
+                http=http_settings("sidecar.http", settings.sidecar.http, settings.http),
                 on_http=lambda address: output.line(f"answering at {address}"),
             )
         finally:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
+from slackwater.command.listening import HttpSettings
 from slackwater.cuts import (
     CutLogUnavailableError,
     FrontierState,
@@ -18,14 +19,13 @@ from slackwater.cuts import (
 from slackwater.observe.telemetry import Telemetry
 from slackwater.protocol import SlackwaterError, SystemClock, epoch_ms, hide
 from slackwater.protocol.log_fields import log_fields
-from slackwater_sidecar.http_server import HttpServer, SidecarPages
 from slackwater_sidecar.metrics import sidecar_registry
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
-from slackwater_sidecar.settings import HttpSettings, SidecarSettings
+from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.tracing import CutTracer
 from slackwater_sidecar.watch import watch_connector
 
@@ -266,7 +266,10 @@ def _pages(
     if http is None:
         yield
         return
-    server = HttpServer(http, SidecarPages(monitors))
+    from slackwater.command.http_server import HttpServer  # which takes a while to import
+    from slackwater_sidecar.pages import sidecar_routes
+
+    server = HttpServer(sidecar_routes(monitors), http)
     server.start()
     try:
         if on_http is not None:
@@ -280,8 +283,10 @@ def _pages(
 def _without_cyclic_gc() -> Iterator[None]:
     """Looks for no cycles meanwhile: the loops make none that live, and looking takes a third of the time."""
     gc.collect()
+    gc.freeze()  # the server of the pages does look, now and then
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
+        gc.unfreeze()

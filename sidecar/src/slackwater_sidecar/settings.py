@@ -5,7 +5,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
 from slackwater.protocol import Evidence, Servers, SourceTopics
 
@@ -13,22 +12,6 @@ from slackwater.protocol import Evidence, Servers, SourceTopics
 def default_sidecar_id() -> str:
     """Returns host and process: enough to find the process that wrote a status."""
     return f"{socket.gethostname()}-{os.getpid()}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
-    """Where a sidecar's pages are, and for whom."""
-
-    address: str
-    """``host:port``; port 0: any free one."""
-    tokens: Path | None = None
-    """File of tokens; readers of metrics and status need one of them. None: nobody needs any."""
-    certificate: Path | None = None
-    """The certificate that is shown; None: HTTP without TLS."""
-    key: Path | None = None
-    """Its key."""
-    client_ca: Path | None = None
-    """Clients have to show a certificate that one of these has signed; None: they need none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What a run answers over HTTP."""
 
-import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -11,14 +11,17 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
 
-from slackwater.cli.run_pages import RunPages, answering
+from slackwater.cli.run_pages import answering, run_routes
+from slackwater.command.http_server import make_app
+from slackwater.command.listening import HttpSettings
 from slackwater.pipeline import RunMonitor
 from slackwater.protocol import ConfigError
 from slackwater.protocol.metrics import RUN_METRICS
-from slackwater_sidecar import HttpSettings
+from slackwater.settings.model import HttpSection
 
-ANYWHERE = HttpSettings(address="127.0.0.1:0")
+ANYWHERE = HttpSettings(setting="run.http", address="127.0.0.1:0", access=HttpSection())
 LIMIT = timedelta(seconds=30)
 
 
@@ -35,15 +38,19 @@ class MovableClock:
         return self.seconds
 
 
-def page(pages: RunPages, path: str) -> tuple[HTTPStatus, dict[str, Any]]:
-    status, _, body = pages.answer(path)
-    return status, json.loads(body)
+def pages_of(monitor: RunMonitor) -> TestClient:
+    return TestClient(make_app(run_routes(monitor, LIMIT), ANYWHERE), "http://localhost")
+
+
+def page(pages: TestClient, path: str) -> tuple[int, dict[str, Any]]:
+    found = pages.get(path)
+    return found.status_code, found.json()
 
 
 def test_a_run_whose_loop_does_not_turn_is_not_healthy() -> None:
     clock = MovableClock()
     monitor = RunMonitor("orders", "inv", clock)
-    pages = RunPages(monitor, LIMIT)
+    pages = pages_of(monitor)
     clock.seconds += 30
     assert page(pages, "/healthz") == (HTTPStatus.OK, {"healthy": True, "why_not": {}})
     clock.seconds += 1
@@ -57,7 +64,7 @@ def test_a_run_whose_loop_does_not_turn_is_not_healthy() -> None:
 
 def test_a_run_is_ready_when_it_has_found_that_its_views_are_current_and_stays_so() -> None:
     monitor = RunMonitor("orders", "inv")
-    pages = RunPages(monitor, LIMIT)
+    pages = pages_of(monitor)
     status, said = page(pages, "/readyz")
     assert (status, said["ready"], list(said["why_not"])) == (
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -101,6 +108,6 @@ def test_an_address_that_is_taken_is_refused() -> None:
     with (
         answering(ANYWHERE, monitor, LIMIT) as address,
         pytest.raises(ConfigError),
-        answering(HttpSettings(address=urlsplit(address or "").netloc), monitor, LIMIT),
+        answering(replace(ANYWHERE, address=urlsplit(address or "").netloc), monitor, LIMIT),
     ):
         pass

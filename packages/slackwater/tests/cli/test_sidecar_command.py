@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from slackwater.cli import main
+from slackwater.command.listening import HttpSettings
 from slackwater.protocol import Evidence, RedisSettings, RegistrySettings
-from slackwater_sidecar import HttpSettings, SidecarSettings, SidecarStatus
+from slackwater_sidecar import SidecarSettings, SidecarStatus
 
 FILE = """
 source = "inv"

@@ -1,7 +1,7 @@
 """What the pages of sidecars and runs and the control plane have in common: to whom they answer, how often.
 
 Seen to fail. Tokens: ``refused`` returns nothing. Names: ``HttpSettings.serves`` agrees.
-Silence: ``Connection.connection_made`` ends nobody. Rates: ``RateLimit.take`` gives everybody the burst anew.
+Silence: ``Connection.connection_made`` ends nobody. Rates: ``RateLimit.take`` never takes from the burst.
 """
 
 import gc
@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any, cast
@@ -25,14 +26,18 @@ from starlette.routing import Route
 
 from slackwater.cli.control.api import Picture, control_routes
 from slackwater.cli.control.server import control_settings
+from slackwater.cli.run_pages import run_routes
 from slackwater.command.http_server import MAX_CONNECTIONS, HttpServer, RateLimit, web_config
 from slackwater.command.listening import HttpSettings, listening_socket
 from slackwater.command.tokens import Role, new_token
 from slackwater.control import Topology, make_topology, measure_delays
+from slackwater.pipeline import RunMonitor
 from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import ControlSection, HttpSection
 from slackwater_lab.certificates import Certificate, certificate
+from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.pages import sidecar_routes
 
 ANYWHERE = "127.0.0.1:0"
 SECONDS = 60
@@ -56,7 +61,16 @@ def control_plane(**access: Any) -> HttpServer:
     return HttpServer(routes, control_settings(ControlSection(listen=ANYWHERE, **access)))
 
 
-SERVERS: list[Callable[..., HttpServer]] = [control_plane]
+def sidecar(**access: Any) -> HttpServer:
+    return HttpServer(sidecar_routes([SourceMonitor("inv", SystemClock())]), http(**access))
+
+
+def run(**access: Any) -> HttpServer:
+    return HttpServer(run_routes(RunMonitor("orders", "inv"), timedelta(minutes=15)), http(**access))
+
+
+SERVICES: list[Callable[..., HttpServer]] = [sidecar, run]
+SERVERS = [*SERVICES, control_plane]
 
 
 @pytest.fixture(params=SERVERS, ids=lambda make: make.__name__)
@@ -187,6 +201,20 @@ def test_a_client_that_asks_too_often_waits(make_server: Callable[..., HttpServe
         assert (status, int(response.getheader("Retry-After", "0")) > 1) == (429, True)
 
 
+@pytest.mark.parametrize("make_service", SERVICES)
+def test_probes_are_answered_to_everybody_but_give_strangers_no_reasons(
+    make_service: Callable[..., HttpServer], tokens: tuple[Path, str]
+) -> None:
+    with started(make_service(tokens=tokens[0], requests_per_second=0.001)) as server:
+        assert b"why_not" in ask(server, "/readyz", token=tokens[1])[2]
+        for _ in range(3):
+            assert ask(server, "/healthz")[::2] == (200, b'{\n  "ok": true\n}\n')
+            assert ask(server, "/readyz")[::2] == (503, b'{\n  "ok": false\n}\n')
+    with started(make_service()) as server:
+        assert ask(server, "/healthz", Host="rebound.example.com")[::2] == (200, b'{\n  "ok": true\n}\n')
+        assert b"why_not" in ask(server, "/healthz")[2]
+
+
 def trusting(authority: Certificate, own: Certificate | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(authority.path))
     if own is not None:
@@ -260,7 +288,7 @@ def test_other_machines_read_what_is_private_only_with_tokens_or_certificates(
 
 
 class HandClock(SystemClock):
-    """Stands still unless it is moved."""
+    """Shows the same time until it is moved."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

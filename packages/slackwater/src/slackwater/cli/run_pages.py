@@ -4,18 +4,17 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry
 
+from slackwater.command.listening import HttpSettings
 from slackwater.observe.exposition import make_registry
 from slackwater.protocol.metrics import RUN_METRICS
-from slackwater_sidecar import HttpSettings
-from slackwater_sidecar.http_server import Answer, HttpServer, health_answer, json_answer, readiness_answer
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import
+    from starlette.routing import Route
+
     from slackwater.pipeline import RunMonitor
 
 
@@ -24,30 +23,16 @@ def run_registry(monitor: "RunMonitor") -> CollectorRegistry:
     return make_registry(RUN_METRICS, monitor.read)
 
 
-class RunPages:
-    """Answers requests for the pages of one run. Thread-safe.
+def run_routes(monitor: "RunMonitor", silent_after: timedelta) -> "list[Route]":
+    """Returns the pages of a run, which is not healthy when it has taken no step for longer than this."""
+    from slackwater.command.http_server import service_routes
 
-    Args:
-        monitor: What is measured of it.
-        silent_after: It is not healthy when it has taken no step for longer.
-    """
-
-    def __init__(self, monitor: "RunMonitor", silent_after: timedelta) -> None:
-        self._monitor = monitor
-        self._silent_after = silent_after
-        self._registry = run_registry(monitor)
-
-    def answer(self, path: str) -> Answer:
-        """Returns the page at a path, without query; one that lists the pages when there is none."""
-        if path == "/metrics":
-            return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
-        monitor = self._monitor
-        if path == "/healthz":
-            return health_answer({monitor.pipeline: monitor.silent_seconds}, self._silent_after)
-        if path == "/readyz":
-            return readiness_answer({monitor.pipeline: monitor.not_ready()})
-        pages = ["/metrics", "/healthz", "/readyz"]
-        return json_answer(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": pages})
+    return service_routes(
+        run_registry(monitor),
+        silent=lambda: {monitor.pipeline: monitor.silent_seconds},
+        blocked_after=silent_after,
+        not_ready=lambda: {monitor.pipeline: monitor.not_ready()},
+    )
 
 
 @contextmanager
@@ -71,7 +56,9 @@ def answering(
     if http is None:
         yield None
         return
-    server = HttpServer(http, RunPages(monitor, silent_after))
+    from slackwater.command.http_server import HttpServer  # which takes a while to import
+
+    server = HttpServer(run_routes(monitor, silent_after), http)
     counting = _Counting(monitor)
     logging.getLogger().addHandler(counting)
     server.start()

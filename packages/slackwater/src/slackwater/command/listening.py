@@ -53,6 +53,11 @@ class HttpSettings:
         return "." not in name or name.endswith(_LOCAL_DOMAINS) or name == own_name()
 
 
+def http_settings(setting: str, address: str | None, access: HttpSection) -> HttpSettings | None:
+    """Returns where the pages of a sidecar or a run are served, and to whom; None: nowhere."""
+    return None if address is None else HttpSettings(setting=setting, address=address, access=access)
+
+
 def is_loopback(host: str) -> bool:
     """Returns whether a name or an address is this machine's own, which no other machine can reach."""
     try:

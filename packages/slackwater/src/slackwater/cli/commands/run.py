@@ -14,13 +14,13 @@ from slackwater.cli.run_pages import answering, run_registry
 from slackwater.command.connect_rest import ConnectRest
 from slackwater.command.conversion import servers
 from slackwater.command.invocation import required, setting, start_command
+from slackwater.command.listening import http_settings
 from slackwater.command.output import Output, show_findings
 from slackwater.observe.stopping import stop_on_signals
 from slackwater.observe.telemetry import sending_telemetry
 from slackwater.protocol import format_position, user_cache
 from slackwater.protocol.log_fields import set_log_fields
 from slackwater.settings.model import Settings
-from slackwater_sidecar.http_server import http_settings
 
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater.pipeline import BatchProgress, RunSettings
@@ -127,7 +127,7 @@ def run(ctx: click.Context, pipeline: str, copy_state_of: str | None, dry_run: b
 
     with (
         stop_on_signals(f"the run of {folder}") as stop,
-        answering(http_settings(given.run.http, given.http), monitor, given.run.silent_after),
+        answering(http_settings("run.http", given.run.http, given.http), monitor, given.run.silent_after),
         sending_telemetry(given.telemetry, "run") as telemetry,
     ):
         if telemetry is not None:
