@@ -147,9 +147,17 @@ class ExactlyOnceSink(ABC, Generic[S]):
             self._probe(SinkStep.COMMITTED, batch.batch_id)
         return report
 
-    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
-        """Repeats an attempt while its errors are transient and the run is not to stop."""
-        attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
+    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T], place: str = "") -> T:
+        """Repeats an attempt while its errors are transient and the run is not to stop.
+
+        Args:
+            what: What is attempted, for messages.
+            patience: The time after which there is no further attempt.
+            attempt: The attempt.
+            place: The name of the server; empty for that of the output.
+        """
+        place = place or self.place
+        attempts = Attempts(what, place, patience, self._waiting, self._clock)
         while True:
             try:
                 return attempt()
@@ -158,9 +166,9 @@ class ExactlyOnceSink(ABC, Generic[S]):
                 is_over = attempts.are_over or not failure.is_transient
                 if is_over and attempts.number >= failure.attempts:
                     raise UnavailableError(
-                        f"pipeline {self._settings.pipeline!r}: {self.place} did not complete {what}"
+                        f"pipeline {self._settings.pipeline!r}: {place} did not complete {what}"
                         f"{tried(attempts.number)}: {failure.reason}",
-                        "nothing of an unfinished batch is visible; check the server and its address, then "
+                        "nothing is lost or partly visible; check the server and its address, then "
                         "start the pipeline again",
                     ) from error
                 attempts.pause(failure.reason)

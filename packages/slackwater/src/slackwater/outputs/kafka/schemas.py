@@ -5,18 +5,16 @@ from dataclasses import replace
 from slackwater.kafka.registry import (
     RegistryConfigError,
     RegistryRefusedError,
-    RegistryUnavailableError,
     SubjectRegistry,
     subject,
     wire_header,
 )
 from slackwater.outputs.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
-from slackwater.outputs.waiting import Attempts, Waiting
 from slackwater.pipeline.errors import OutputRefusedError
-from slackwater.protocol import Clock, ConfigError, UnavailableError
+from slackwater.protocol import ConfigError
 
 
-def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock) -> KafkaSinkSettings:
+def with_schema_ids(settings: KafkaSinkSettings) -> KafkaSinkSettings:
     """Registers the schemas of all outputs; returns settings whose outputs have the beginnings of records.
 
     The ids are valid for the entire run, so none of its batches needs the registry.
@@ -24,7 +22,7 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
     Raises:
         ConfigError: There is no registry, or it rejects our credentials.
         OutputRefusedError: It rejects a schema.
-        UnavailableError: It does not answer for as long as outputs are waited for.
+        RegistryUnavailableError: It does not answer.
     """
     concerned = [output for output in settings.outputs if _has_schema(output)]
     if not concerned:
@@ -36,22 +34,11 @@ def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock)
             "set registry.url (SLACKWATER_REGISTRY_URL); `slackwater config` shows it",
         )
     registry = SubjectRegistry(settings.registry)
-    place = f"schema registry {settings.registry.url}"
-    attempts = Attempts("registering schemas", place, settings.patience, waiting, clock)
-    while True:
-        try:
-            outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
-            return replace(settings, outputs=tuple(outputs))
-        except RegistryConfigError as error:
-            raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
-        except RegistryUnavailableError as error:
-            if attempts.are_over:
-                problem = f"{error.problem} (attempt {attempts.number} at {place})"
-                raise UnavailableError(
-                    f"pipeline {settings.pipeline!r}: {problem}",
-                    "nothing is lost or partly visible: start the pipeline again when the registry is back",
-                ) from error
-            attempts.pause(error.problem)
+    try:
+        outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
+        return replace(settings, outputs=tuple(outputs))
+    except RegistryConfigError as error:
+        raise ConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
 
 
 def _has_schema(output: OutputTopic) -> bool:

@@ -11,9 +11,11 @@ its own: a superseded run stays fenced.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from slackwater.engine.documents import DocumentBatch
+from slackwater.kafka.registry import RegistryUnavailableError
 from slackwater.outputs.contract import SinkProbe
 from slackwater.outputs.exactly_once import ExactlyOnceSink, Failure, Written
 from slackwater.outputs.kafka.guard import TopicGuard
@@ -51,7 +53,7 @@ _TIMED_OUT: Final = "a transaction that was open for too long"
 class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
     """A :class:`~slackwater.outputs.contract.Sink` that writes to a topic per view."""
 
-    _failures = TransactionFailedError, RunOvertakenError
+    _failures = TransactionFailedError, RunOvertakenError, RegistryUnavailableError
 
     def __init__(
         self,
@@ -99,7 +101,10 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
 
         Before that, it registers the schemas of its outputs, so that a rejected schema affects no run.
         """
-        self._settings = with_schema_ids(self._settings, self._waiting, self._clock)
+        settings = self._settings
+        place = f"schema registry {'' if settings.registry is None else settings.registry.url}"
+        what, register = "registering schemas", partial(with_schema_ids, settings)
+        self._settings = self._patiently(what, settings.patience, register, place)
         self._guard.create_missing(newest_progress(self._settings, may_be_absent=True))
         return super().open()
 
@@ -163,6 +168,8 @@ class KafkaSink(ExactlyOnceSink[KafkaSinkSettings]):
         """Leaves a transaction to :meth:`_judged` or :meth:`close`, which end it with its producer."""
 
     def _judged(self, what: str, error: Exception) -> Failure:
+        if isinstance(error, RegistryUnavailableError):
+            return Failure(error.problem)
         self._drop_producer()
         if isinstance(error, RunOvertakenError):
             self._refuse_overtaken()
