@@ -9,7 +9,7 @@ Wait = Callable[[Callable[[], object]], None]
 
 
 class MovableClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until it is asked to move."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

@@ -18,7 +18,7 @@ AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have
 
 
 class Kafka:
-    """Stands in for the consumer: gives out what it is told to."""
+    """Stands in for the consumer: gives out what it is asked to."""
 
     def __init__(self, _config: object) -> None:
         self.waiting: list[Message] = []
@@ -32,7 +32,7 @@ class Kafka:
 
 
 class Sink:
-    """Notes what it is told."""
+    """Notes its calls."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []

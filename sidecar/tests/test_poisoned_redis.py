@@ -1,4 +1,4 @@
-"""Whoever can write to Redis, but not to the cut log, neither stops cuts nor has wrong ones published."""
+"""A client that can write to Redis, but not to the cut log, neither stops cuts nor falsifies them."""
 
 import json
 import uuid
@@ -39,7 +39,7 @@ WAITING = OpenTransaction(xid=7, commit_lsn=None, since_ms=1, expected={}, recei
 
 
 NEWEST = cut(3, SOURCE)
-"""Stands at offset 2 of the log."""
+"""Is at offset 2 of the log."""
 
 
 class World:
@@ -133,7 +133,7 @@ UNSEEN: dict[str, Poison] = {
         w.raw.xdel(CUTS, f"{2**62}-1"),
     ],
 }
-"""What the next report writes anew in any case, or what shows with the next cut only."""
+"""What the next report writes again in any case, or what shows with the next cut only."""
 
 SEEN: dict[str, Poison] = {
     "frontier far ahead": lambda w: w.set_frontier(lsn=2**62),

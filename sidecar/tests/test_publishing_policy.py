@@ -22,7 +22,7 @@ def due(
     is_waiting: bool = False,
     is_behind: bool = True,
 ) -> Due:
-    """What is due so long after the start."""
+    """What is due this long after the start."""
     return schedule.due(
         START + seconds,
         has_cuts=has_cuts,
@@ -130,7 +130,7 @@ def held(lsn: int, publisher: str = "other") -> StoredPosition:
 
 
 def cuts_of(sizes: list[int]) -> list[Cut]:
-    """Cuts one behind the other, of so many transactions each, of which every third was skipped."""
+    """Cuts one behind the other, of this many transactions each, of which every third was skipped."""
     cuts, end = [], 0
     for number, size in enumerate(sizes):
         begin, end = end, end + size

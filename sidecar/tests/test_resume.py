@@ -109,7 +109,7 @@ def test_a_cut_of_an_earlier_timeline_behind_those_of_the_newest_one_counts_for_
 
 
 def test_a_log_that_begins_in_the_middle_is_refused() -> None:
-    """A sidecar wrote to it for a moment after somebody had deleted it and made it anew."""
+    """A sidecar wrote to it for a moment after somebody had deleted it and made it again."""
     log = InMemoryCutLog("inv")
     log.append_records([skip(9), cut(7), cut(8)])
     with pytest.raises(CutLogReplacedError, match="its first cut continues from 0/6"):
@@ -180,7 +180,7 @@ def counting(cut: Cut, partitions: int) -> Cut:
     ],
 )
 def test_that_a_topic_has_grown_is_remembered(log: list[Cut], is_whole: bool) -> None:
-    """The second run numbers the lost row anew and writes it elsewhere: the first one's may be the same.
+    """The second run numbers the lost row again and writes it elsewhere: the first one's may be the same.
 
     Seen to fail while only the newest cut was asked for the number of partitions.
     """

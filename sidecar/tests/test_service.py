@@ -132,7 +132,7 @@ class World:
         self.start(newest)
 
     def start(self, newest: Cut | None = None) -> None:
-        """Starts a sidecar, which goes on from the cut log."""
+        """Starts a sidecar, which continues from the cut log."""
         found = resume(self.log, 1)
         frontier = found.frontier(replace(SETTINGS, complete_tables=frozenset({"s.a"})))
         before, self.reader = self.reader, FakeReader(frontier)

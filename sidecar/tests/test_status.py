@@ -19,7 +19,7 @@ TOPICS = ["inv.s.a"]
 
 
 @dataclass
-class Standing:
+class FrontierStub:
     """Stands in for a frontier."""
 
     waiting: list[OpenTransaction] = field(default_factory=list)
@@ -48,12 +48,12 @@ def obstacle(offset: int, *, is_misconfiguration: bool = False) -> Obstacle:
 
 
 def named(watch: OpenTransactions, *waiting: OpenTransaction, at: float) -> list[tuple[int, int]]:
-    """Ids, and since when, at so many seconds by both clocks."""
-    frontier = cast(Frontier, Standing(list(waiting)))
+    """Ids, and since when, at this many seconds by both clocks."""
+    frontier = cast(Frontier, FrontierStub(list(waiting)))
     return [(t.xid, t.since_ms) for t in watch.update(frontier, at, int(at * 1000))]
 
 
-def state(frontier: Standing, *open_: OpenTransaction) -> tuple[FrontierState, str]:
+def state(frontier: FrontierStub, *open_: OpenTransaction) -> tuple[FrontierState, str]:
     return state_of(SETTINGS, cast(Frontier, frontier), TOPICS, open_)
 
 
@@ -88,34 +88,37 @@ def test_the_first_obstacle_is_shown_and_how_many_there_are() -> None:
     first, other = obstacle(3), obstacle(9, is_misconfiguration=True)
     place = "inv.s.a/0 offset 3: cannot be read"
 
-    assert state(Standing(obstacles=[first])) == (FrontierState.BAD_INPUT, f"{place}; no cut goes past it")
-    assert state(Standing(obstacles=[first, other, other])) == (
+    assert state(FrontierStub(obstacles=[first])) == (
+        FrontierState.BAD_INPUT,
+        f"{place}; no cut goes past it",
+    )
+    assert state(FrontierStub(obstacles=[first, other, other])) == (
         FrontierState.BAD_INPUT,
         f"{place} (and 2 more); no cut goes past it",
     )
-    assert state(Standing(obstacles=[other]))[0] is FrontierState.MISCONFIGURED
+    assert state(FrontierStub(obstacles=[other]))[0] is FrontierState.MISCONFIGURED
 
 
 def test_without_topics_the_tables_are_named_that_were_asked_for() -> None:
     names = [f"s.{letter}" for letter in "abcdefgh"]  # the order of a set of fewer is often this one
     settings = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), tables=frozenset(names))
 
-    assert state_of(settings, cast(Frontier, Standing()), [], []) == (
+    assert state_of(settings, cast(Frontier, FrontierStub()), [], []) == (
         FrontierState.WAITING,
         f"no topic found for {', '.join(names)} at h:1",
     )
 
 
 def test_a_table_without_a_topic_is_waited_for_by_name() -> None:
-    found, detail = state(Standing(missing=["s.b", "s.c"]), transaction(7))
+    found, detail = state(FrontierStub(missing=["s.b", "s.c"]), transaction(7))
 
     assert found is FrontierState.WAITING
     assert detail.startswith("no topic found for s.b, s.c (topics are created with the first change")
 
 
 def test_a_snapshot_that_is_open_is_a_wait_and_a_transaction_a_stall() -> None:
-    assert state(Standing(), transaction(0), transaction(7))[0] is FrontierState.WAITING
-    assert state(Standing(), transaction(7)) == (
+    assert state(FrontierStub(), transaction(0), transaction(7))[0] is FrontierState.WAITING
+    assert state(FrontierStub(), transaction(7)) == (
         FrontierState.STALLED,
         "transaction 7 (commit 0/10): rows are missing",
     )
@@ -124,15 +127,15 @@ def test_a_snapshot_that_is_open_is_a_wait_and_a_transaction_a_stall() -> None:
 @pytest.mark.parametrize(("xid", "what"), [(7, "transaction 7"), (0, "an initial snapshot")])
 def test_lsns_that_went_back_are_told_before_anything_else(xid: int, what: str) -> None:
     back = Regression(transaction_offset=4, xid=xid, commit_lsn=16, newest_lsn=32)
-    found, detail = state(Standing(regression=back, obstacles=[obstacle(3)]))
+    found, detail = state(FrontierStub(regression=back, obstacles=[obstacle(3)]))
 
     assert found is FrontierState.REGRESSED
     assert detail.startswith(f"LSNs went back: {what} at 0/10 after 0/20")
 
 
 def test_commits_below_the_frontier_are_told_when_there_are_many() -> None:
-    assert state(Standing(stale_end_count=100_000)) == (FrontierState.RUNNING, "")
-    assert state(Standing(stale_end_count=100_001)) == (
+    assert state(FrontierStub(stale_end_count=100_000)) == (FrontierState.RUNNING, "")
+    assert state(FrontierStub(stale_end_count=100_001)) == (
         FrontierState.RUNNING,
         "the last 100001 commits were at or below 0/20: repeats, or LSNs that went back",
     )
@@ -144,8 +147,8 @@ def test_commits_below_the_frontier_are_told_when_there_are_many() -> None:
 def test_a_source_without_a_snapshot_says_why_and_what_helps(
     *, is_in_snapshot: bool, expected: FrontierState
 ) -> None:
-    standing = Standing(missing_snapshot="it was skipped", is_in_snapshot=is_in_snapshot)
-    found, detail = state(standing, transaction(7))
+    frontier_stub = FrontierStub(missing_snapshot="it was skipped", is_in_snapshot=is_in_snapshot)
+    found, detail = state(frontier_stub, transaction(7))
 
     assert found is expected
     assert detail.startswith("the source has had no snapshot: it was skipped; nothing of it is shown")
@@ -153,7 +156,7 @@ def test_a_source_without_a_snapshot_says_why_and_what_helps(
 
 
 def test_tables_without_a_snapshot_are_named_while_all_others_are_followed() -> None:
-    found, detail = state(Standing(without_snapshot={f"inv.s.{letter}": "none" for letter in "gfedcba"}))
+    found, detail = state(FrontierStub(without_snapshot={f"inv.s.{letter}": "none" for letter in "gfedcba"}))
 
     assert found is FrontierState.RUNNING
     assert detail.startswith("inv.s.a: none; inv.s.b: none; ")

@@ -52,7 +52,7 @@ def test_a_worker_that_is_killed_is_named_with_its_signal(log: pytest.LogCapture
 
 
 def test_a_worker_that_fails_has_its_traceback_in_the_log(log: pytest.LogCaptureFixture) -> None:
-    """Seen to go to standard error only, while the log told of exit code 1."""
+    """Seen to go to standard error only, while the log mentioned exit code 1."""
     pool = make_pool(**{"no.such.setting": "1"})
     pool.assign({KEY: 0})
     pid = pool.pids[0]

@@ -70,7 +70,7 @@ Resource = dict[str, Any]
 
 
 class ApiServer:
-    """An API server on a free port, with its store; for whoever has the token everything is allowed."""
+    """An API server on a free port, with its store; the token allows everything."""
 
     def __init__(self, folder: Path, ending: ExitStack) -> None:
         server, etcd = find_api_server()

@@ -1,4 +1,4 @@
-"""The audit asks a vulnerability database: here one that speaks OSV's protocol and knows what it is told."""
+"""The audit asks a vulnerability database: here one that speaks OSV's protocol with a test's answers."""
 
 import json
 import subprocess

@@ -307,7 +307,7 @@ def lease_on(world: World, log: LeaseLog, output: TopicOutput) -> Lease:
 
 
 def reader_with_a_lease(world: World) -> Trial:
-    """Takes a lease on batches of a compacted topic, whose pipeline then goes on, and reads at its commit."""
+    """Takes a lease on batches of a compacted topic, whose pipeline continues, and reads at its commit."""
     world.forget(LEASES_TOPIC)
     pipeline = PublishedView(world)
 

@@ -1,9 +1,9 @@
-"""Scope ``aggregate`` beside scope ``strict``: one partition stalls, the others' documents go on.
+"""Scope ``aggregate`` beside scope ``strict``: one partition stalls, the others' documents continue.
 
 Real Kafka, Redis, sidecar and Spark; the test plays database and connector, and knows every document at every
 commit. How it was seen to fail: when a group goes as far as its fastest partition (``max`` for ``min`` in
-``groups.py``), the stalled partition's documents go on without the changes of their orders; when markers
-ahead are not published, no documents go on.
+``groups.py``), the stalled partition's documents continue without the changes of their orders; when markers
+ahead are not published, no documents continue.
 """
 
 import json

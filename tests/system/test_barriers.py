@@ -269,5 +269,5 @@ def test_every_committed_read_of_two_pipelines_shows_one_state_of_the_database(p
     assert committed == sorted(committed)
     barriers = {seen.cut.barrier_lsn for seen in read_cuts(pair.stack.kafka.bootstrap, "inv")}
     assert barriers.intersection(position.lsn for position in committed)
-    assert len(set(committed)) > READS // 2, "what is read goes on with what is written"
+    assert len(set(committed)) > READS // 2, "what is read continues with what is written"
     sys.stdout.write(f"{READS} committed reads of {len(set(committed))} states; {apart} uncommitted apart\n")

@@ -82,7 +82,7 @@ sql = "certified.sql"
 key = ["orders"]
 """,
 }
-"""The third pipeline: how many sizes have so many orders. No table of the database is in it."""
+"""The third pipeline: how many sizes have this many orders. No table of the database is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Chain:
     def wait_until_blamed(self, name: str, expected: Blame) -> None:
         """Pauses a program while rows change, until one is blamed as expected, and nobody else.
 
-        Then all goes on, and nobody is late. On a busy machine others may be late for a while, too.
+        Then all continues, and nobody is late. On a busy machine others may be late for a while, too.
         """
         program = self._product.programs[name]
         program.pause()

@@ -126,7 +126,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def route(redis: RedisServer) -> Iterator[TcpProxy]:
-    """The network between Redis and whoever uses it."""
+    """The network between Redis and its clients."""
     proxy = TcpProxy(lambda: redis.port)
     proxy.start()
     yield proxy
@@ -202,7 +202,7 @@ class Sidecars:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def add(self, count: int) -> None:
-        """So many more; returns when all of them have said that they run."""
+        """This many more; returns when all of them have said that they run."""
         new = {str(process.pid): process for process in [self._start() for _ in range(count)]}
         self._processes |= new
         unheard = set(new)

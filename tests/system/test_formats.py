@@ -1,4 +1,4 @@
-"""A connector with other settings than usual, and everything else that may stand in its topics.
+"""A connector with other settings than usual, and everything else that may be in its topics.
 
 Three tables share one topic of another name, of which a pipeline reads two; the transaction topic has another
 name, too; every record comes with its schema; there are no tombstones; tables are truncated inside of

@@ -95,7 +95,7 @@ class Walk:
                 self._compare(command, expected.splitlines(), done.stdout.splitlines())
 
     def _start(self, command: str, expected: list[str]) -> None:
-        """Starts a command that goes on, and waits until it has said what the page shows."""
+        """Starts a command that continues, and waits until it has said what the page shows."""
         output = self.folder / f"output-{len(self._running)}"
         with output.open("w") as file:
             self._running.append(
@@ -120,7 +120,7 @@ class Walk:
         assert agrees(expected, found), "\n".join([f"$ {command}", *found])
 
     def end(self) -> None:
-        """Ends what goes on, as Ctrl-C does."""
+        """Ends what continues, as Ctrl-C does."""
         for process in reversed(self._running):
             process.send_signal(signal.SIGINT)
             process.wait(SECONDS)

@@ -259,7 +259,7 @@ MORE: Mapping[str, Incident] = {
     "connector deleted": _deleted,
     "Kafka Connect hangs": lambda c: ("connect", c.stack.connect.pause, c.stack.connect.resume),
     "PostgreSQL stopped": lambda c: ("database", c.stack.postgres.stop, c.stack.postgres.start),
-    "Redis begins anew": lambda c: ("redis", c.stack.redis.kill, c.stack.redis.start),
+    "Redis starts over": lambda c: ("redis", c.stack.redis.kill, c.stack.redis.start),
     "sidecar killed": lambda c: ("sidecar", c.sidecar.kill, lambda: c.start(c.sidecar)),
     "run hangs": lambda c: ("pipeline", c.pipeline.pause, c.pipeline.resume),
 }

@@ -1,4 +1,4 @@
-"""Connectors that go on without a snapshot: nothing is shown of what it would have contained, and all say so.
+"""Connectors that continue without a snapshot: what it would have contained is not shown, and all say so.
 
 Four real connectors read one database: one fails in its first snapshot and is started again; one takes no
 snapshots; one leaves a table out of its snapshot; one does everything right. Then each lacking connector gets

@@ -196,7 +196,7 @@ class Shop:
         return (-1, 0) if row is None else (row[0], row[1])
 
     def await_batches(self, number: int = 2) -> None:
-        """Waits until so many more are visible."""
+        """Waits until this many more are visible."""
         enough = self.position()[0] + number
         wait(lambda: self.position()[0] >= enough, self.pipeline)
 

@@ -184,7 +184,7 @@ def place(dev_stack: Callable[..., DevStack], tmp_path: Path) -> Iterator[Place]
 
 
 class Reader:
-    """A consumer of the view ``groups`` that keeps what it was told."""
+    """A consumer of the view ``groups`` that keeps what it received."""
 
     def __init__(self, consumer: TransactionalConsumer) -> None:
         self.consumer = consumer

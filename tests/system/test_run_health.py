@@ -1,4 +1,4 @@
-"""A run that stands still says so over HTTP, and says when it goes on.
+"""A run that stands still says so over HTTP, and says when it continues.
 
 Spark's JVM is stopped while a batch is to be run in it: the process of the run lives and answers, its loop
 waits. Seen to fail with a page /healthz that always says yes.

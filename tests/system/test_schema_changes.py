@@ -1,6 +1,6 @@
 """A table is altered while a pipeline runs: what no view uses may change, else the run stops with a reason.
 
-What each kind of change does to records and views is told case by case, without servers, in
+What each kind of change does to records and views is shown case by case, without servers, in
 packages/slackwater/tests/pipeline/test_schema_changes.py.
 """
 

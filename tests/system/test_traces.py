@@ -132,7 +132,7 @@ def test_every_sampled_transaction_has_one_trace_that_adds_up_to_its_delay(
                 assert product.wait_until(is_all_visible, SECONDS)
             transactions = committed(stack.kafka.bootstrap)
             delays = measured_delays(product.log("pipeline"))
-        # Whoever ends has sent everything.
+        # A process that has ended has sent everything.
     sampled = {
         TracedTransaction("inv", 1, each.xid, each.commit_lsn).trace_id: each
         for each in transactions

@@ -87,7 +87,7 @@ class World:
         self.product.start("pipeline", command(*run, *self._servers, *checkpoint))
 
     def wait_until_visible(self, visible: Visibility) -> None:
-        """Waits until what was committed up to now can be read; others go on writing."""
+        """Waits until what was committed up to now can be read; others continue writing."""
         now = current_lsn(self.dsn)
         assert self.product.wait_until(lambda: visible.newest_lsn > now, SECONDS)
 

@@ -281,7 +281,7 @@ def test_what_somebody_else_wrote_to_the_store_holds_no_cut_back(
     assert logged(log) == [1, 2, 3, 4]
     publisher.report(STATUS, [])
     assert held(store) == [1, 2, 3, 4]
-    assert publisher.corrections == 1, "whoever notices it first says so"
+    assert publisher.corrections == 1, "the first that notices it says so"
 
 
 def test_a_store_that_takes_no_cuts_is_begun_anew(publisher: Publisher, store: FailingStore) -> None:
@@ -297,7 +297,7 @@ def test_a_store_that_takes_no_cuts_is_begun_anew(publisher: Publisher, store: F
 def test_putting_a_store_right_takes_no_more_than_a_fifth_of_the_time(
     publisher: Publisher, store: FailingStore, clock: StillClock
 ) -> None:
-    """Else whoever keeps on writing to it would slow down the cuts."""
+    """Else a client that keeps on writing to it would slow down the cuts."""
     publisher.publish([cut(1)], STATUS)
     store.clock, store.clears_after = clock, 1.0
     counts = []

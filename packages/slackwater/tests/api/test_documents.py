@@ -141,7 +141,7 @@ def all_documents(batch: ViewBatch) -> Rows4:
 
 
 class Effects:
-    """A function that notes what it is given, and crashes when it is told to."""
+    """A function that notes its batches, and crashes on request."""
 
     def __init__(self, crashes: int = 0) -> None:
         self.batches: list[ViewBatch] = []
@@ -159,7 +159,7 @@ class Effects:
 def test_a_batch_that_is_repeated_is_exactly_as_it_was(
     spark: SparkSession, shop: Any, tmp_path: Path
 ) -> None:
-    """Fails when its end is chosen anew: by then there are a later cut, and other documents."""
+    """Fails when its end is chosen again: by then there are a later cut, and other documents."""
     documents, effects = views_of(shop, spark), Effects(crashes=2)
     shop.new_order(1, "1.00", "2.00")
     shop.cut()
@@ -234,7 +234,7 @@ def test_views_agree_in_every_batch_and_rows_are_the_documents(
         batches.append(batch.to_lsn)
 
     for_each_document_batch(documents, check_empty, checkpoint=tmp_path, available_now=True)
-    assert batches[-1] == 7000, "a batch without documents is told, too"
+    assert batches[-1] == 7000, "a batch without documents is delivered, too"
 
 
 def test_every_commit_has_its_documents_and_keys_that_move_occur_once(

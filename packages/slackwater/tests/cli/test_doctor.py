@@ -341,7 +341,7 @@ class WrongStore(InMemoryMarkerStore):
 
     wrong = ""
     unanswered = 0
-    """So many questions find nothing: it begins anew."""
+    """This many questions find nothing: it starts over."""
 
     def status(self, source: str) -> FrontierStatus | None:
         self._answer("status")
@@ -360,7 +360,7 @@ class WrongStore(InMemoryMarkerStore):
 
 
 class Stepping(SystemClock):
-    """A clock by which so many seconds pass whenever it is read."""
+    """A clock by which this many seconds pass whenever it is read."""
 
     def __init__(self, step: float = 10) -> None:
         self._step = step
@@ -408,7 +408,7 @@ def examined(store: InMemoryMarkerStore, log: InMemoryCutLog, step: float = 10) 
 
 
 class Silence:
-    """Servers that do not answer any more after so many questions; a question takes its time-out then."""
+    """Servers that do not answer any more after this many questions; a question takes its time-out then."""
 
     def __init__(self, server: str, answers: int, clock: Stepping) -> None:
         self._server, self._answers, self._clock = server, answers, clock

@@ -49,7 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 
 @pytest.fixture(scope="module")
 def admin(broker: KafkaBroker) -> AdminClient:
-    """Of whoever may do everything."""
+    """Of a user who may do everything."""
     return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 

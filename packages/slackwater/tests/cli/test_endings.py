@@ -89,7 +89,7 @@ def test_a_signal_that_ends_it_is_named(sent: signal.Signals, code: int) -> None
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_what_hangs_after_a_signal_is_left_as_after_a_kill(sent: signal.Signals, code: int) -> None:
-    """Seen to go on for ever, in a library that waited for a server."""
+    """Seen to continue for ever, in a library that waited for a server."""
     child = start("hang")
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"

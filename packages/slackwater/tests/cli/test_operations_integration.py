@@ -462,7 +462,7 @@ def test_a_control_plane_that_is_killed_comes_back_and_ends_with_its_sidecar(
         wait_until(lambda: control.answers() and control.cut_of(inv.name) is not None)
         cut = control.cut_of(inv.name)
         child = control_process(sidecar)
-        child.terminate()  # as when all processes of a service are told to stop: its parent decides
+        child.terminate()  # as when all processes of a service are asked to stop: its parent decides
         child.send_signal(signal.SIGINT)
         assert control.answers()
         assert child.is_running()

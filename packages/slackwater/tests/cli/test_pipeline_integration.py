@@ -155,7 +155,7 @@ def test_a_pipeline_starts_over_with_nothing_left_of_what_it_has_shown(
 def test_a_pipeline_is_refused_while_only_part_of_it_is_gone(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the command is killed; asked again, it goes on with what is left."""
+    """As when the command is killed; asked again, it continues with what is left."""
     world.publish({1: 1}, {2: 2})
     world.make_checkpoint()
     world.register(ended=True)

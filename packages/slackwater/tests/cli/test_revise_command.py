@@ -235,7 +235,7 @@ def test_revisions_of_a_chain_have_the_commits_of_the_source_at_its_beginning() 
     assert one_source(entries(up[0], *down), 0, "totals", are_two) is None
     with pytest.raises(SlackwaterError, match="the revisions are of two sources: shop and shop_v2"):
         revision_pair(entries(up[0], *down), 0, "totals", None, are_two)
-    # A circle, as of pipelines whose outputs were named anew, ends somewhere.
+    # A circle, as of pipelines whose outputs were named again, ends somewhere.
     circle = (replace(up[0], source="a"), replace(written(up[1], "a"), source="shop"))
     assert one_source(entries(*circle, *down), 0, "none", are_two) is None
     assert first_source(known_pipelines(entries(*circle), 0), "shop") in ("a", "shop")

@@ -26,7 +26,7 @@ LIMIT = timedelta(seconds=30)
 
 
 class MovableClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until it is asked to move."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

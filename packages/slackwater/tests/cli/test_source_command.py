@@ -126,7 +126,7 @@ HIGHER = replace(FAULTY, newest_lsn=0x790)
 
 
 @pytest.mark.parametrize(
-    ("records", "standing"),
+    ("records", "in_force"),
     [
         ([], None),
         ([FAULTY, CUT], FAULTY),
@@ -139,8 +139,8 @@ HIGHER = replace(FAULTY, newest_lsn=0x790)
         ([replace(FAULTY, timeline=2), HIGHER, replace(BEGUN, timeline=2)], replace(FAULTY, timeline=2)),
     ],
 )
-def test_a_refusal_stands_until_it_is_lifted(records: list[LogRecord], standing: Refusal | None) -> None:
-    assert refusal_in_force(records) == standing
+def test_a_refusal_is_in_force_until_it_is_lifted(records: list[LogRecord], in_force: Refusal | None) -> None:
+    assert refusal_in_force(records) == in_force
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class YoungStore(InMemoryMarkerStore):
-    """A Redis that has begun anew: a sidecar reports to it after two questions."""
+    """A Redis that has started over: a sidecar reports to it after two questions."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """SIGTERM ends whatever runs for long, whatever it waits for: a server that answers never, or no more.
 
-Seen to fail: a run whose brokers did not answer went on to ask for their topics, and ended with an error; one
+Seen to fail: a run whose brokers did not answer kept asking for their topics, and ended with an error; one
 whose brokers or object store answered no more had not ended after two minutes.
 """
 

@@ -22,11 +22,11 @@ from slackwater.protocol import KafkaSettings
 
 EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 STATIC = {"group.instance.id": "one"}
-"""A member that starts again goes on at once, and not after its predecessor's session."""
+"""A member that starts again continues at once, and not after its predecessor's session."""
 
 
 class Death:
-    """Kills this process when a step was reached so often."""
+    """Kills this process when a step was reached this many times."""
 
     def __init__(self, step: str, count: int) -> None:
         self._step, self._left = step, count

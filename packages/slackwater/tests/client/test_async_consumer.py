@@ -116,7 +116,7 @@ def test_a_transaction_that_was_found_for_a_cancelled_caller_comes_next_and_coun
         output, gate = written(memory, 2), Gate()
         async with consumer(memory, output, positions=gate) as member:
             poll = asyncio.ensure_future(member.poll(LONG))
-            await until(gate.is_reached.is_set)  # the event loop goes on meanwhile
+            await until(gate.is_reached.is_set)  # the event loop continues meanwhile
             poll.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await poll
@@ -343,7 +343,7 @@ def test_a_member_without_a_lane_whose_seek_is_cancelled_can_be_closed(memory: W
 
 
 class Silent(MemoryBroker):
-    """Stops giving records when it is told to."""
+    """Stops giving records when it is asked to."""
 
     is_silent = False
 
@@ -632,7 +632,7 @@ def test_lanes_that_others_had_meanwhile_are_read_from_where_those_came_to(memor
 
 
 def test_members_come_and_go_while_handlers_await_and_no_transaction_comes_twice(world: World) -> None:
-    """Fails when lanes are not held: whoever takes them over begins with the transaction in hand."""
+    """Fails when lanes are not held: the member that takes them over begins with the transaction in hand."""
 
     async def act() -> None:
         rng = random.Random(5)
@@ -662,7 +662,7 @@ def test_members_come_and_go_while_handlers_await_and_no_transaction_comes_twice
 
         await asyncio.gather(work(None), work(3), work(6), work(None))
         assert handled.keys() == {str(f"k{n}".encode()) for n in range(60)}
-        if isinstance(world.kafka, MemoryBroker):  # Kafka may refuse positions while a rebalance goes on
+        if isinstance(world.kafka, MemoryBroker):  # Kafka may refuse positions while a rebalance continues
             assert {len(lsns) for lsns in handled.values()} == {1}
 
     asyncio.run(asyncio.wait_for(act(), SECONDS))

@@ -397,7 +397,7 @@ def test_each_transaction_that_is_read_is_written_once_whichever_call_fails(
 def test_a_consumer_skips_nothing_whichever_call_fails(
     memory: World, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Whoever goes on with it after the error, and whoever comes after it, misses nothing."""
+    """The caller that continues with it after the error, and the next one, miss nothing."""
     output = memory.output(orders=2)
     for number in range(6):
         output.commit([("orders", n, f"o{number}.{n}", "x") for n in range(2)])

@@ -1,6 +1,6 @@
 """Whole transactions from Debezium's own topics, by the cuts of a sidecar, and how members share them.
 
-How the promises were seen to fail. Whole transactions: ``ChangeMerge`` is told of a cut's transactions and
+How the promises were seen to fail. Whole transactions: ``ChangeMerge`` receives a cut's transactions and
 not of its end offsets. Units: ``ByUnit.lane_of`` gives every record lane 0.
 """
 

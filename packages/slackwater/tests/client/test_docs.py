@@ -1,8 +1,8 @@
-"""Every Python block of docs/consumers.md runs as it stands there, against real servers.
+"""Every Python block of docs/consumers.md runs as it is there, against real servers.
 
 What is copied from an example is tried where the example is (test_exactly_once). Addresses, topics and groups
 are exchanged for those of the test. Something stands in for what a reader of the page has of their own, and
-ends loops that would go on for ever.
+ends loops that would continue for ever.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ BLOCKS = [
 
 
 class EnoughError(Exception):
-    """Ends a loop that is meant to go on."""
+    """Ends a loop that is meant to continue."""
 
 
 class Reader:

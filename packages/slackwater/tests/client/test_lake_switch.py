@@ -141,7 +141,7 @@ def test_of_two_who_switch_at_once_one_is_refused(world: World) -> None:
 def test_a_switch_that_is_killed_at_any_step_has_happened_or_not(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The first one, the one to revision 2, and the way back; each time the same command goes on."""
+    """The first one, the one to revision 2, and the way back; each time the same command continues."""
     with ExitStack() as opened:
         name, place = f"p{uuid.uuid4().hex[:10]}", list[str]()
         if kind == "kafka":

@@ -1,4 +1,4 @@
-"""Leases as a reader takes them; outputs and pipelines answer as they are told, the topic is in memory.
+"""Leases as a reader takes them; outputs and pipelines answer as a test decides, the topic is in memory.
 
 That pipelines really keep what they say is shown in ``tests/system/test_barriers.py``.
 """
@@ -237,8 +237,8 @@ def test_a_renewal_that_is_not_granted_leaves_the_lease_as_it_was(
     topic.answer = lambda asked, pipeline: "" if asked.expires_ms == lease.expires_ms else answer
     with pytest.raises(StateNotKeptError):
         renew_lease(topic, lease.id, duration=2 * HOUR, timeout=NO_TIME, clock=clock)
-    standing = find_lease(topic, lease.id, epoch_ms(NOW))
-    assert (standing.lease, standing.state) == (lease, LeaseState.HELD)
+    found = find_lease(topic, lease.id, epoch_ms(NOW))
+    assert (found.lease, found.state) == (lease, LeaseState.HELD)
 
 
 def test_a_lease_is_ended_by_anybody_and_only_once(

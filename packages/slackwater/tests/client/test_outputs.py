@@ -248,7 +248,7 @@ def test_documents_that_are_gone_are_an_error_and_never_a_gap(world: World) -> N
 
 
 def refused(self: MemoryMember, offsets: Mapping[Place, Stored]) -> bool:
-    """What a member of Kafka answers while its group divides the partitions anew."""
+    """What a member of Kafka answers while its group divides the partitions again."""
     return False
 
 
@@ -342,7 +342,7 @@ def test_a_member_that_loses_its_lane_within_a_streamed_transaction_cannot_finis
 
 
 def test_a_lane_that_was_lost_and_came_back_is_read_from_where_it_was_stored(memory: World) -> None:
-    """Fails when only the set of lanes is looked at: somebody else may have gone on with it meanwhile."""
+    """Fails when only the set of lanes is examined: somebody else may have continued with it meanwhile."""
     output = memory.output(orders=2, lines=2)
     output.commit([("lines", n % 2, f"k{n}", "x" * 1000) for n in range(4000)])
     consumer = memory.consumer(inputs(output), max_bytes=50_000)
@@ -377,7 +377,7 @@ def test_offsets_are_those_behind_the_newest_transaction_also_if_it_was_not_read
 
 
 def test_offsets_are_refused_if_the_newest_transaction_was_lost_before_its_end(memory: World) -> None:
-    """Also by a handler that goes on: what it has done may be done by whoever had the lane meanwhile."""
+    """Also by a handler that continues: what it has done may have been done by another member in between."""
     consumer, large = stream(memory, stores_positions=False)
     memory.broker.upset(f"{memory.name}.g")
     with pytest.raises(TransactionLostError):
@@ -445,7 +445,7 @@ def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
 
 
 def test_a_seek_counts_from_where_it_went_to(memory: World) -> None:
-    """What was processed beyond it comes again, also to whoever has the lane next."""
+    """What was processed beyond it comes again, also to the next owner of the lane."""
     output = memory.output(orders=2, lines=2)
     for number in range(1, 4):
         output.commit(order(number))

@@ -374,7 +374,7 @@ def test_a_sidecar_s_frontier_finds_each_transaction_complete_by_counts(
 
 
 def advanced(frontier: Frontier, ends: dict[tuple[str, int], int]) -> list[int]:
-    """The cuts that a frontier makes when it is told the end offsets that it asks for."""
+    """The cuts that a frontier makes when it receives the end offsets that it requests."""
     for _ in range(5):
         frontier.advance()
         if frontier.end_offsets_wanted:

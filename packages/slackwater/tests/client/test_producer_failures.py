@@ -98,7 +98,7 @@ def write(producer: TransactionalProducer, number: int) -> None:
 
 
 def visible(kafka: KafkaSettings, source: str, count: int) -> list[bytes | None]:
-    """The keys of so many transactions."""
+    """The keys of this many transactions."""
     inputs = OutputTopics(data_topic(source, TABLE), commits=commit_topic(source))
     keys: list[bytes | None] = []
     with TransactionalConsumer(kafka, inputs, group=uuid.uuid4().hex) as consumer:

@@ -1,4 +1,4 @@
-"""The examples of docs/producers.md, run as they stand there."""
+"""The examples of docs/producers.md, run as they are there."""
 
 import re
 import uuid
@@ -30,7 +30,7 @@ def keys(broker: MemoryBroker, source: str, table: str) -> list[list[str]]:
 
 
 TRIES = 20
-"""So often a consumer looks for more; each time it does what is due by then."""
+"""How often a consumer looks for more; each time it does what is due by then."""
 
 
 class Stopped(Exception):

@@ -600,7 +600,7 @@ def test_an_event_loop_waits_for_a_write_while_it_does_other_things() -> None:
 
 
 def test_a_look_that_has_begun_ends_before_a_cancelled_caller_goes_on() -> None:
-    """Else it would go on with outputs that the caller closes."""
+    """Else it would continue with outputs that the caller closes."""
 
     class Slow(Advancing):
         begun, goes_on, is_over = threading.Event(), threading.Event(), False

@@ -2,7 +2,7 @@
 
 How the promises were seen to fail. At once: ``_try_to_switch`` without its transaction. Never back:
 ``_switched`` without ``_check_not_behind``, and without FOR SHARE. Also without the grants that are given
-anew, and without each of the conditions of ``_check_views``.
+again, and without each of the conditions of ``_check_views``.
 """
 
 import threading

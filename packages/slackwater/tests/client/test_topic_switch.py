@@ -80,7 +80,7 @@ def test_a_running_consumer_follows_a_switch_and_the_way_back_at_one_commit(worl
     assert revisions.switch(2) == Switched(revisions.name, at(300), at(300))
     revisions.publish(1, 400, 500, 600)
     assert seen(world.read(consumer, 3)) == [(300, 1), (400, 2), (500, 2)]
-    assert world.is_idle(consumer)  # although revision 1 has gone on
+    assert world.is_idle(consumer)  # although revision 1 has continued
     revisions.publish(2, 600)
     assert revisions.switch(1) == Switched(f"{revisions.name}.v2", at(600), at(600))
     revisions.publish(1, 700)
@@ -210,7 +210,7 @@ def test_units_that_stand_in_different_revisions_come_together(memory: World) ->
 
 
 class Simulation:
-    """Two revisions that go on as they like, readers that are switched, killed, and joined by others."""
+    """Two revisions that continue as they like, readers that are switched, killed, and joined by others."""
 
     def __init__(self, world: World, seed: int, *, is_latest: bool) -> None:
         self.rng, self.world = random.Random(seed), world

@@ -1,4 +1,4 @@
-"""How leases stand, from the records of their topic."""
+"""The states of leases, from the records of their topic."""
 
 from dataclasses import replace
 
@@ -36,13 +36,13 @@ STOCK = Hold(lease="4f", pipeline="stock", until_ms=2_000)
 def test_a_lease_is_held_when_each_of_its_pipelines_says_so_to_its_end(
     records: list[LeaseRecord], now_ms: int, state: LeaseState, waits_for: tuple[str, ...]
 ) -> None:
-    (standing,) = lease_standings(records, now_ms)
-    assert (standing.state, standing.waits_for) == (state, waits_for)
+    (found,) = lease_standings(records, now_ms)
+    assert (found.state, found.waits_for) == (state, waits_for)
 
 
 def test_refusals_name_their_pipelines() -> None:
-    (standing,) = lease_standings([LEASE, ORDERS, replace(STOCK, refusal="no history")], 1_500)
-    assert standing.refusals == {"stock": "no history"}
+    (found,) = lease_standings([LEASE, ORDERS, replace(STOCK, refusal="no history")], 1_500)
+    assert found.refusals == {"stock": "no history"}
 
 
 def test_leases_stand_in_the_order_in_which_they_end_and_holds_without_one_are_nothing() -> None:

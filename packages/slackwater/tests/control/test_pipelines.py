@@ -205,7 +205,7 @@ def test_no_registration_is_lost_and_each_name_is_shown_once(history: list[Pipel
 
 
 def starts(order: Sequence[tuple[int, str]]) -> Iterator[bool]:
-    """Runs of one name that begin in one moment, each with a checkpoint of its own; yields who goes on.
+    """Runs of one name that begin in one moment, each with a checkpoint of its own; yields who continues.
 
     Each looks, registers, looks again, and withdraws if it found somebody; `order` says whose turn it is.
     """

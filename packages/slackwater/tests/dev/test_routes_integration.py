@@ -44,7 +44,7 @@ class Client:
         )
 
     def has(self, count: int) -> bool:
-        """Whether so many of its records arrived, as of now."""
+        """Whether this many of its records arrived, as of now."""
         self._producer.poll(0)
         return len(self.arrived) == count
 

@@ -353,7 +353,7 @@ class TestWhileTheOtherGoesOn:
         test, vanished, one_by_one, read = self, 0, Lock(), list[str]()
 
         class Vanishing(MemoryStore):
-            """The other pipeline goes on while its files are read, and removes what it needs no more."""
+            """The other pipeline continues while its files are read, and removes what it needs no more."""
 
             def read(self, name: str) -> bytes | None:
                 nonlocal vanished

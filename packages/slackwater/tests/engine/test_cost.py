@@ -220,7 +220,7 @@ CASES: tuple[Case, ...] = (
 
 
 def reads_of(case: Case, size: int, make_index: MakeIndex) -> int:
-    """How many entries the change reads, beside a group of so many rows."""
+    """How many entries the change reads, beside a group of this many rows."""
     tables, change = case(size, make_index)
     before = tables.reads()
     change()

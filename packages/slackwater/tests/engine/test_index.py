@@ -1,4 +1,4 @@
-"""What every index promises, and what only the one on disk has to stand."""
+"""What every index promises, and what only the one on disk must withstand."""
 
 import os
 import shutil

@@ -15,7 +15,7 @@ WEEK = timedelta(days=7)
 
 
 def used(root: Path, query: str, days_ago: int) -> Path:
-    """An index that was last changed so many days ago."""
+    """An index that was last changed this many days ago."""
     folder = index_folder(root, query, "stage-1", 5)
     index = LmdbIndex(folder)
     index.load([[(b"\x91", b"x")]], b"token")

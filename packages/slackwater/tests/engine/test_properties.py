@@ -165,7 +165,7 @@ def written_to(database: Database, table: Table, row: Row | int | None) -> Chang
 
 
 def batches(commits: Sequence[list[ChangeEvent]], sizes: Sequence[int]) -> list[list[ChangeEvent]]:
-    """Whole commits, so many per batch; the rest as the last batch."""
+    """Whole commits, this many per batch; the rest as the last batch."""
     result, start = [], 0
     for size in (*sizes, len(commits)):
         batch = [change for commit in commits[start : start + size] for change in commit]

@@ -2,7 +2,7 @@
 
 The model writes what Debezium was seen to write (see the recordings of `slackwater.cdc`): a chunk of an
 incremental snapshot holds what the database holds at the record's place; rows of a blocking snapshot hold
-what it holds a few commits later, and may stand inside a transaction; a restart repeats transactions.
+what it holds a few commits later, and may be inside a transaction; a restart repeats transactions.
 """
 
 import json
@@ -91,7 +91,7 @@ class World:
 
     partitions: int
     hidden: int = 0
-    """So many commits came before the table was captured."""
+    """This many commits came before the table was captured."""
     records: list[list[tuple[bytes, bytes | None, Place]]] = field(default_factory=list)
     states: list[State] = field(default_factory=lambda: [{}])
     """After each commit."""
@@ -156,7 +156,7 @@ class World:
         self.records[key % self.partitions].append((json.dumps({"id": key}).encode(), value, place))
 
     def ends(self, cut: int, choice: int) -> list[int]:
-        """End offsets of the cut after so many commits; incremental rows may be below them or not."""
+        """End offsets of the cut after this many commits; incremental rows may be below them or not."""
         result = []
         for records in self.records:
             places = [place for _, _, place in records]
@@ -168,7 +168,7 @@ class World:
         return result
 
     def may_cut(self, cut: int) -> bool:
-        """Whether no late rows stand before rows of commits up to a cut that may not hold them."""
+        """Whether no late rows precede rows of commits up to a cut that may not hold them."""
         for records in self.records:
             is_late = False
             for _, _, place in records:

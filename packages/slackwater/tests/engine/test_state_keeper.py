@@ -50,7 +50,7 @@ def batch(keeper: StateKeeper, *writes: LogWrite) -> State:
 
 
 def texts(store: MemoryStore, name: str) -> set[str]:
-    """What a state holds, all of it read anew."""
+    """What a state holds, all of it read again."""
     state, source = read_state(store, name, FINGERPRINT), SegmentReader(store)
     return {
         text.decode()
@@ -206,7 +206,7 @@ class TestLostProgress:
     def test_is_an_error_when_the_first_batch_became_true_and_the_run_ended_at_once(
         self, store: MemoryStore
     ) -> None:
-        """The run that goes on from it has a second batch at some time."""
+        """The run that continues from it has a second batch at some time."""
         keeper = keeper_of(store)
         name = keeper.prepare({}, [write("a")])
         keeper_of(store, name).prepare({}, [write("b")])
@@ -222,7 +222,7 @@ class TestLostProgress:
 
 
 class TestPreparedPosition:
-    """For outputs that are told a batch again exactly as it was."""
+    """For outputs that receive a batch again exactly as it was."""
 
     def test_is_where_an_earlier_run_wanted_the_next_batch_to_end(self, store: MemoryStore) -> None:
         keeper = keeper_of(store)

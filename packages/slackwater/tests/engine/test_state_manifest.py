@@ -226,7 +226,7 @@ def test_what_is_no_manifest_is_an_error_even_under_its_own_name(store: Counting
 
 
 def test_the_form_in_the_store_is_as_it_was() -> None:
-    """A checkpoint outlives versions: whoever changes the form raises its version."""
+    """A checkpoint outlives versions: a change of the form raises its version."""
     manifest = Manifest(
         version=1,
         batch_id=5,

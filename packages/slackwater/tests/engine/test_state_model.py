@@ -1,7 +1,7 @@
 """Several runs over one checkpoint: whatever is lost or repeated, the output is that of one undisturbed run.
 
-A world of runs, executors, a store and an output goes on in random steps. Runs are killed between any two
-steps, overtaken runs go on until the output refuses them, and later still; tasks are repeated, on executors
+A world of runs, executors, a store and an output continues in random steps. Runs are killed between any two
+steps, overtaken runs continue until the output refuses them, and later; tasks are repeated, on executors
 whose indexes are of any batch or of attempts that were lost; the store lists what it likes of its newest
 files. The output takes a batch and its progress record at once, as a Kafka transaction does, and compares.
 """
@@ -111,7 +111,7 @@ class Expected:
     documents: list[dict[bytes, bytes]]
     """The view before the first commit, and after each."""
     contents: list[PlaceContents]
-    """Likewise."""
+    """The same for stages."""
 
 
 @lru_cache
@@ -122,7 +122,7 @@ def engine_of(*, every_commit: bool) -> LocalEngine:
 
 @lru_cache
 def task_of(number: int, *, every_commit: bool) -> PipelineTask:
-    """The stages in a worker of one run; kept likewise."""
+    """The stages in a worker of one run, kept in the same way."""
     assert number < MAX_RUNS
     return PipelineTask(PLAN, StageSettings(buckets=BUCKETS, every_commit=every_commit))
 
@@ -316,7 +316,7 @@ class World:
         """The places of those that are within a step; the last one interrupted the one before it."""
 
     def live(self) -> None:
-        """Goes on until all is published, in a disturbed time and in a calm one after it."""
+        """Continues until all is published, in a disturbed time and in a calm one after it."""
         for _ in range(self.rng.randint(20, 160)):
             self._disturb()
         self.is_calm = True
@@ -377,7 +377,7 @@ class Rules:
     adopts_early: bool = False
     """Before the output has the batch."""
     trusts_listing: bool = False
-    """Goes on from the newest manifest that it finds, not from the one that the progress names."""
+    """Continues from the newest manifest that it finds, not from the one that the progress names."""
     keeper: type[StateKeeper] = StateKeeper
 
 
@@ -415,7 +415,7 @@ class Run:
             yield
             name = keeper.prepare({"at": end}, writes, updates)
             yield
-            if world.chance(0.1):  # what the batch is for another reason is planned anew
+            if world.chance(0.1):  # what the batch is for another reason is planned again
                 continue
             batch_id = keeper.state.batch_id + 1
             if world.rules.adopts_early:

@@ -1,4 +1,4 @@
-"""What every store of state promises, and what only one on a disk has to stand."""
+"""What every store of state promises, and what only one on a disk must withstand."""
 
 import os
 import stat

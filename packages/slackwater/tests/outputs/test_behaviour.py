@@ -147,7 +147,7 @@ class LakeNoRollBack(LakeSink):
 
 
 class OpenLedger(Ledger):
-    """Belongs to whoever writes."""
+    """Belongs to the writer."""
 
     def refresh(self) -> None:
         self._run = self._table.load().properties["slackwater.run"]  # type: ignore[union-attr]
@@ -178,7 +178,7 @@ class LakeOutput:
         return LakeNoFencing(self.settings, self.lake, **options)
 
     def rows(self, name: str, snapshot: int | None = None) -> list[dict[str, Any]]:
-        """The rows of a snapshot; None: of the newest one, as somebody sees them who asks no ledger."""
+        """The rows of a snapshot; None: of the newest one, as readers see them without a ledger."""
         table = self.lake.table(name)
         head = table.load()
         if head is None:
@@ -424,7 +424,7 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused(
 def test_the_rows_of_a_batch_that_was_lost_are_in_no_later_one(
     output: LakeOutput, batches: list[DocumentBatch], make_batch: MakeBatch, step: SinkStep
 ) -> None:
-    """The batch is planned anew and ends elsewhere: what is in the tables of it cannot be kept."""
+    """The batch is planned again and ends elsewhere: what is in the tables of it cannot be kept."""
     run(output.sink(), batches[:1])
     with pytest.raises(CrashError):
         run(output.sink(probe=CrashAt(step, 1)), batches[1:2])
@@ -470,7 +470,7 @@ OF_SERVERS = pytest.mark.parametrize("output", ["kafka", "postgres"], indirect=T
 def test_a_server_that_hangs_is_not_waited_for_without_end(
     output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]
 ) -> None:
-    """Its machine goes on acknowledging what it is sent, so TCP has nothing to complain about."""
+    """Its machine continues acknowledging what it is sent, so TCP has nothing to complain about."""
     times = {"request_timeout": timedelta(seconds=2), "patience": timedelta(seconds=3)}
     sink = output.sink(times=times, probe=LookAt(SinkStep.FLUSHED, output.server.pause))
     sink.open()

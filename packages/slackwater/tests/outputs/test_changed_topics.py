@@ -247,7 +247,7 @@ def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     broker: Broker,
     damage: Damage,
 ) -> None:
-    """Seen to be told as brokers that do not answer, when the progress topic was deleted."""
+    """Seen to be reported as brokers that do not answer, when the progress topic was deleted."""
     times = {"request_timeout": timedelta(seconds=5), "patience": timedelta(seconds=10)}
     settings = replace(make_settings(), **times)  # type: ignore[arg-type]
     sink = KafkaSink(settings)
@@ -311,7 +311,7 @@ def test_partitions_that_are_added_while_a_run_writes_may_be_accepted(
 
 
 class FailsOnce(SinkProducer):
-    """A transaction that fails, as when a run was paused for longer than it may stand open."""
+    """A transaction that fails, as when a run was paused for longer than it may be open."""
 
     failures = 1
 
@@ -379,7 +379,7 @@ def test_a_second_attempt_does_not_make_an_overtaken_run_take_over(
 def test_a_run_that_is_fenced_though_no_other_one_has_begun_goes_on(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
 ) -> None:
-    """So do an overtaken run that did not know yet, and a transaction that stood open for too long."""
+    """So do an overtaken run that did not know yet, and a transaction that was open for too long."""
     settings = make_settings()
     sink = KafkaSink(settings)
     sink.open()

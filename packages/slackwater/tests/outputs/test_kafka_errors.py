@@ -259,7 +259,7 @@ def test_nothing_is_waited_for_behind_a_record_that_failed() -> None:
 
 @dataclass
 class FakeTime:
-    """Goes on when a producer is opened."""
+    """Continues when a producer is opened."""
 
     seconds: float = 0.0
 
@@ -271,7 +271,7 @@ class FakeTime:
 
 
 class OneFailure:
-    """Producers that fail to open, each after so many seconds, until the list is empty."""
+    """Producers that fail to open, each after this many seconds, until the list is empty."""
 
     def __init__(self, time: FakeTime, *failures: Exception, seconds: float = 30.0) -> None:
         self.time = time

@@ -116,7 +116,7 @@ class Lake(ABC):
         return True
 
     def stored(self) -> int:
-        """How many data files are there, whoever needs them."""
+        """How many data files are there, whether needed or not."""
         return len(list(self.folder.joinpath("s", "orders").rglob("*.parquet")))
 
     @abstractmethod
@@ -687,7 +687,7 @@ def test_a_right_that_is_missing_ends_the_run_at_once_and_the_next_one_goes_on(
 
 @pytest.fixture
 def without_rights() -> Callable[[Path], AbstractContextManager[None]]:
-    """Takes the right to write away from this process; of root it makes somebody else for so long."""
+    """Takes the right to write away from this process, and from root by changing the user meanwhile."""
 
     @contextmanager
     def run(folder: Path) -> Iterator[None]:

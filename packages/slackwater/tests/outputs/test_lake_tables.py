@@ -273,7 +273,7 @@ KEYS: list[tuple[Any, list[Any]]] = [
 )
 @pytest.mark.parametrize("copies", [1, 300])
 def test_rows_are_found_by_keys_of_every_type(lake: Lake, kind: Any, keys: list[Any], copies: int) -> None:
-    """Alone, and among so many keys that only their range is compared; the second column tells them apart."""
+    """Alone, and among enough keys that only their range is compared; the second column tells them apart."""
     schema = pa.schema([("k", kind), ("n", pa.int64()), ("v", pa.string())])
 
     def table_of(value: str, wanted: list[Any]) -> Any:

@@ -120,7 +120,7 @@ SETTINGS = KafkaSinkSettings(
     pipeline="orders",
     outputs=(OutputTopic("out"),),
     kafka=KafkaSettings("b:1"),
-    patience=timedelta(),  # a run that should have ended does not go on for minutes
+    patience=timedelta(),  # a run that should have ended does not continue for minutes
 )
 BEGUN = ["read progress", "create missing", "open", "read progress", "check", "commit", "answer"]
 

@@ -1,4 +1,4 @@
-"""Attempts at something whose server is away: how long, how often the log is told, and what a stop does."""
+"""Attempts at something whose server is away: how long, how often they are logged, and what a stop does."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ class FakeClock:
 
 
 class FakeWaiting(Waiting):
-    """Time goes on while it waits."""
+    """Time continues while it waits."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()

@@ -72,7 +72,7 @@ class Inventory:
         return {topic: tuple(ends) for topic, ends in self._ends.items()}
 
     def run(self, transactions: int) -> None:
-        """So many random transactions, with a cut after every few."""
+        """This many random transactions, with a cut after every few."""
         for _ in range(transactions):
             self.transaction()
             if self._random.random() < 0.2:

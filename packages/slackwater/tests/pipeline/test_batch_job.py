@@ -271,7 +271,7 @@ def test_a_worker_keeps_few_states_however_many_batches_it_runs(pipeline: Pipeli
     worker = batch_task._worker(pipeline.jobs._program)  # noqa: SLF001 - its memory shows nowhere else
     for number in range(5):
         pipeline.batch(number)
-        assert len(worker._states) <= 2  # noqa: SLF001 - likewise
+        assert len(worker._states) <= 2  # noqa: SLF001 - as above
 
 
 @pytest.mark.parametrize(("tasks", "parallelism"), [(2, 1), (2, 4), (5, 2)])

@@ -1,4 +1,4 @@
-"""A revision begins with a copy of the state of another one that goes on, killed or not, or is refused."""
+"""A revision begins with a copy of the state of another one that continues, killed or not, or is refused."""
 
 import json
 import shutil
@@ -127,7 +127,7 @@ def assert_views(inventory: Inventory, output: Output, revisions: Revisions) -> 
 
 
 def assert_compared(inventory: Inventory, revisions: Revisions) -> None:
-    """Both revisions stand at one commit: what was not changed is the same there, what was changed is not."""
+    """Both revisions are at one commit: what was not changed is the same there, what was changed is not."""
     keys = [word for view in BEFORE for word in ("--key", f"{view}={KEYS[view]}")]
     command = [sys.executable, "-m", "slackwater", "revise", "compare", revisions.name, *keys, "--json"]
     done = subprocess.run(

@@ -352,7 +352,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written_or_asked(run
 def test_a_name_that_is_taken_in_the_same_moment_is_refused_before_the_output_is_taken_over(
     run: Run,
 ) -> None:
-    """Both have looked and found nobody: the one that registers first goes on."""
+    """Both have looked and found nobody: the one that registers first continues."""
     late = run.new()
     late.check()
     run.loop = lambda: pytest.fail("it runs")

@@ -1,4 +1,4 @@
-"""What a run does for leases of readers; the topic is in memory, the output notes what it is told.
+"""What a run does for leases of readers; the topic is in memory, the output notes its calls.
 
 How they were seen to fail: each condition of ``LeaseHolder`` has a test that fails when it is left out.
 """
@@ -33,7 +33,7 @@ HELD = Hold(lease="4f", pipeline="orders", until_ms=LEASE.expires_ms)
 
 
 class MovedClock(SystemClock):
-    """A clock that stands where it is put."""
+    """A clock that is where it is put."""
 
     def __init__(self) -> None:
         self.time = NOW

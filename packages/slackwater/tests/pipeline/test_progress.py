@@ -1,4 +1,4 @@
-"""What the cluster is told of a run while it goes on."""
+"""What a run reports to the cluster while it continues."""
 
 import threading
 from dataclasses import replace
@@ -42,7 +42,7 @@ BATCH = BatchProgress(
 
 
 class StandingClock:
-    """Goes on when it is told to."""
+    """Continues when it is asked to."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

@@ -56,7 +56,7 @@ def test_the_output_is_the_view_of_the_database(
 def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path, batches: int
 ) -> None:
-    """The batch is planned anew: repeated as it was it would fail again."""
+    """The batch is planned again: repeated as it was it would fail again."""
     folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "codes", ignore=shutil.ignore_patterns("tests"))
     view = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM inventory.orders o"
     (folder / "views" / "orders_with_lines.sql").write_text(view)
@@ -278,7 +278,7 @@ def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and
 
 
 class Held:
-    """Segments of a state that nobody can read within the block: whoever opens one of them waits."""
+    """Segments of a state that nobody can read within the block: a reader that opens one of them waits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -551,7 +551,7 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
 def test_a_pipeline_that_starts_before_its_source_goes_on_when_a_row_that_is_too_large_is_mended(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
-    """A batch that is refused is planned anew."""
+    """A batch that is refused is planned again."""
     run = start_pipeline(settings={"available_now": False})
     await_file(tmp_path / "checkpoint" / "slackwater.json", run)
     inventory.run(5)
@@ -617,7 +617,7 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
     second = start_pipeline(settings={"available_now": False})
     deadline = time.monotonic() + 900
     while not (first.has_ended or second.has_ended):
-        assert time.monotonic() < deadline, "two runs go on side by side"
+        assert time.monotonic() < deadline, "two runs continue side by side"
         inventory.run(1)
         with suppress(subprocess.TimeoutExpired):
             first.process.wait(0.5)

@@ -1,4 +1,4 @@
-"""Tables that are altered while a pipeline runs: what goes on, and what stops with which words.
+"""Tables that are altered while a pipeline runs: what continues, and what stops with which words.
 
 The records are Debezium's, as recorded while a table was altered step by step: an insert and an update after
 each ALTER TABLE.

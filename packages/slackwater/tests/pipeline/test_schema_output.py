@@ -29,7 +29,7 @@ def server() -> Iterator[RegistryServer]:
 
 
 def as_json(value: Any) -> Any:
-    """A value that was read from Avro as it stands in documents."""
+    """A value that was read from Avro as it is in documents."""
     if isinstance(value, dict):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, list):

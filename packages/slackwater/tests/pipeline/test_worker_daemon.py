@@ -71,7 +71,7 @@ NEEDED = ("slackwater.pipeline.batch_job", "confluent_kafka", "duckdb", "lmdb", 
 
 
 def test_workers_are_forked_with_all_that_tasks_import() -> None:
-    """Each of them would import it anew otherwise."""
+    """Each of them would import it again otherwise."""
     program = [sys.executable, "-c", IMPORTED, *NEEDED]
     missing = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
     assert missing == []

@@ -369,7 +369,7 @@ def test_a_moment_that_nobody_can_show_is_refused(name: str, field: str) -> None
 
 @pytest.mark.parametrize("name", CODECS)
 def test_a_value_of_another_type_or_size_is_never_taken_into_a_record(name: str) -> None:
-    """It would break whoever compares or adds it, far from where it was read."""
+    """It would break a reader that compares or adds it, far from where it was read."""
     _, _, decode = CODECS[name]
     fields = json.loads((VECTORS / f"{name}.v2.json").read_bytes())
     damaged = [

@@ -91,7 +91,7 @@ LEASE = LeaseStanding(
 
 @dataclass
 class GivenPicture:
-    """Answers what it is told to."""
+    """Answers what it is asked to."""
 
     error: Exception | None = None
     decided: list[tuple[str, DecisionRequest, str]] = field(default_factory=list)

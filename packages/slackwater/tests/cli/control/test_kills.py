@@ -70,7 +70,7 @@ class Plane:
                 threading.Event().wait(0.05)
 
     def wait_until_known(self, path: str) -> None:
-        """The picture is read anew once a second: what has just registered is not in it yet."""
+        """The picture is read again once a second: what has just registered is not in it yet."""
         clock = SystemClock()
         deadline = clock.monotonic() + SECONDS
         while self.ask_until_answered("GET", path)[0] != HTTPStatus.OK:
@@ -78,7 +78,7 @@ class Plane:
             threading.Event().wait(0.05)
 
     def ask_and_kill(self, path: str, body: Any, after: float) -> None:
-        """Asks, and kills who answers so many seconds later."""
+        """Sends requests, and kills the server that answers after this many seconds."""
 
         def asking() -> None:
             with suppress(OSError, HTTPException):  # it may be killed before it answers

@@ -165,7 +165,7 @@ class LivePicture:
                 PipelineEntry(said, len(entries) + 1, heard_ms),
             ]
         names = {each.source for each in self.registrations}
-        # A stalled pipeline is behind, for its source has gone on.
+        # A stalled pipeline is behind, for its source has continued.
         return make_topology(entries, {name: self._cut(name, made_ms) for name in names}, made_ms)
 
     def _cut(self, source: str, made_ms: int) -> Cut:
@@ -497,8 +497,8 @@ def test_everything_is_reached_with_the_tab_key_and_the_focus_stays_while_the_pa
     before = page.text
     page.sees(lambda: page.text != before)
     assert page.browser.switch_to.active_element == node, "the element itself has stayed"
-    picture.registrations.insert(0, registration("anew", "inv"))
-    page.sees(lambda: "anew" in page.text)
+    picture.registrations.insert(0, registration("newcomer", "inv"))
+    page.sees(lambda: "newcomer" in page.text)
     assert page.browser.switch_to.active_element == node
 
 

@@ -30,7 +30,7 @@ def header_of(world: World, start: Position, end: Position) -> BatchHeader:
 
 
 def stalled(world: World) -> Position:
-    """At a cut at LSN 10; then table ``a`` stalls in partition 1, partition 0 goes on to LSN 30 and more."""
+    """A cut at LSN 10; then table ``a`` stalls in partition 1, partition 0 continues to LSN 30 and more."""
     world.cut(10, 0, [5, 5], [5, 5])
     start = world.next(BEGINNING)
     world.ahead(40, 10, {("a", 0): (30, 20), ("b", 0): (35, 25), ("b", 1): (40, 30)})

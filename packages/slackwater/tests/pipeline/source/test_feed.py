@@ -492,7 +492,7 @@ def test_what_stands_below_the_place_of_a_position_is_looked_for(world: World, b
 
 @pytest.mark.usefixtures("narrow")
 def test_no_more_is_looked_at_than_is_needed(world: World) -> None:
-    """What stands lower may have been damaged, or be long."""
+    """What is lower may have been damaged, or be long."""
     world.log.append_bytes(b'{"v":1,"kind":"cut"')
     world.cut(20, 5)
     world.log.append_records([SKIP])

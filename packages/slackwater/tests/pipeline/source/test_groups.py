@@ -33,7 +33,7 @@ PLACES = tuple((table, number) for table in TABLES for number in range(GROUPS))
 
 @dataclass(frozen=True)
 class Row:
-    """A change, as often as it may stand in its partition; or a row of an incremental snapshot."""
+    """A change, as often as it may be in its partition; or a row of an incremental snapshot."""
 
     commit_lsn: int
     """0 for a row of a snapshot."""
@@ -107,7 +107,7 @@ class Sidecar:
             self._log.append_records([self._ahead(markers)])
 
     def _append(self, cut: Cut) -> None:
-        """What another sidecar has written is not written again; what it may not have seen is told later."""
+        """What another sidecar has written is not written again; what it may not have seen follows later."""
         self._untold_repeated |= cut.repeated
         self._has_untold_rows |= cut.has_incremental_rows
         newest = self._log.newest()
@@ -155,7 +155,7 @@ class Sidecar:
         )
 
     def _end(self, place: Place, lsn: int) -> int:
-        """The first offset that belongs to a later commit, or where reading stands."""
+        """The first offset that belongs to a later commit, or where reading is."""
         records = self._kafka.records[place][: self._read[place]]
         return next((n for n, row in enumerate(records) if row.commit_lsn > lsn), len(records))
 

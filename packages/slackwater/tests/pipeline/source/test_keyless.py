@@ -126,7 +126,7 @@ def test_it_stops_where_a_single_row_between_others_was_numbered_again() -> None
 
 @pytest.mark.parametrize(("order", "lsn"), [(1, 5), (4, 5), (8, 30)])
 def test_it_stops_where_rows_with_gaps_between_may_stand_side_by_side(order: int, lsn: int) -> None:
-    """Rows 1 and 3 may be 5 and 7, or stand right before those, or right behind: two of these, or all."""
+    """Rows 1 and 3 may be 5 and 7, or are right before those, or right behind: two of these, or all."""
     first = [row("a", 5, 10, offset=1), row("a", 7, 20, offset=2), row("a", order, lsn, offset=3)]
     with pytest.raises(UndecidableError):
         doubles_of([*first, row("b", 1, 10, offset=11), row("b", 3, 20, offset=13)])
@@ -173,7 +173,7 @@ def test_it_stops_where_a_run_has_one_number_for_two_rows() -> None:
 
 @st.composite
 def transactions(draw: st.DrawFn) -> tuple[list[Truth], list[Run]]:
-    """Rows in groups of one LSN, few texts; runs that go on where some row was acknowledged.
+    """Rows in groups of one LSN, few texts; runs that continue where some row was acknowledged.
 
     A run that starts numbering again begins with the first row of an LSN.
     """

@@ -48,7 +48,7 @@ def test_of_markers_at_one_offset_the_first_and_the_last_are_kept() -> None:
     assert history.lsns(0, 100) == [1, 99, 100]
 
 
-# --- where a group stands in a topic
+# --- the position of a group in a topic
 
 
 def history(*markers: tuple[int, tuple[int, ...]]) -> MarkerHistory:

@@ -300,7 +300,7 @@ def second_timeline(published: Published, scope: Scope, *, first: int = 0) -> tu
 
 @pytest.mark.parametrize("scope", Scope)
 def test_a_timeline_is_read_from_where_the_one_before_ended(published: Published, scope: Scope) -> None:
-    """Seen to fail: rows of the old database came again, where their xids were used anew."""
+    """Seen to fail: rows of the old database came again, where their xids were used again."""
     world, end = second_timeline(published, scope)
     start = world.planner.start()
 

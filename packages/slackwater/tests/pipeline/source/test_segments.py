@@ -1,4 +1,4 @@
-"""Which commits are covered by the tables of records, in whatever order these stand in the log."""
+"""Which commits are covered by the tables of records, in whatever order these are in the log."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def test_a_cut_that_connects_to_nothing_does_not_hide_one_that_does() -> None:
 
 
 def test_the_first_cut_of_a_source_follows_nothing_wherever_it_stands() -> None:
-    """A log that was made anew under a sidecar begins with a cut that follows another."""
+    """A log that was recreated under a sidecar begins with a cut that follows another."""
     assert read([(0, 10)]).find_hole() is None
     assert read([(7, 10)]).find_hole() == (0, 10)
     assert read([(7, 10)], 1).find_hole() == (1, 10)

@@ -1,4 +1,4 @@
-"""Fills buckets with more than the memory given, changes all of it, loses the indexes and goes on.
+"""Fills buckets with more than the memory given, changes all of it, loses the indexes and continues.
 
 A process of its own, so that its memory is that of the stage. Its one argument is a JSON object: ``folder``,
 ``rows``, ``row_bytes``, ``buckets``. Prints a JSON object: sizes of the state, and by how much the private

@@ -1,4 +1,4 @@
-"""Plain rows in, documents out; and what a test is told when it asks for something impossible."""
+"""Plain rows in, documents out; and the error of a test that requests something impossible."""
 
 import re
 from collections.abc import Callable
