@@ -85,6 +85,23 @@ def content(table: LakeTable, snapshot: int | None = None) -> list[Row]:
     return sorted(((row["Id"], row["b"]) for row in found), key=lambda row: (row[0] is None, row))
 
 
+def test_a_table_whose_creator_died_before_it_wrote_is_read_and_written(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> int:
+        raise RuntimeError("killed")
+
+    table = lake.table("s.t")
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "append" if isinstance(lake, DeltaLake) else "_commit", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            table.create(SCHEMA, MINE)
+    again = lake.table("s.t")
+    assert content(again) == []
+    again.append(rows((1, "a")), MINE)
+    assert content(again) == [(1, "a")]
+
+
 def test_rows_are_added_replaced_and_merged(lake: Lake) -> None:
     table = made(lake)
     ids = [table.snapshots_from(None)[-1].id]
