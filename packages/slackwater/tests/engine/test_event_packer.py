@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.cdc.records.changes import Window
+from slackwater.cdc.records.changes import SpanTransactions
 from slackwater.engine.errors import PackingError
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import PackingSpec, packing_spec
@@ -19,7 +19,7 @@ ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 KEY_1, KEY_2, KEY_NULL = b"\x91\x01", b"\x91\x02", b"\x91\xc0"
 LINE_7 = b"\x91\x07"
 SOURCE = {"schema": "s", "table": "t", "txId": 5, "lsn": 99}
-WINDOW = Window("s.t", {5: 100}.get, (), 0, 100)
+WINDOW = SpanTransactions("s.t", {5: 100}.get, (), 0, 100)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ Located = tuple[Record, Change, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SpanTransactions:
     """The transactions that a span of a partition contributes.
 
     Attributes:
@@ -97,13 +97,13 @@ class BatchChanges:
         self._to_json = to_json
         self._by_topic: dict[str, frozenset[str]] = {}
 
-    def window(self, span: OffsetSpan) -> Window | None:
+    def window(self, span: OffsetSpan) -> SpanTransactions | None:
         """Returns the interval of a span whose records may be regular; None if each needs :meth:`find`."""
         tables = self._tables_of(span.topic)
         if self._to_json is not None or len(tables) != 1:
             return None
         (table,) = tables
-        return Window(table, self._by_xid.get, self._repeated, span.after_lsn, span.up_to_lsn)
+        return SpanTransactions(table, self._by_xid.get, self._repeated, span.after_lsn, span.up_to_lsn)
 
     def _tables_of(self, topic: str) -> frozenset[str]:
         tables = self._by_topic.get(topic)

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from slackwater.cdc.records.changes import Window
+from slackwater.cdc.records.changes import SpanTransactions
 from slackwater.engine.errors import FULL_HINT, PackingError
 from slackwater.engine.pack.specification import PackingInput
 from slackwater.engine.payloads import Events, PackedRow
@@ -113,7 +113,7 @@ class TablePacker:
             raise ValueError(msg)
         return [None if value is None else decode(value) for value in values]
 
-    def add_regular(self, envelopes: Sequence[Envelope | None], window: Window) -> int:
+    def add_regular(self, envelopes: Sequence[Envelope | None], window: SpanTransactions) -> int:
         """Packs records up to the first one that is not regular.
 
         Returns:
@@ -251,7 +251,10 @@ class TablePacker:
                 raise _untold_key(self._table, column)
 
     def _take(
-        self, envelopes: Sequence[Envelope | None], window: Window, take: Callable[[RowChange], None]
+        self,
+        envelopes: Sequence[Envelope | None],
+        window: SpanTransactions,
+        take: Callable[[RowChange], None],
     ) -> int:
         commit_lsn_of, repeated = window.commit_lsn_of, window.repeated
         after_lsn, up_to_lsn = window.after_lsn, window.up_to_lsn

@@ -23,9 +23,9 @@ from slackwater.pipeline.source.markers import KnownMarkers, MarkerHistory
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.position import GroupWindow, Offsets, Position, group_offsets
 from slackwater.pipeline.source.segments import (
+    LsnRange,
     Segment,
     Segments,
-    Window,
     find_snapshot_rows,
     make_segment,
     merge_windows,
@@ -395,7 +395,7 @@ class Feed:
             has_incremental_rows,
         )
 
-    def _transactions(self, window: Window, segments: Sequence[Segment]) -> Iterator[CommittedTransaction]:
+    def _transactions(self, window: LsnRange, segments: Sequence[Segment]) -> Iterator[CommittedTransaction]:
         """Yields the transactions of a window in commit order."""
         covered, up_to_lsn = window
         chain, reached = self._segments.chain(window, segments)

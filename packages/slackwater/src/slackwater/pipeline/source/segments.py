@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from slackwater.protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut
 
-Window = tuple[int, int]
+LsnRange = tuple[int, int]
 """The commits above the first LSN, up to the second."""
 
 _log_offset = attrgetter("log_offset")
@@ -126,7 +126,7 @@ class Segments:
         if known_from_lsn > self.covered_lsn:
             self._cover(known_from_lsn)
 
-    def find_hole(self) -> Window | None:
+    def find_hole(self) -> LsnRange | None:
         """Returns commits that no table lists although a cut after them was read.
 
         Markers ahead of the frontier may wait for what is missing.
@@ -153,7 +153,7 @@ class Segments:
         first = bisect_left(self._all, floor, key=_log_offset)
         return self._all[first : bisect_left(self._all, end, first, key=_log_offset)]
 
-    def chain(self, window: Window, usable: Iterable[Segment]) -> tuple[list[Segment], int]:
+    def chain(self, window: LsnRange, usable: Iterable[Segment]) -> tuple[list[Segment], int]:
         """Chooses as few segments as possible that cover the commits of a window, ascending.
 
         Returns:
@@ -194,7 +194,7 @@ class Segments:
             (s.event_count for s in self._all if s.event_count is not None and s.lsn <= lsn), default=None
         )
 
-    def cuts(self, window: Window) -> Sequence[Segment]:
+    def cuts(self, window: LsnRange) -> Sequence[Segment]:
         """Returns the cuts whose LSN is in a window, ascending."""
         found = {s.lsn: s for s in reversed(self._all) if s.is_cut and window[0] < s.lsn <= window[1]}
         return [found[lsn] for lsn in sorted(found)]
@@ -218,9 +218,9 @@ class Segments:
             self.covered_lsn = max(self.covered_lsn, *(s.lsn for s in connecting))
 
 
-def merge_windows(windows: Iterable[Window]) -> list[Window]:
+def merge_windows(windows: Iterable[LsnRange]) -> list[LsnRange]:
     """Merges windows that overlap or touch; ascending."""
-    result: list[Window] = []
+    result: list[LsnRange] = []
     for after_lsn, up_to_lsn in sorted(windows):
         if result and after_lsn <= result[-1][1]:
             result[-1] = result[-1][0], max(result[-1][1], up_to_lsn)
@@ -229,7 +229,9 @@ def merge_windows(windows: Iterable[Window]) -> list[Window]:
     return result
 
 
-def find_snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -> tuple[frozenset[int], bool]:
+def find_snapshot_rows(
+    windows: Sequence[LsnRange], segments: Iterable[Segment]
+) -> tuple[frozenset[int], bool]:
     """Returns the late snapshots in cuts of the windows, and whether the cuts have incremental rows."""
     touched = [
         s
@@ -240,7 +242,7 @@ def find_snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -
     return late, any(segment.has_incremental_rows for segment in touched)
 
 
-def skipped_xids(window: Window, segments: Iterable[Segment]) -> tuple[int, ...]:
+def skipped_xids(window: LsnRange, segments: Iterable[Segment]) -> tuple[int, ...]:
     """Returns the xids of a window's transactions that an operator skipped, in commit order."""
     found = {xid: lsn for segment in segments for xid, lsn in segment.skipped if window[0] < lsn <= window[1]}
     return tuple(sorted(found, key=found.__getitem__))
