@@ -2,10 +2,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
 from slackwater.cdc import EndOffsets, Frontier
+from slackwater.control.health import AWAY_AFTER
 from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus, InMemoryMarkerStore
 from slackwater.protocol import (
     AheadMarkers,
@@ -21,6 +23,7 @@ from slackwater.protocol import (
     SkipDecision,
     TimelineDecision,
     Verdict,
+    epoch_ms,
 )
 from slackwater_lab.debezium import snapshot_value, transaction_values
 from slackwater_lab.fakes.sources import FailingLog
@@ -32,6 +35,7 @@ from slackwater_sidecar import (
     SidecarUnavailableError,
     SourceMonitor,
     format_status,
+    run,
     service,
 )
 from slackwater_sidecar.resume import Decision, resume
@@ -721,3 +725,49 @@ def test_counting_goes_on_from_the_cut_of_the_log(clock: Clock) -> None:
     )
 
     assert World(clock, newest).monitor.newest == newest
+
+
+@pytest.mark.parametrize("answers", range(6))
+def test_a_sidecar_reports_also_while_kafka_is_silent(
+    world: World, answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, reports = 0, list[float]()
+
+    def silent(seconds: float, error: Exception) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > answers:
+            world.clock.seconds += seconds  # type: ignore[attr-defined]
+            raise error
+
+    discover, identity = world.reader.discover, world.log.identity
+    log_error = CutLogUnavailableError("read", "inv.slackwater.cuts", "no answer")
+    log_seconds = run.LOG_TIMEOUT.total_seconds()
+
+    def looks() -> list[str]:
+        silent(3, SidecarUnavailableError("listing topics", "h:1", "no answer"))
+        return discover()
+
+    def asks() -> str | None:
+        silent(log_seconds, log_error)
+        return identity()
+
+    def decide() -> list[Decision]:
+        silent(log_seconds, log_error)
+        return []
+
+    def told(source: str, status: FrontierStatus) -> None:
+        reports.append(world.clock.monotonic())
+        ages.append(epoch_ms(world.clock.now()) - status.wall_ms)
+
+    ages = list[int]()
+    monkeypatch.setattr(world.reader, "discover", looks)
+    monkeypatch.setattr(world.log, "identity", asks)
+    monkeypatch.setattr(world.sidecar, "_decisions", decide)
+    monkeypatch.setattr(world.store, "set_status", told)
+    for _ in range(30):
+        world.clock.seconds += 0.5  # type: ignore[attr-defined]
+        world.sidecar.turn()
+    gaps = [later - earlier for earlier, later in pairwise(reports)]
+    written_late = [gap + age / 1000 for gap, age in zip(gaps, ages, strict=False)]
+    assert max(written_late) < AWAY_AFTER.total_seconds()

@@ -121,16 +121,27 @@ class Publisher:
         """Tells the store the markers of all partitions, if it is time. Call it often."""
         self._mirror.show_markers(self.newest, self._writer.markers_ahead)
 
-    def report(self, status: FrontierStatus, open_transactions: Sequence[OpenTransaction]) -> None:
+    def report(
+        self,
+        status: FrontierStatus,
+        open_transactions: Sequence[OpenTransaction],
+        *,
+        asks_log: bool = True,
+    ) -> None:
         """Looks after the store and tells it the state. Call it now and then, also when there are no cuts.
 
         Fills a store that is behind the log, e.g. because it was away or emptied.
+
+        Args:
+            status: The state.
+            open_transactions: What the frontier waits for.
+            asks_log: Whether the log is looked after, too: False while Kafka is known to be silent.
 
         Raises:
             slackwater.cuts.CutLogReplacedError: cuts would continue in the middle of another log. Raised
                 once: from then on only the state is published.
         """
-        if not self._is_replaced:
+        if asks_log and not self._is_replaced:
             if self.log_error is None:  # while it is away each question would wait
                 with self._noting_log_errors():
                     self._writer.check_log()

@@ -37,7 +37,8 @@ STOP_WITHIN = timedelta(seconds=1.2)
 kill would leave it, which is harmless."""
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
-_LOG_TIMEOUT = timedelta(seconds=5)
+LOG_TIMEOUT = timedelta(seconds=3)
+"""Whoever looks at the source hears of it within seven seconds, also while Kafka is silent."""
 _REDIS_TIMEOUT = timedelta(seconds=1)
 
 
@@ -164,7 +165,7 @@ class _Follower:
         self._on_status = on_status
         monitor.watch = watch_connector(settings, monitor.clock)
         monitor.watch.start()
-        self._log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=_LOG_TIMEOUT)
+        self._log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=LOG_TIMEOUT)
         store = (
             None
             if redis is None

@@ -210,8 +210,10 @@ class Sidecar:
         self._look_for_topics()
         if self._publisher.log_error and not (self._trouble or self._is_held()):
             self._publish(self._status)
-        if not (self._trouble or self._publisher.log_error):
-            self._carry_out_decisions()
+        # One question without an answer is enough: the report is not to wait for the next one.
+        has_answered = not self._trouble
+        if has_answered and not self._publisher.log_error:
+            has_answered = self._carry_out_decisions()
         wall_ms = self._wall_ms()
         open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
@@ -221,7 +223,7 @@ class Sidecar:
             state, detail = FrontierState.WAITING, trouble
         self._state_logger.log_changes(state, detail, open_)
         self._status = self._frontier_status(state, detail)
-        self._publisher.report(self._status, open_)
+        self._publisher.report(self._status, open_, asks_log=has_answered)
         self._show(self._sidecar_status(open_, elapsed, wall_ms))
 
     def _look_for_topics(self) -> None:
@@ -252,15 +254,15 @@ class Sidecar:
         if self._frontier.transaction_position >= self._commits_end:
             self._hold.bound(self._frontier.newest_lsn)
 
-    def _carry_out_decisions(self) -> None:
-        """Carries out what was decided since the last look."""
+    def _carry_out_decisions(self) -> bool:
+        """Carries out what was decided since the last look; returns whether that could be read."""
         if self._decisions is None:
-            return
+            return True
         try:
             decisions = self._decisions()
         except CutLogUnavailableError as error:
             logger.warning("decisions cannot be read: %s", error, extra={"source": self._settings.source})
-            return
+            return False
         self._knows_decisions = True
         for decision in decisions:
             if isinstance(decision, Refusal):
@@ -274,6 +276,7 @@ class Sidecar:
                 self.next_timeline = decision
                 self._monitor.decisions["timeline"] += 1
             self._state_logger.log_decision(decision)
+        return True
 
     def _record_refusal(self) -> None:
         """Has the cut log hold that the source is refused, for other sidecars and the next start."""
