@@ -431,7 +431,7 @@ class InTurn:
         (["FAILED", "RUNNING"], 0, 2),
         (["PAUSED"], 0, 3),
         (["FAILED", "PAUSED"], 0, 4),
-        (["PAUSED"], 13_000, 8),
+        (["PAUSED"], 13_000, 7),
         (["PAUSED"], 60_000, 10),
     ],
 )
@@ -463,3 +463,70 @@ def test_a_slot_that_nobody_reads_is_looked_at_until_it_is_named(clock: Clock) -
 
     (found,) = faults(watch.settled(lambda report: bool(faults(report))))
     assert found.startswith("no connector reads the replication slot inv")
+
+
+class Passing:
+    """Time that passes while a watch waits, until it has waited for so long."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._end = clock, clock.monotonic() + seconds
+
+    def is_set(self) -> bool:
+        return self._clock.monotonic() >= self._end
+
+    def wait(self, seconds: float) -> None:
+        self._clock.seconds += seconds  # type: ignore[attr-defined]
+
+
+class Breaking:
+    """Sees a sound connector until it breaks; an answer that does not come is waited for."""
+
+    def __init__(self, clock: Clock, breaks_after: float, seen: Watched) -> None:
+        self._clock, self._seen = clock, seen
+        self.is_silent = "kafka_error" in seen or "connect_error" in seen
+        self.breaks_at = clock.monotonic() + breaks_after
+
+    def look(self, report: ConnectorReport) -> Watched:
+        if self._clock.monotonic() < self.breaks_at:
+            slot = SlotReport(name="inv", exists=True, is_active=True)
+            return {"name": NAME, "state": "RUNNING", "tasks": TASKS, "slot": slot}
+        if self.is_silent:
+            self._clock.seconds += 2  # type: ignore[attr-defined]
+        return self._seen
+
+    def close(self) -> None:
+        pass
+
+
+TASKS = (TaskReport(number=0, state="RUNNING"),)
+RUNNING: Watched = {"name": NAME, "state": "RUNNING", "tasks": TASKS}
+
+
+@pytest.mark.parametrize("breaks_after", [20, 20.5, 21, 21.5])
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"kafka_error": "timed out"},
+        {"connect_error": "timed out"},
+        {"database_error": "refused", **RUNNING},
+        {"slot": SlotReport(name="inv", exists=False), **RUNNING},
+        {"slot": SlotReport(name="inv", exists=True, wal_status="lost"), **RUNNING},
+        {"slot": SlotReport(name="inv", exists=True, is_active=False), **RUNNING},
+    ],
+)
+def test_what_breaks_is_named_within_six_seconds_and_published_in_another_one(
+    clock: Clock, seen: Watched, breaks_after: float
+) -> None:
+    witness, named_at = Breaking(clock, breaks_after, seen), list[float]()
+
+    class Judging(ConnectorWatch):
+        def look(self) -> ConnectorReport:
+            report = super().look()
+            if any(faults_of_connector(SourceSigns(source="inv"), report, report.read_ms)):
+                named_at.append(clock.monotonic())
+            return report
+
+    watch = Judging("inv", [witness], clock)
+    watch._over = Passing(clock, 60)  # type: ignore[assignment]  # noqa: SLF001 - the only wait of a watch
+    watch.run()
+    assert 0 <= named_at[0] - witness.breaks_at <= (6 if witness.is_silent else 5)

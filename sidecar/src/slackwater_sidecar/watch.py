@@ -21,6 +21,7 @@ from slackwater.protocol import (
     Clock,
     ConnectorReport,
     Finding,
+    KafkaSettings,
     SlackwaterError,
     SlotReport,
     SystemClock,
@@ -34,13 +35,15 @@ from slackwater_sidecar.settings import SidecarSettings
 logger = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 2.0
+_NEWS_INTERVAL_SECONDS = 1.0
+"""The interval while something has just changed: it may pass, or is to be named soon."""
+_NEWS_MS = 4_000
 _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
 _LOOKS_PER_CATALOGUE = 5
 _LOOKS_THAT_COUNT = 3
 """What is the same in this many checks does not pass by itself."""
 _MOST_LOOKS = 10
-"""They take longer than a connector waits before it connects to its database again."""
 _HEARTBEATS = 6
 """The number of newest heartbeats whose median distance is taken as the interval."""
 _ENOUGH = 3
@@ -67,7 +70,7 @@ class Witness(Protocol):
 
 
 class ConnectorWatch(threading.Thread):
-    """Looks at a connector every two seconds, and keeps what it has seen last.
+    """Looks at a connector every two seconds, and every second after a change; keeps what it has seen last.
 
     Args:
         source: Whose connector.
@@ -81,13 +84,13 @@ class ConnectorWatch(threading.Thread):
         """What was seen last, replaced as a whole; None before the first look."""
         self._witnesses = witnesses
         self._clock = clock
+        self._began = clock.monotonic()
         self._over = threading.Event()
 
     def run(self) -> None:
         """Looks until :meth:`close` is called."""
         while not self._over.is_set():
-            self.look()
-            self._over.wait(_INTERVAL_SECONDS)
+            self._rest(self.look())
         self.end()
 
     def settled(self, is_wrong: Callable[[ConnectorReport], bool]) -> ConnectorReport:
@@ -99,10 +102,16 @@ class ConnectorWatch(threading.Thread):
         while looks < _MOST_LOOKS and (same < _LOOKS_THAT_COUNT or not is_wrong(report)):
             if not is_wrong(replace(report, since_ms=0)):
                 break
-            self._over.wait(_INTERVAL_SECONDS)
+            self._rest(report)
             before, report = report, self.look()
             looks, same = looks + 1, same + 1 if before.trouble == report.trouble else 1
         return report
+
+    def _rest(self, report: ConnectorReport) -> None:
+        """Waits for the next look; a look that took longer than the interval is followed by it at once."""
+        is_new = report.read_ms - report.since_ms < _NEWS_MS
+        interval = _NEWS_INTERVAL_SECONDS if is_new else _INTERVAL_SECONDS
+        self._over.wait(max(0.0, interval - (self._clock.monotonic() - self._began)))
 
     def end(self) -> None:
         """Frees connections; for the thread that looks."""
@@ -111,13 +120,15 @@ class ConnectorWatch(threading.Thread):
 
     def look(self) -> ConnectorReport:
         """Asks every witness once, and returns what they have seen."""
-        now_ms = epoch_ms(self._clock.now())
+        now_ms, self._began = epoch_ms(self._clock.now()), self._clock.monotonic()
         seen = ConnectorReport(read_ms=now_ms, since_ms=now_ms)
         for witness in self._witnesses:
             seen = replace(seen, **witness.look(seen))
         before = self.report
         if before is not None and before.trouble == seen.trouble:
-            seen = replace(seen, since_ms=min(before.since_ms, now_ms))  # the clock may be set back
+            # The clock may be set back. What was the same for the whole of this look has lasted until now.
+            since_ms = min(before.since_ms, now_ms)
+            seen = replace(seen, since_ms=since_ms, read_ms=max(now_ms, epoch_ms(self._clock.now())))
         self.report = seen
         return seen
 
@@ -141,7 +152,9 @@ class ConnectWitness:
         self._was_seen = False
 
     def look(self, report: ConnectorReport) -> Watched:
-        """See the protocol."""
+        """See the protocol; without Kafka, a cluster of Kafka Connect may not answer either."""
+        if report.kafka_error:
+            return {}
         try:
             return self._ask(has_heartbeats=report.heartbeat_ms is not None)
         except SlackwaterError as error:
@@ -268,6 +281,9 @@ FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s
 """
 """A slot is not read during the snapshot that precedes: the connector then holds a transaction open."""
 
+_UPTIME = """
+SELECT (1000 * extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()))::bigint
+"""
 CatalogueFindings = Callable[[Any, ConnectorReport], Sequence[Finding]]
 """Returns what is wrong with the catalogue, given psycopg's connection and what is known of the connector."""
 
@@ -286,6 +302,8 @@ class DatabaseWitness:
         self._url = url
         self._findings = findings
         self._connection: Any = None
+        self._was_away = False
+        self._back_ms = 0
 
     def look(self, report: ConnectorReport) -> Watched:
         """See the protocol."""
@@ -293,10 +311,14 @@ class DatabaseWitness:
 
         try:
             connection = self._connected()
-            seen = {"slot": self._slot(connection, report)}
-            return seen | {"findings": (*report.findings, *self._findings(connection, report))}
+            return {
+                "database_since_ms": self._since(connection, report),
+                "slot": self._slot(connection, report),
+                "findings": (*report.findings, *self._findings(connection, report)),
+            }
         except psycopg.Error as error:
             self.close()
+            self._was_away = True
             return {"database_error": hide(" ".join(str(error).split()), [self._url])}
 
     def close(self) -> None:
@@ -315,6 +337,13 @@ class DatabaseWitness:
                 self._url, connect_timeout=seconds, autocommit=True, options=options, tcp_user_timeout=4000
             )
         return self._connection
+
+    def _since(self, connection: Any, report: ConnectorReport) -> int:
+        """Returns since when the database has answered, as far as it and this witness know."""
+        if self._was_away:
+            self._was_away, self._back_ms = False, report.read_ms
+        (uptime_ms,) = connection.execute(_UPTIME).fetchone()
+        return int(max(self._back_ms, report.read_ms - uptime_ms))
 
     def _slot(self, connection: Any, report: ConnectorReport) -> SlotReport:
         name = report.properties.get("slot.name") or replication_name(self._source)
@@ -349,9 +378,41 @@ class CatalogueLook:
 
 def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
     """Returns the watch of a source's connector, as far as the settings say where to look."""
-    kafka = settings.servers.kafka
-    consumer = Consumer(
-        {
+    witnesses = _asked(
+        settings.source, settings.servers.kafka, settings.connect_url, settings.database_url, clock
+    )
+    return ConnectorWatch(settings.source, [*witnesses], clock)
+
+
+def connector_now(
+    source: str,
+    kafka: KafkaSettings | None,
+    connect_url: str,
+    database_url: str | None,
+    is_wrong: Callable[[ConnectorReport], bool],
+) -> ConnectorReport:
+    """Looks at the connector of a source and its slot: once if all is well, else again and again for a while.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        kafka: The brokers; None: they are not asked.
+        connect_url: Kafka Connect.
+        database_url: The database; None: it is not asked.
+        is_wrong: Says of a report whether something is wrong, given since when it has been so.
+    """
+    clock = SystemClock()
+    watch = ConnectorWatch(source, [*_asked(source, kafka, connect_url, database_url, clock)], clock)
+    try:
+        return watch.settled(is_wrong)
+    finally:
+        watch.end()
+
+
+def _asked(
+    source: str, kafka: KafkaSettings | None, connect_url: str | None, database_url: str | None, clock: Clock
+) -> Iterator[Witness]:
+    if kafka is not None:
+        consumer = {
             "bootstrap.servers": kafka.bootstrap,
             "group.id": "slackwater-sidecar",
             "enable.auto.commit": False,
@@ -359,33 +420,8 @@ def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
             "auto.offset.reset": "latest",
             "reconnect.backoff.max.ms": 1_000,
             **kafka.options,
-        },
-        logger=logger,
-    )
-    heartbeats = HeartbeatWitness(settings.source, consumer, clock)
-    witnesses = [heartbeats, *_asked(settings.source, settings.connect_url, settings.database_url)]
-    return ConnectorWatch(settings.source, witnesses, clock)
-
-
-def connector_now(
-    source: str, connect_url: str, database_url: str | None, is_wrong: Callable[[ConnectorReport], bool]
-) -> ConnectorReport:
-    """Looks at the connector of a source and its slot: once if all is well, else again and again for a while.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        connect_url: Kafka Connect.
-        database_url: The database; None: it is not asked.
-        is_wrong: Says of a report whether something is wrong, given since when it has been so.
-    """
-    watch = ConnectorWatch(source, [*_asked(source, connect_url, database_url)], SystemClock())
-    try:
-        return watch.settled(is_wrong)
-    finally:
-        watch.end()
-
-
-def _asked(source: str, connect_url: str | None, database_url: str | None) -> Iterator[Witness]:
+        }
+        yield HeartbeatWitness(source, Consumer(consumer, logger=logger), clock)
     if connect_url is not None:
         yield ConnectWitness(source, ConnectRest(connect_url, _TIMEOUT))
     if database_url is not None:

@@ -266,5 +266,8 @@ def test_without_a_sidecar_that_is_known_a_silent_run_is_blamed() -> None:
 
 def test_a_connector_that_waits_before_it_connects_to_its_database_again_is_not_blamed() -> None:
     idle = replace(SLOT, is_active=False)
-    assert of(slot=idle, since_ms=NOW_MS - 11_000, heartbeat_ms=NOW_MS - 60_000) is None
+    away_until_ms = NOW_MS - 13_000
+    assert of(slot=idle, database_since_ms=away_until_ms, heartbeat_ms=NOW_MS - 60_000) is None
+    assert of(slot=idle, database_since_ms=away_until_ms - 1_000) is not None
+    assert of(slot=idle) is not None, "the database was not away"
     assert of(UNKNOWN, heartbeat_ms=NOW_MS - 60_000, slot=idle) is not None, "it may be stopped"

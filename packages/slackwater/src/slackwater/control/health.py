@@ -140,7 +140,7 @@ _Found = tuple[HopKind, str, str] | None
 def _kafka(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     if not report.kafka_error or not _has_lasted(report):
         return None
-    evidence = f"Kafka does not answer the sidecar of source {signs.source}: {report.kafka_error}"
+    evidence = f"Kafka does not answer, from which source {signs.source} is read: {report.kafka_error}"
     return HopKind.KAFKA, evidence, "start the brokers; docs/runbooks.md#kafka-away"
 
 
@@ -210,8 +210,8 @@ def _slot(signs: SourceSigns, report: ConnectorReport, _: int) -> _Found:
     if not slot.exists and _has_lasted(report):
         advice = "a connector that creates it again misses commits in between: let it take a new snapshot"
         return HopKind.CONNECTOR, f"{where} does not exist", advice
-    may_wait = report.state == "RUNNING"
-    if slot.exists and not slot.is_active and _has_lasted(report, may_wait=may_wait):
+    is_left = slot.exists and not slot.is_active and not _connects_again(report)
+    if is_left and _has_lasted(report):
         return HopKind.CONNECTOR, f"no connector reads {where}{_kept(slot)}", "start the connector"
     if slot.exists and (slot.wal_status == "unreserved" or slot.retained_bytes > _MUCH_WAL):
         advice = (
@@ -297,9 +297,14 @@ def _is_silent(pipeline: PipelineNode, signs: SourceSigns | None, now_ms: int) -
     return not report.kafka_error and now_ms - max(pipeline.heard_ms, report.since_ms) > _ms(AWAY_AFTER)
 
 
-def _has_lasted(report: ConnectorReport, *, may_wait: bool = False) -> bool:
-    waits_ms = _ms(_CONNECTS_AGAIN_WITHIN) if may_wait else 0
-    return report.read_ms - report.since_ms >= _ms(_SETTLES_WITHIN) + waits_ms
+def _has_lasted(report: ConnectorReport) -> bool:
+    return report.read_ms - report.since_ms >= _ms(_SETTLES_WITHIN)
+
+
+def _connects_again(report: ConnectorReport) -> bool:
+    """Says whether the database was away so recently that a connector may still be waiting."""
+    answered_ms = report.read_ms - report.database_since_ms
+    return report.state in ("RUNNING", "") and answered_ms < _ms(_CONNECTS_AGAIN_WITHIN + _SETTLES_WITHIN)
 
 
 def _kept(slot: SlotReport | None) -> str:

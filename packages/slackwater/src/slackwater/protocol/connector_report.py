@@ -69,7 +69,7 @@ class ConnectorReport:
     """Everything that a sidecar has learnt at one moment; what it was not told to ask is not known."""
 
     read_ms: int
-    """The time of the look, milliseconds since the epoch."""
+    """Until when it was seen to be so, milliseconds since the epoch."""
     since_ms: int
     """Since when :attr:`trouble` has been the same, milliseconds since the epoch."""
     kafka_error: str = ""
@@ -92,6 +92,8 @@ class ConnectorReport:
     """The time between the last two heartbeats; None: not known."""
     database_error: str = ""
     """Why the database did not answer; empty: it did, or it was not asked."""
+    database_since_ms: int = 0
+    """Since when the database has answered without a break, milliseconds since the epoch; 0: not known."""
     slot: SlotReport | None = None
     """None: not known."""
     findings: tuple[Finding, ...] = ()

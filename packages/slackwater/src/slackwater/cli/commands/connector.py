@@ -19,7 +19,9 @@ from slackwater.cli.connector import (
     refuse_shared_topics,
 )
 from slackwater.cli.databases import POSTGRES_URL, Database, connected
+from slackwater.cli.signs import ANSWERS_WITHIN
 from slackwater.command.connect_rest import ConnectRest
+from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import required, setting, start_command
 from slackwater.command.output import Output, show_findings
 from slackwater.control import Culprit, SourceSigns, faults_of_connector
@@ -111,12 +113,13 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
 @connector.command()
 @_planned
 @_CONNECT_URL
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers that Kafka Connect uses.")
 @click.pass_context
 def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
     """List what is missing in the database and in the connector.
 
-    With --connect-url, the running connector is checked as well. Changes nothing. The exit code is 1 if there
-    is a problem.
+    With --connect-url, the running connector is checked as well, and with --bootstrap whether Kafka answers.
+    Changes nothing. The exit code is 1 if there is a problem.
 
     \b
     Example:
@@ -130,8 +133,7 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
             *captured_findings(connection, plan),
         ]
     if settings.connect.url is not None:
-        findings += _connect_findings(ConnectRest(settings.connect.url), plan, settings)
-        findings += _state_findings(settings.connect.url, settings, plan.source)
+        findings += _connect_findings(settings.connect.url, plan, settings)
     ctx.exit(show_findings(findings, output, "the source can be read"))
 
 
@@ -175,31 +177,37 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
     ctx.exit(show_findings(left, output, f"next: slackwater sidecar --source {plan.source}"))
 
 
-def _connect_findings(rest: ConnectRest, plan: ConnectorPlan, settings: Settings) -> Iterator[Finding]:
-    properties = rest.properties(plan.source)
-    if properties is None:
+def _connect_findings(url: str, plan: ConnectorPlan, settings: Settings) -> Iterator[Finding]:
+    """Yields why the connector does not work, and what is wrong with its configuration."""
+    report, faults = _state(url, settings, plan.source)
+    for fault in faults:
+        yield Finding(f"state of {plan.source}", Verdict.PROBLEM, fault.evidence, fault.advice)
+    if report.kafka_error or report.connect_error:
+        return
+    properties = ConnectRest(url, ANSWERS_WITHIN).properties(plan.source)
+    if properties is None and report.state != "ABSENT":
         text = f"Kafka Connect has no connector {plan.source}"
         yield Finding("connector", Verdict.PROBLEM, text, "`slackwater connector apply` creates it")
+    if properties is None:
         secret = settings.connect.database_password
         properties = plan.properties(secret.get_secret_value() if secret else "")
     else:
         yield from property_findings(properties)
-    for name, error in rest.errors(properties):
+    for name, error in ConnectRest(url).errors(properties):
         yield Finding(name, Verdict.PROBLEM, error)
 
 
-def _state_findings(connect_url: str, settings: Settings, source: str) -> Iterator[Finding]:
-    """Yields why the connector does not work now, as a sidecar that watches it would say."""
+def _state(url: str, settings: Settings, source: str) -> tuple[ConnectorReport, list[Culprit]]:
+    """Returns what a sidecar that watches the connector would see now, and who is to blame for it."""
     secret, signs = settings.postgres.url, SourceSigns(source=source)
 
     def faults(report: ConnectorReport) -> list[Culprit]:
         return list(faults_of_connector(signs, report, report.read_ms))
 
+    kafka = None if settings.kafka.bootstrap is None else kafka_settings(settings, "which are asked")
     database_url = secret.get_secret_value() if secret else None
-    for culprit in faults(
-        connector_now(source, connect_url, database_url, lambda report: bool(faults(report)))
-    ):
-        yield Finding(f"state of {source}", Verdict.PROBLEM, culprit.evidence, culprit.advice)
+    report = connector_now(source, kafka, url, database_url, lambda seen: bool(faults(seen)))
+    return report, faults(report)
 
 
 def _database(settings: Settings) -> Any:
