@@ -530,7 +530,7 @@ def test_what_cannot_be_read_in_redis_is_no_absence_of_redis(wrong: str) -> None
     store.wrong = wrong
     found = examined(store, log)
     assert (found.redis_error, found.cut) == (None, cut())
-    assert "found data that Slackwater has not written" in (found.redis_wrong or "")
+    assert "found data that Slackwater did not write" in (found.redis_wrong or "")
 
 
 def test_a_source_that_waits_for_kafka_is_not_said_to_wait_as_well() -> None:
