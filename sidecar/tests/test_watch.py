@@ -466,7 +466,7 @@ def test_a_slot_that_nobody_reads_is_looked_at_until_it_is_named(clock: Clock) -
 
 
 class Passing:
-    """Time that passes while a watch waits, until it has waited for so long."""
+    """Time that passes while a watch waits, until the given number of seconds is over."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._end = clock, clock.monotonic() + seconds

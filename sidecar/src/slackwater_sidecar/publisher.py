@@ -135,7 +135,7 @@ class Publisher:
         Args:
             status: The state.
             open_transactions: What the frontier waits for.
-            asks_log: Whether the log is looked after, too: False while Kafka is known to be silent.
+            asks_log: Whether to ask the log as well: False while Kafka is known to be silent.
 
         Raises:
             slackwater.cuts.CutLogReplacedError: cuts would continue in the middle of another log. Raised

@@ -38,7 +38,7 @@ kill would leave it, which is harmless."""
 _LOOK_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
 LOG_TIMEOUT = timedelta(seconds=3)
-"""Whoever looks at the source hears of it within seven seconds, also while Kafka is silent."""
+"""A sidecar that is silent for seven seconds is blamed, and it has to report also while Kafka is silent."""
 _REDIS_TIMEOUT = timedelta(seconds=1)
 
 
