@@ -1,6 +1,6 @@
 """A view and a judge for made-up histories."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pytest
 
@@ -35,8 +35,30 @@ def states_of(records: Iterable[Record], specification: Specification, view: Vie
     return evaluate_committed_states(history, specification, view, lambda _: None)
 
 
+@pytest.fixture(scope="session")
+def evaluated(specification: Specification, view: View) -> Iterator[Callable[[SourceLog], CommittedStates]]:
+    """Returns the committed states of a source. They are kept until another source is judged."""
+    known: dict[tuple[Record, ...], CommittedStates] = {}
+
+    def close() -> None:
+        while known:
+            known.popitem()[1].__exit__()
+
+    def states(log: SourceLog) -> CommittedStates:
+        records = tuple(log.records)
+        if records not in known:
+            close()
+            known[records] = states_of(records, specification, view)
+        return known[records]
+
+    yield states
+    close()
+
+
 @pytest.fixture
-def judged(specification: Specification, view: View) -> Judge:
+def judged(
+    specification: Specification, view: View, evaluated: Callable[[SourceLog], CommittedStates]
+) -> Judge:
     """Judges an output of a source; snapshots, clock, mode and database are optional."""
 
     def run(
@@ -48,7 +70,6 @@ def judged(specification: Specification, view: View) -> Judge:
         database: Mapping[DocumentKey, bytes] | None = None,
     ) -> Certificate:
         records = OutputRecords(output.outputs, output.commits, snapshots)
-        with states_of(log.records, specification, view) as committed:
-            return judge(specification, view, records, committed, mode=mode, database=database)
+        return judge(specification, view, records, evaluated(log), mode=mode, database=database)
 
     return run
