@@ -36,6 +36,7 @@ class Table:
         primary_key: Names of its primary key's columns in key order; empty if it has none.
         replica_identity_full: Whether updates and deletes contain the whole old row.
         identity_index: The index whose columns they contain instead (USING INDEX); may be empty.
+        left_out: Names of declared columns without a DEFAULT that a plan does not need.
     """
 
     schema: str
@@ -44,6 +45,7 @@ class Table:
     primary_key: tuple[str, ...]
     replica_identity_full: bool
     identity_index: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:

@@ -153,6 +153,7 @@ def _packing_input(stage: int, number: int, plan: InputPlan) -> PackingInput:
             columns=plan.columns,
             primary_key=table.primary_key,
             replica_identity_full=table.replica_identity_full,
+            left_out=table.left_out,
         ),
         key=plan.key,
         moves=plan.needs_replica_identity_full,

@@ -74,9 +74,8 @@ class TablePacker:
         self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
         self._primary_codec = RowCodec(table, table.primary_key)
         self._primary_of = _values(keys, table.primary_key)
-        self._telling = tuple(
-            c.name for c in columns if c.name not in table.primary_key and not c.has_default
-        )
+        telling = [c.name for c in columns if c.name not in table.primary_key and not c.has_default]
+        self._telling = (*telling, *table.left_out)
         self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
         self._keeps_old = keeps_old and table.replica_identity_full
         self.has_moves = False

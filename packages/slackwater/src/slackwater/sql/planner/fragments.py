@@ -221,7 +221,8 @@ def table_input(
     columns = tuple(column for column in scan.table.columns if column.name in wanted)
     is_nullable = any(column.nullable for column in columns if column.name in key)
     moves = not set(key) <= set(scan.table.primary_key)
-    table = replace(scan.table, columns=columns)
+    others = (c.name for c in scan.table.columns if c.name not in wanted and not c.has_default)
+    table = replace(scan.table, columns=columns, left_out=tuple(others))
     plan = InputPlan(alias, table, columns, key, moves, part.keeps_nulls and is_nullable, 0, mode)
     return plan, names
 
