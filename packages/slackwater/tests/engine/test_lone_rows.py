@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater.engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
+from slackwater.engine.evaluate.touched_keys import OldRowsNeededError
 from slackwater.engine.local import MemoryTransaction
 from slackwater.engine.pack.packer import EventPacker
 from slackwater.engine.pack.specification import packing_spec
@@ -34,6 +35,7 @@ EVERYTHING = (
 JOINED = "SELECT TRANSACTIONALLY m.id, n.body FROM moves m JOIN notes n ON n.id = m.src"
 
 Row = dict[str, Any]
+MOVE = {"src": 1, "dst": 2, "amount": "2.50"}
 
 
 def compiled(view: str) -> EnginePlan:
@@ -104,6 +106,25 @@ def test_regular_events_do_what_they_do_in_general(
         fast(events, contents, got, lsn)
         assert done(got) == done(expected)
         contents.apply(expected.changes)
+    evaluator.close()
+
+
+@pytest.mark.parametrize("lsn", [None, 200])
+def test_a_delete_behind_another_row_of_its_key_is_not_taken_for_that_row(lsn: int | None) -> None:
+    plan, (first, second) = PLANS[1], ({"id": 1, **MOVE, "note": note} for note in "ab")
+    stage, packer, contents = plan.stages[0], EventPacker(packing_spec(plan, 1)), MemoryTransaction({}, None)
+    assert stage.rows is not None
+    packer.add("s.moves", "c", 100, None, image(first), 50)
+    packer.add("s.moves", "c", 200, None, image(second), 150)
+    packer.add("s.moves", "d", 200, image(first), None, 160)
+    events = [e for number, _, payload in packer.payloads() if number == 1 for e in decode_events(0, payload)]
+    evaluator, outcome = RowsEvaluator(stage.rows, stage.key, name="view"), Outcome(1)
+    fast = LoneRowEvaluation(stage, stage.rows, evaluator)
+    fast(events[:1], contents, outcome, None)
+    contents.apply(outcome.changes)
+
+    with pytest.raises(OldRowsNeededError):
+        fast(events[1:], contents, Outcome(1), lsn)
     evaluator.close()
 
 
