@@ -104,7 +104,8 @@ class Cluster:
         found = json.loads(text)
         if "findings" in found:
             self.evidence += [each["what"] for each in found["findings"]]
-            return frozenset(CAUSES[each["cause"]] for each in found["findings"])
+            causes = {each["cause"] for each in found["findings"]} - {"waiting"}  # for what comes by itself
+            return frozenset(map(CAUSES.__getitem__, causes))
         if "culprits" not in found:
             return self.in_words(found["error"])
         self.evidence += [each["evidence"] for each in found["culprits"]]
