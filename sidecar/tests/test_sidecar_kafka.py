@@ -11,6 +11,8 @@ from functools import partial
 import pytest
 import redis
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.cuts import FrontierState
 from slackwater.dev import KafkaBroker, RedisServer
@@ -76,6 +78,12 @@ def source(kafka_broker: KafkaBroker, redis_server: RedisServer) -> Iterator[Syn
     result = SyntheticSource(kafka_broker.bootstrap, redis_server.url)
     yield result
     result.close()
+
+
+def set_policy(source: SyntheticSource, topic: str, policy: str) -> None:
+    entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    source.admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_a_backlog_and_what_follows_become_cuts(source: SyntheticSource, wait_until: Wait) -> None:
@@ -227,6 +235,39 @@ def test_a_record_that_cannot_be_read_is_named_and_stops_cuts_before_it(
     assert sidecar.status is not None
     assert f"{source.name}.{TABLES[0]}/2 offset {offset}" in sidecar.status.detail
     assert source.logged()[-1].end_offsets[f"{source.name}.{TABLES[0]}"][2] <= offset
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize("name", [TABLES[1], "transaction"])
+def test_nothing_is_shown_of_topics_that_kafka_compacts(
+    source: SyntheticSource, wait_until: Wait, name: str, policy: str
+) -> None:
+    topic = f"{source.name}.{name}"
+    source.create_all()
+    set_policy(source, topic, policy)
+    source.commit(1, 10)
+
+    with running(settings_of(source)) as sidecar:
+        wait_until(lambda: sidecar.is_in(FrontierState.MISCONFIGURED))
+
+    assert sidecar.status is not None
+    assert f"topic {topic}: cleanup.policy is {policy}" in sidecar.status.detail
+    assert source.logged() == []
+
+
+def test_cuts_end_when_a_topic_becomes_compacted(source: SyntheticSource, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 10)
+
+    with running(settings_of(source)) as sidecar:
+        wait_until(source.is_published)
+        shown = source.newest_lsn
+        set_policy(source, f"{source.name}.{TABLES[0]}", "compact")
+        wait_until(lambda: sidecar.is_in(FrontierState.MISCONFIGURED))
+        source.commit(10, 20)
+        wait_until(lambda: sidecar.status is not None and sidecar.status.records_read >= 90)
+
+    assert source.logged()[-1].lsn == shown
 
 
 def test_records_deleted_before_they_were_read_are_an_error_that_says_which(

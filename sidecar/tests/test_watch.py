@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -34,6 +34,7 @@ from slackwater_sidecar.watch import (
     ConnectWitness,
     DatabaseWitness,
     HeartbeatWitness,
+    TopicsWitness,
     Watched,
 )
 
@@ -187,6 +188,8 @@ def test_no_fault_began_after_it_was_seen_even_if_the_clock_is_set_back(clock: C
     assert (seen.since_ms, seen.read_ms) == (began.read_ms - 58_000, began.read_ms - 56_000)
 
 
+REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 SOUND = ConnectorReport(read_ms=1, since_ms=1, properties={"topic.prefix": "inv"})
 FAULTY = ConnectorReport(
     read_ms=2,
@@ -303,6 +306,77 @@ def test_a_fault_is_not_forgotten_while_nobody_can_look() -> None:
     assert reason_after((blind, 10)) == ""
 
 
+def test_a_fault_that_is_seen_without_the_connector_s_properties_counts_and_ends() -> None:
+    blind = ConnectorReport(read_ms=3, since_ms=3)
+    compacted = replace(blind, findings=(Finding("topic inv.a", Verdict.FAULT, "is compacted"),))
+
+    assert reason_after((blind, 10), (compacted, 20)).startswith("topic inv.a: is compacted; correct it")
+    assert "it was seen earlier" in reason_after((blind, 10), (compacted, 20), (blind, 30))
+    assert hold_after((blind, 0), (compacted, 0), (blind, 0), has_read=False).reason == ""
+
+
+# --- topics
+
+
+class Topics:
+    """Knows the cleanup policies of topics; an error instead of a policy is raised."""
+
+    def __init__(self, policies: Mapping[str, str | KafkaError]) -> None:
+        self.policies = dict(policies)
+
+    def list_topics(self, timeout: float) -> SimpleNamespace:
+        return SimpleNamespace(topics=self.policies)
+
+    def describe_configs(self, resources: Sequence[Any], request_timeout: float) -> dict[Any, Any]:
+        def result(name: str) -> dict[str, SimpleNamespace]:
+            policy = self.policies[name]
+            if isinstance(policy, KafkaError):
+                raise KafkaException(policy)
+            return {"cleanup.policy": SimpleNamespace(value=policy)}
+
+        return {each: SimpleNamespace(result=lambda _, name=each.name: result(name)) for each in resources}
+
+
+def compacted(witness: TopicsWitness) -> list[str]:
+    """The topics that it calls compacted, at the look at which it asks next."""
+    for _ in range(4):
+        witness.look(LOOK)
+    return [finding.subject for finding in witness.look(LOOK)["findings"]]
+
+
+def test_compacted_topics_of_the_source_are_faults() -> None:
+    topics = Topics({"inv.a": "delete", "inv.b": "compact", "inv.c": "compact,delete", "other": "compact"})
+    witness = TopicsWitness(lambda topic: topic.startswith("inv."), topics)  # type: ignore[arg-type]
+
+    (first, second) = witness.look(LOOK)["findings"]
+    assert (first.subject, second.subject) == ("topic inv.b", "topic inv.c")
+    assert first.verdict is Verdict.FAULT
+    assert "cleanup.policy is compact, but has to be delete" in first.text
+    assert witness.look(replace(LOOK, findings=(first,)))["findings"][0] is first, "others' findings stay"
+
+    topics.policies |= {"inv.b": "delete", "inv.c": "delete", "inv.a": "compact"}
+    assert compacted(witness) == ["topic inv.a"]
+
+
+def test_topics_that_may_not_be_looked_at_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    topics = Topics({"inv.a": REFUSED, "inv.b": ABSENT, "inv.c": "compact"})
+    witness = TopicsWitness(lambda _: True, topics)  # type: ignore[arg-type]
+
+    assert compacted(witness) == ["topic inv.c"]
+    assert compacted(witness) == ["topic inv.c"]
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "Grant DescribeConfigs on topic inv.a" in line
+
+
+def test_what_was_seen_of_topics_stays_while_kafka_is_away() -> None:
+    topics = Topics({"inv.a": "compact"})
+    witness = TopicsWitness(lambda _: True, topics)  # type: ignore[arg-type]
+    assert compacted(witness) == ["topic inv.a"]
+
+    topics.policies["inv.a"] = KafkaError(KafkaError._TRANSPORT)  # noqa: SLF001
+    assert compacted(witness) == ["topic inv.a"]
+
+
 def test_a_source_that_begins_with_a_fault_shows_nothing() -> None:
     assert reason_after((FAULTY, 0)) != ""
 
@@ -335,10 +409,6 @@ class Heartbeats:
 
     def poll(self, _: float) -> SimpleNamespace | None:
         return self.records.pop(0) if self.records else None
-
-
-REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 def test_heartbeats_that_may_not_be_read_are_one_line_in_the_log_and_no_silence_of_the_connector(

@@ -55,6 +55,8 @@ class FaultHold:
         self._sound_lsn = sound_lsn
         self._sees_connector = sees_connector
         self._fault = ""
+        self._is_without_properties = False
+        """Whether the fault was seen without the connector's properties, such as one of the topics."""
         self._is_sound = False
         """Whether the newest look found no fault."""
         self._is_bounded = False
@@ -99,12 +101,13 @@ class FaultHold:
         """Takes the newest look.
 
         Args:
-            report: The look; one that could not see the connector's properties changes nothing.
+            report: The look; one that could not see the connector's properties does not end its fault.
             newest_lsn: The newest commit that was read.
             has_read: Whether any record was, by this process or before.
         """
-        if report is None or not report.properties:
+        if report is None or not (report.properties or report.faults or self._is_without_properties):
             return
+        self._is_without_properties = bool(report.faults) and not report.properties
         before, faults = self._fault, report.faults
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         self._fault = f"{faults[0].subject}: {faults[0].text}{more}" if faults else ""

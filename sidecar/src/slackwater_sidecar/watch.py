@@ -11,6 +11,9 @@ from statistics import median
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # public in confluent_kafka.admin, but not typed so
+from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.cdc.catalogue import source_findings
 from slackwater.cdc.connector import property_findings, replication_name
@@ -26,10 +29,12 @@ from slackwater.protocol import (
     SlotReport,
     SystemClock,
     TaskReport,
+    Verdict,
     epoch_ms,
     hide,
     secret_options,
 )
+from slackwater_sidecar.lookup import admin_config, data_topics
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)
@@ -48,6 +53,11 @@ _HEARTBEATS = 6
 """The number of newest heartbeats whose median distance is taken as the interval."""
 _ENOUGH = 3
 """Fewer distances say nothing: a connector that starts writes one heartbeat sooner."""
+
+_DELETE_ONLY = (
+    "set cleanup.policy=delete (topic.creation.*.cleanup.policy in the connector's configuration), then take "
+    "a new snapshot into new topics (a connector with another topic.prefix)"
+)
 
 Watched = Mapping[str, Any]
 """Some fields of a :class:`~slackwater.protocol.ConnectorReport`."""
@@ -270,6 +280,68 @@ class HeartbeatWitness:
             )
 
 
+class TopicsWitness:
+    """Knows which topics of the source lose records by compaction; looks at every fifth look of the watch.
+
+    Args:
+        is_followed: Whether a topic belongs to the source, and counts.
+        admin: Whom to ask.
+    """
+
+    def __init__(self, is_followed: Callable[[str], bool], admin: AdminClient) -> None:
+        self._is_followed = is_followed
+        self._admin = admin
+        self._until_next = 0
+        self._was_refused = False
+        self._found: tuple[Finding, ...] = ()
+
+    def look(self, report: ConnectorReport) -> Watched:
+        """See the protocol."""
+        if self._until_next == 0:
+            try:
+                self._found = tuple(self._compacted())
+            except KafkaException as error:
+                logger.debug("the topics cannot be looked at: %s", error)  # the heartbeats' witness says so
+        self._until_next = (self._until_next or _LOOKS_PER_CATALOGUE) - 1
+        return {"findings": (*report.findings, *self._found)}
+
+    def close(self) -> None:
+        """See the protocol."""
+
+    def _compacted(self) -> Iterator[Finding]:
+        seconds = _TIMEOUT.total_seconds() / 2
+        topics = sorted(filter(self._is_followed, self._admin.list_topics(timeout=seconds).topics))
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        answers = self._admin.describe_configs(resources, request_timeout=seconds) if resources else {}
+        for resource, answer in answers.items():
+            try:
+                policy = str(answer.result(seconds)["cleanup.policy"].value)
+            except KafkaException as error:
+                self._note(resource.name, error)
+                continue
+            if "compact" in policy:
+                text = (
+                    f"cleanup.policy is {policy}, but has to be delete: compaction removes changes of "
+                    "earlier transactions, so that readers see only a part of them"
+                )
+                yield Finding(f"topic {resource.name}", Verdict.FAULT, text, _DELETE_ONLY)
+
+    def _note(self, topic: str, error: KafkaException) -> None:
+        found = error.args[0]
+        if found.code() in ABSENT_CODES:
+            return
+        if found.code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise error
+        if not self._was_refused:
+            self._was_refused = True
+            logger.warning(
+                "whether topics are compacted is not watched: %s. Grant DescribeConfigs on topic %s "
+                "(`slackwater acl sidecar` prints all rights)",
+                found.str(),
+                topic,
+            )
+
+
 _SLOT = """
 SELECT active OR EXISTS (
     SELECT FROM pg_catalog.pg_stat_activity a
@@ -381,7 +453,12 @@ def watch_connector(settings: SidecarSettings, clock: Clock) -> ConnectorWatch:
     witnesses = _asked(
         settings.source, settings.servers.kafka, settings.connect_url, settings.database_url, clock
     )
-    return ConnectorWatch(settings.source, [*witnesses], clock)
+    followed, transactions = data_topics(settings), settings.source_topics.transactions
+    topics = TopicsWitness(
+        lambda topic: topic == transactions or followed(topic),
+        AdminClient(admin_config(settings), logger=logger),
+    )
+    return ConnectorWatch(settings.source, [*witnesses, topics], clock)
 
 
 def connector_now(

@@ -78,6 +78,8 @@ def test_another_value_is_a_fault(name: str, value: str) -> None:
         ("snapshot.isolation.mode", "read_committed"),
         ("snapshot.isolation.mode", "read_uncommitted"),
         ("snapshot.max.threads", "4"),
+        ("topic.creation.default.cleanup.policy", "compact"),
+        ("topic.creation.single.cleanup.policy", "delete,compact"),
         ("database.initial.statements", "SET statement_timeout = 0; SET ROLE reader"),
         ("database.initial.statements", "SET default_transaction_isolation TO 'read committed'"),
         ("converters", "isbn"),
@@ -140,6 +142,7 @@ def test_the_converter_of_a_worker_is_not_relied_on() -> None:
         ("tombstones.on.delete", "false"),
         ("snapshot.isolation.mode", "repeatable_read"),
         ("snapshot.max.threads", "1"),
+        ("topic.creation.default.cleanup.policy", "delete"),
         ("database.initial.statements", "SET lock_timeout = '5s'; set session statement_timeout to 0;"),
     ],
 )

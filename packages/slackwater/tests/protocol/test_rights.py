@@ -45,9 +45,9 @@ def lines(rights: Iterable[Right]) -> list[str]:
             sidecar_rights(SOURCE, None),
             [
                 "topic __debezium-heartbeat.inv: Read",
-                "topic inv.*: Read",
+                "topic inv.*: DescribeConfigs Read",
                 "topic inv.slackwater.cuts: Create Write",
-                "topic routed: Read",
+                "topic routed: DescribeConfigs Read",
             ],
         ),
         (
@@ -55,9 +55,9 @@ def lines(rights: Iterable[Right]) -> list[str]:
             [
                 "topic __debezium-heartbeat.inv: Read",
                 "topic inv.notifications: Read",
-                "topic inv.public.a: Read",
+                "topic inv.public.a: DescribeConfigs Read",
                 "topic inv.slackwater.cuts: Create Read Write",
-                "topic inv.transaction: Read",
+                "topic inv.transaction: DescribeConfigs Read",
             ],
         ),
         (

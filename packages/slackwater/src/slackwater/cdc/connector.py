@@ -277,6 +277,13 @@ def _initial_statements(properties: Mapping[str, str]) -> Iterator[Fault]:
         yield Fault(name, has, "left out", reason, is_silent=True)
 
 
+def _compaction(properties: Mapping[str, str]) -> Iterator[Fault]:
+    for name, policy in properties.items():
+        if re.fullmatch(r"topic\.creation\..+\.cleanup\.policy", name) and "compact" in policy:
+            reason = "compaction removes changes of earlier transactions"
+            yield Fault(name, policy, "delete", reason, is_silent=True)
+
+
 def _changed_columns(properties: Mapping[str, str]) -> Iterator[Fault]:
     for name, columns in properties.items():
         if _CHANGES_COLUMNS.match(name):
@@ -319,6 +326,7 @@ _FINDERS: Final[tuple[Callable[[Mapping[str, str]], Iterator[Fault]], ...]] = (
     _skipped_commits,
     _isolation,
     _initial_statements,
+    _compaction,
     _changed_columns,
     _transforms,
     _nulls,

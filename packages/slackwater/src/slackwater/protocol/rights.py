@@ -6,7 +6,7 @@ need Create. Readers that join no group need no right on one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from shlex import quote
 
@@ -69,7 +69,12 @@ def sidecar_rights(topics: SourceTopics, tables: Iterable[str] | None) -> list[R
     """
     cuts = cut_log_topic(topics.source)
     made = _topics(cuts, Operation.CREATE, Operation.WRITE)
-    return _sorted(made, _read_of(topics, tables, topics.notifications, topics.heartbeats))
+    read = _read_of(topics, tables, topics.notifications, topics.heartbeats)
+    unread = (cuts, topics.notifications, topics.heartbeats)
+    configs = [
+        replace(each, operation=Operation.DESCRIBE_CONFIGS) for each in read if each.name not in unread
+    ]
+    return _sorted(made, read, configs)
 
 
 def pipeline_rights(
