@@ -167,6 +167,21 @@ def test_the_connector_runs_and_is_checked(
     assert problems(capsys.readouterr().out) == []
 
 
+def test_a_slot_that_exists_before_its_connector_is_pointed_out(
+    stack: DevStack, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = shop.command("check", "--connect-url", stack.connect.address)
+    main.run(check)
+    assert "it exists before the connector" not in capsys.readouterr().out
+    shop.run(f"SELECT pg_create_logical_replication_slot('{shop.name}', 'pgoutput')")
+    try:
+        main.run(check)
+        out = capsys.readouterr().out
+    finally:
+        shop.run(f"SELECT pg_drop_replication_slot('{shop.name}')")
+    assert f"replication slot {shop.name}: it exists before the connector" in out
+
+
 def test_a_table_that_the_database_has_not_is_named(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(shop.command("print", "--table", "shop.order")) == 1
     assert "the database has no table shop.order" in capsys.readouterr().err

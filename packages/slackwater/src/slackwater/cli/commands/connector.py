@@ -188,6 +188,16 @@ def _connect_findings(url: str, plan: ConnectorPlan, settings: Settings) -> Iter
     if properties is None and report.state != "ABSENT":
         text = f"Kafka Connect has no connector {plan.source}"
         yield Finding("connector", Verdict.PROBLEM, text, "`slackwater connector apply` creates it")
+        if report.slot is not None and report.slot.exists:
+            text = (
+                "it exists before the connector: Debezium reads a first snapshot on such a slot table by "
+                "table, so that the first cuts may contain effects of later commits"
+            )
+            hint = (
+                f"if the source is new, SELECT pg_drop_replication_slot('{report.slot.name}'): the connector "
+                "makes its own. If the connector was deleted and will continue at its stored offsets, keep it"
+            )
+            yield Finding(f"replication slot {report.slot.name}", Verdict.WARNING, text, hint)
     if properties is None:
         secret = settings.connect.database_password
         properties = plan.properties(secret.get_secret_value() if secret else "")
