@@ -60,6 +60,7 @@ Asked = Mapping[str, frozenset[str]]
 CHECKED = frozenset({"connector", "connect", "database", "kafka"})
 """Whom `connector check` asks."""
 _IN_WORDS = {
+    "Kafka Connect, which runs": "connect",
     "connector ": "connector",
     "no connector": "connector",
     "Kafka Connect": "connect",
