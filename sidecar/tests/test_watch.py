@@ -1,5 +1,7 @@
 """What a sidecar learns of its connector, and when that forbids cuts."""
 
+import os
+import signal
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from slackwater.protocol import (
     TaskReport,
     Verdict,
 )
+from slackwater_sidecar import watch
 from slackwater_sidecar.policy import FaultHold
 from slackwater_sidecar.watch import (
     ConnectorWatch,
@@ -475,6 +478,31 @@ def test_a_slot_is_in_use_while_a_connector_takes_the_snapshot_before(
         connection.execute("COMMIT")
         assert not witness.look(LOOK)["slot"].is_active
         connection.execute("SELECT pg_drop_replication_slot(%s)", [name])
+    witness.close()
+
+
+@pytest.mark.integration
+def test_a_database_that_hangs_is_an_error(
+    postgres_server: "PostgresServer", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped process keeps its connections, and no time-out of its own."""
+    monkeypatch.setattr(watch, "_LONGEST_LOOK_SECONDS", 0.5)
+    url = postgres_server.dsn()
+    processes: list[int] = []
+
+    def hang(connection: "psycopg.Connection", _: ConnectorReport) -> list[Finding]:
+        if not processes:
+            processes.append(connection.info.backend_pid)
+            os.kill(processes[0], signal.SIGSTOP)
+            connection.execute("SELECT 1")
+        return []
+
+    witness = DatabaseWitness("inv", url, hang)
+    try:
+        assert witness.look(LOOK)["database_error"]
+    finally:
+        os.kill(processes[0], signal.SIGCONT)
+    assert not witness.look(LOOK)["slot"].exists, "it is asked again"
     witness.close()
 
 

@@ -1,9 +1,12 @@
 """Watches the connector of a source from outside its records: Kafka Connect, heartbeats, the slot."""
 
 import logging
+import os
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -45,6 +48,8 @@ _NEWS_INTERVAL_SECONDS = 1.0
 _NEWS_MS = 4_000
 _TIMEOUT = timedelta(seconds=2)
 """The longest time that one question may take: a stop waits for it, and faults are named within ten s."""
+_LONGEST_LOOK_SECONDS = 5.0
+"""The longest time for all questions to the database, each of which may take :data:`_TIMEOUT`."""
 _LOOKS_PER_CATALOGUE = 5
 _LOOKS_THAT_COUNT = 3
 """What is the same in this many checks does not pass by itself."""
@@ -383,11 +388,12 @@ class DatabaseWitness:
 
         try:
             connection = self._connected()
-            return {
-                "database_since_ms": self._since(connection, report),
-                "slot": self._slot(connection, report),
-                "findings": (*report.findings, *self._findings(connection, report)),
-            }
+            with _disconnected_after(connection, _LONGEST_LOOK_SECONDS):
+                return {
+                    "database_since_ms": self._since(connection, report),
+                    "slot": self._slot(connection, report),
+                    "findings": (*report.findings, *self._findings(connection, report)),
+                }
         except psycopg.Error as error:
             self.close()
             self._was_away = True
@@ -426,6 +432,26 @@ class DatabaseWitness:
         return SlotReport(
             name=name, exists=True, is_active=active, wal_status=wal_status, retained_bytes=max(0, retained)
         )
+
+
+@contextmanager
+def _disconnected_after(connection: Any, seconds: float) -> Iterator[None]:
+    """Ends the connection if the block takes longer, because a server that hangs keeps no time-out."""
+
+    def end() -> None:
+        with suppress(OSError):  # the server was faster
+            ended.shutdown(socket.SHUT_RDWR)
+
+    ended = socket.socket(fileno=os.dup(connection.fileno()))
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        ended.close()
 
 
 class CatalogueLook:
