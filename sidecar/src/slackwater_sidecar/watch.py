@@ -306,7 +306,7 @@ class TopicsWitness:
             try:
                 self._found = tuple(self._compacted())
             except KafkaException as error:
-                logger.debug("the topics cannot be looked at: %s", error)  # the heartbeats' witness says so
+                logger.debug("the topics do not answer: %s", error)  # the heartbeats' witness says so
         self._until_next = (self._until_next or _LOOKS_PER_CATALOGUE) - 1
         return {"findings": (*report.findings, *self._found)}
 
