@@ -47,6 +47,7 @@ def test_another_form_of_values_is_refused_by_name() -> None:
 def test_a_connector_that_is_right_is_read() -> None:
     check = ConnectorCheck("inv", Connect(RIGHT), None)
     assert check.look() == []
+    assert check.is_known
     check.check()
 
 
@@ -66,7 +67,8 @@ def test_a_table_that_the_connector_leaves_out_is_refused() -> None:
 @pytest.mark.parametrize("answer", [None, SlackwaterError("away")])
 def test_without_an_answer_nothing_is_known(answer: SlackwaterError | None) -> None:
     check = ConnectorCheck("inv", Connect(answer), None)
-    assert check.look() is None
+    assert check.look() == []
+    assert not check.is_known
     check.check()
 
 
@@ -138,7 +140,7 @@ def test_what_the_sidecar_has_learnt_counts_if_connect_is_not_asked(redis_server
             status = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="a", connector=report)
             store.set_status(source, status)
             found = ConnectorCheck(source, None, RedisSettings(redis_server.url)).look()
-            assert [finding.subject for finding in found or ()] == (
+            assert [finding.subject for finding in found] == (
                 [] if properties is RIGHT else ["time.precision.mode", "binary.handling.mode"]
             )
 
@@ -152,4 +154,6 @@ def test_a_table_that_the_sidecar_has_a_finding_about_is_refused(redis_server: "
         status = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="a", connector=report)
         store.set_status(source, status)
         assert ConnectorCheck(source, None, redis, {"s.t": ("id",)}).look() == [finding]
-        assert ConnectorCheck(source, None, redis, {"s.other": ("id",)}).look() == []
+        other = ConnectorCheck(source, None, redis, {"s.other": ("id",)})
+        assert other.look() == []
+        assert not other.is_known, "a sidecar that sees only the database does not know the connector"

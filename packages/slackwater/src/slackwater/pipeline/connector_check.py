@@ -6,16 +6,24 @@ Connect, if its address is configured, otherwise from what the sidecar has learn
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
 from slackwater.cdc.captured import omitted_by, subject_of
 from slackwater.cdc.connector import property_findings
-from slackwater.cuts import FrontierStatus, RedisMarkerStore
+from slackwater.cuts import RedisMarkerStore
 from slackwater.pipeline.definition import columns_with_default
-from slackwater.protocol import ConfigError, Finding, InputError, RedisSettings, SlackwaterError, Verdict
+from slackwater.protocol import (
+    ConfigError,
+    ConnectorReport,
+    Finding,
+    InputError,
+    RedisSettings,
+    SlackwaterError,
+    Verdict,
+)
 from slackwater.sql.plan import EnginePlan
 
 LOOK_SECONDS: Final = 3.0
@@ -69,21 +77,31 @@ class ConnectorCheck:
         self._subjects = {subject_of(table) for table in used} | {
             subject_of(table, column) for table, columns in used.items() for column in columns
         }
-        self._faults: Sequence[Finding] = ()
+        self._faults: list[Finding] = []
+        self.is_known = False
+        """Whether anybody has known the connector's configuration."""
         self.refusal = ""
         """Why the sidecar publishes no further cut, as it said last; empty: it does, or it was not asked."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="connector-check", daemon=True)
 
-    def look(self) -> Sequence[Finding] | None:
-        """Returns what makes views wrong; None if nobody knows the configuration. Blocks; never raises."""
-        status = self._ask_sidecar()
-        found = self._by_connect()
-        if found is None:
-            found = self._by_sidecar(status)
-        if found is not None:
+    def look(self) -> list[Finding]:
+        """Returns what makes views wrong, as far as anybody knows, and sets :attr:`is_known`.
+
+        Blocks; never raises.
+        """
+        report = self._ask_sidecar()
+        properties, found = self._properties(), tuple[Finding, ...]()
+        if properties is not None:
+            found = tuple(property_findings(properties))
+        elif report is not None:
+            properties, found = report.properties or None, report.findings
+        if properties is not None:
+            self.is_known = True
+            found = (*found, *self._omitted(properties))
+        if properties is not None or found:
             self._faults = [f for f in found if f.verdict is Verdict.FAULT or f.subject in self._subjects]
-        return None if found is None else self._faults
+        return self._faults
 
     def begin(self) -> None:
         """Begins to look every few seconds, in a thread."""
@@ -112,17 +130,16 @@ class ConnectorCheck:
         while not self._stopped.wait(LOOK_SECONDS):
             self.look()
 
-    def _by_connect(self) -> Sequence[Finding] | None:
+    def _properties(self) -> Mapping[str, str] | None:
         if self._ask_connect is None:
             return None
         try:
-            properties = self._ask_connect(self._source)
+            return self._ask_connect(self._source)
         except SlackwaterError as error:
             _log.debug("the connector of source %s cannot be read: %s", self._source, error)
             return None
-        return None if properties is None else [*property_findings(properties), *self._omitted(properties)]
 
-    def _ask_sidecar(self) -> FrontierStatus | None:
+    def _ask_sidecar(self) -> ConnectorReport | None:
         if self._redis is None:
             return None
         try:
@@ -133,13 +150,7 @@ class ConnectorCheck:
             _log.debug("the sidecar of source %s cannot be asked: %s", self._source, error)
             return None
         self.refusal = status.detail if status is not None and status.state.is_refusal else ""
-        return status
-
-    def _by_sidecar(self, status: FrontierStatus | None) -> Sequence[Finding] | None:
-        report = None if status is None else status.connector
-        if report is None or not (report.properties or report.findings):
-            return None
-        return [*report.findings, *self._omitted(report.properties)]
+        return None if status is None else status.connector
 
     def _omitted(self, properties: Mapping[str, str]) -> Iterator[Finding]:
         for each in omitted_by(properties, self._used):

@@ -122,13 +122,13 @@ def _checkpoint(
 
 def _connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
     used = used_columns(definition.plan)
-    faults = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis, used).look()
-    if faults is None:
+    check = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis, used)
+    faults = check.look()
+    yield from faults
+    if not check.is_known:
         yield unknown_properties(definition.source)
-    else:
-        yield from faults
-        if not faults:
-            yield Finding("connector", Verdict.OK, "it writes values and rows in the expected form")
+    elif not faults:
+        yield Finding("connector", Verdict.OK, "it writes values and rows in the expected form")
 
 
 def _catalogue(

@@ -292,9 +292,9 @@ class PipelineRun:
 
     def _check_connector(self) -> None:
         """Refuses a connector that gives values another form; if nobody knows it, values prove their form."""
-        known = self._connector.look()
+        self._connector.look()
         self._connector.check()
-        if known is None and self._may_have_connector():
+        if not self._connector.is_known and self._may_have_connector():
             self._is_form_known = False
             refuse_unknown_defaults(self._definition.plan)
             unknown = unknown_properties(self._definition.source)
