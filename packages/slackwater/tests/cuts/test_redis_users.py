@@ -45,7 +45,9 @@ class User:
 
 
 def documented_users() -> dict[str, User]:
-    lines = [line.split() for line in DOCUMENT.read_text().splitlines() if line.startswith("user ")]
+    lines = [
+        line.split() for line in DOCUMENT.read_text().splitlines() if line.startswith("user slackwater-")
+    ]
     return {words[1]: User(words[1], tuple(words[2:])) for words in lines}
 
 

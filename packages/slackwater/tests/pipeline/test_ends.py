@@ -246,7 +246,7 @@ def test_heartbeats_that_are_hidden_may_be_there(run: Run, caplog: pytest.LogCap
     run.go()
     assert "Grant Describe on topic __debezium-heartbeat.inv" in caplog.text
     assert "the configuration of the connector of source inv is unknown" in caplog.text
-    assert "an own unavailable.value.placeholder, skipped.operations" in caplog.text
+    assert "unavailable.value.placeholder, skipped.operations" in caplog.text
     assert "set connect.url" in caplog.text
 
 

@@ -21,7 +21,7 @@ from slackwater.cdc import Change, UndecodableRecordError, WireFormatError, deco
 from slackwater.cdc.records.batch import BatchTask, OffsetSpan
 from slackwater.cdc.records.keyless import KeylessRows, UndecidableError
 from slackwater.cdc.records.record import Record, bad_input
-from slackwater.protocol import SourceTopics
+from slackwater.protocol import ConfigError, SourceTopics
 
 if TYPE_CHECKING:
     from slackwater.cdc.avro import ToJson
@@ -127,7 +127,7 @@ class BatchChanges:
                 continue
             try:
                 change = decode_change(value if to_json is None else to_json(value) or b"")
-            except (UndecodableRecordError, WireFormatError) as error:
+            except (ConfigError, UndecodableRecordError, WireFormatError) as error:
                 raise bad_input(message, str(error)) from error
             is_odd = change.op not in _OPERATIONS or change.table not in tables
             if is_odd and self._may_be_left_out(message, change):
