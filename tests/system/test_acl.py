@@ -104,7 +104,7 @@ def write(kafka: KafkaSettings) -> None:
 
 def documented_users() -> dict[str, list[str]]:
     """What each user may do in Redis, as docs/sidecar.md#redis says, without the password."""
-    lines = [line.split() for line in REDIS.read_text().splitlines() if line.startswith("user ")]
+    lines = [line.split() for line in REDIS.read_text().splitlines() if line.startswith("user slackwater-")]
     return {words[1].removeprefix("slackwater-"): [w for w in words[3:] if w[0] != ">"] for words in lines}
 
 

@@ -375,7 +375,7 @@ def test_sidecar_and_pipeline_need_no_more_than_their_documented_users(
     urls = {}
     with Redis.from_url(redis.url) as admin:
         for line in DOCUMENT.read_text().splitlines():
-            if line.startswith("user "):
+            if line.startswith("user slackwater-"):
                 _, name, *rules = line.replace("{inv}", f"{{{source.name}}}").split()
                 cast("Any", admin).execute_command("ACL", "SETUSER", name, *rules)
                 password = next(rule[1:] for rule in rules if rule.startswith(">"))

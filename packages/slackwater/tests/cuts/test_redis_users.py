@@ -118,6 +118,7 @@ def work_of_a_pipeline(store: RedisMarkerStore, make_cut: MakeCut) -> None:
 
 def work_of_an_operator(store: RedisMarkerStore, make_cut: MakeCut) -> None:
     store.status(SOURCE)
+    store.position(SOURCE)
     store.newest(SOURCE, 0)
     store.open(SOURCE)
 
