@@ -112,7 +112,7 @@ def main(order: dict[str, Any]) -> int:
     given |= {"servers": servers}
     for name in {"spark_log", "copy_state_of"} & given.keys():
         given[name] = Path(given[name])
-    settings = RunSettings(**{"class_archives": archives, **given})
+    settings = RunSettings(**{"class_archives": archives, "allow_missing_tables": True, **given})
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

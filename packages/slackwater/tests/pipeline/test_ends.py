@@ -101,7 +101,9 @@ class Run:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder / "checkpoint"
-        self.settings = RunSettings(servers=NO_SERVERS, checkpoint=str(self.folder), parallelism=6)
+        self.settings = RunSettings(
+            servers=NO_SERVERS, checkpoint=str(self.folder), parallelism=6, allow_missing_tables=True
+        )
         self.definition = replace(load_pipeline(ORDERS_PIPELINE), buckets=None)
         self.context, self.sink, self.stop = Context(), Sink(), threading.Event()
         self.loop: Callable[[], None] = lambda: None
@@ -259,7 +261,7 @@ def test_a_table_without_a_topic_is_told_before_it_is_waited_for(
 
 
 def test_a_table_without_a_topic_is_refused_unless_it_is_allowed(run: Run) -> None:
-    run.settings = replace(run.settings, allow_missing_tables=False)
+    run.settings = RunSettings(servers=NO_SERVERS, checkpoint=str(run.folder))
     run.topics.add("inv.transaction")
     problem = r"table inventory.order_lines: there is no topic inv.inventory.order_lines \(and for 1 more\)"
     with pytest.raises(ConfigError, match=problem):

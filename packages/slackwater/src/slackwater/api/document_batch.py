@@ -91,6 +91,7 @@ def for_each_document_batch(
     *,
     checkpoint: str | Path,
     available_now: bool = False,
+    allow_missing_tables: bool = False,
     on_progress: Callable[[BatchProgress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -113,6 +114,7 @@ def for_each_document_batch(
             for each such run. On a disk of this machine, a second run at the same time is refused; elsewhere,
             you must start only one.
         available_now: Whether to end after the changes that exist at the start.
+        allow_missing_tables: Whether tables without a topic count as empty. Otherwise the run is refused.
         on_progress: Called in this thread for each batch whose function has returned.
         stop: Ends the run in an orderly way when it is set; a function that is being called returns first.
 
@@ -143,7 +145,11 @@ def for_each_document_batch(
     )
     run = PipelineRun(
         definition,
-        run_settings(documents, checkpoint, available_now=available_now),
+        replace(
+            run_settings(documents, checkpoint),
+            available_now=available_now,
+            allow_missing_tables=allow_missing_tables,
+        ),
         sink,
         on_progress=on_progress or (lambda _: None),
         on_step=lambda _: None,

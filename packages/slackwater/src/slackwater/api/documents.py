@@ -71,13 +71,14 @@ class Documents:
         return tuple(view.name for view in self.definition.plan.views)
 
 
-def write_view(
+def write_view(  # noqa: PLR0913 - as many as a run of one view has
     documents: Documents,
     *,
     checkpoint: str | Path,
     topic: str | None = None,
     partitions: int | None = None,
     available_now: bool = False,
+    allow_missing_tables: bool = False,
     on_progress: Callable[[BatchProgress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -94,6 +95,7 @@ def write_view(
             else the name of the view.
         partitions: The number of partitions of a topic that has to be created.
         available_now: Whether to end after the changes that exist at the start.
+        allow_missing_tables: Whether tables without a topic count as empty. Otherwise the run is refused.
         on_progress: Called in this thread for each batch that became visible.
         stop: Ends the run in an orderly way when it is set.
 
@@ -110,22 +112,23 @@ def write_view(
             raise ConfigError(problem, "omit topic=")
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
-    settings = run_settings(documents, checkpoint, available_now=available_now, partitions=partitions)
+    settings = replace(
+        run_settings(documents, checkpoint),
+        available_now=available_now,
+        allow_missing_tables=allow_missing_tables,
+        output_partitions=partitions,
+    )
     session = documents.session
     run_pipeline(definition, settings, on_progress, stop=stop, context=lambda: session.sparkContext)
 
 
-def run_settings(
-    documents: Documents, checkpoint: str | Path, *, available_now: bool, partitions: int | None = None
-) -> RunSettings:
+def run_settings(documents: Documents, checkpoint: str | Path) -> RunSettings:
     """Returns the settings of a run that reads with the options of the documents."""
     options = documents.options
     return RunSettings(
         servers=options.servers,
         checkpoint=str(checkpoint),
         timeline=options.timeline,
-        available_now=available_now,
         parallelism=options.parallelism,
         max_events_per_batch=options.max_events_per_batch,
-        output_partitions=partitions,
     )

@@ -61,7 +61,7 @@ class RunSettings:
     replaced."""
     longest_lease: timedelta = timedelta(days=1)
     """The maximum duration of readers' leases; longer ones are refused."""
-    allow_missing_tables: bool = True
+    allow_missing_tables: bool = False
     """Whether tables without a topic count as empty, with a warning. Otherwise the run is refused."""
     accept_changed_output: bool = False
     """Whether to continue with output topics that were changed by others. Otherwise the run is refused."""
