@@ -149,7 +149,7 @@ AWAY = [
 
 def is_ours(line: str) -> bool:
     """Whether a line of standard error is the command's or of a client that looks for `NOWHERE`."""
-    return not line.startswith("%") or NOWHERE in line
+    return not line.startswith("%") or f"{NOWHERE}/" in line
 
 
 @pytest.mark.parametrize("words", AWAY)

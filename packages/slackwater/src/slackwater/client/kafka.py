@@ -30,6 +30,7 @@ from slackwater.kafka.retry import (
     OUT_OF_RANGE_CODES,
     KafkaRetry,
     check_visible,
+    code_of,
     create_topics,
     is_transient,
     kafka_error,
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _SECONDS = 30.0
 """How long a request to Kafka is retried while its errors are transient."""
+_NEW_TOPIC_SECONDS = 5.0
+"""How long brokers may deny the topic of a group."""
 _SILENCE_SECONDS = 60.0
 """The time between two lines in the log while brokers do not answer."""
 _QUIET = "2"
@@ -350,12 +353,8 @@ class KafkaMember:
         message = self._consumer.poll(seconds)
         if message is not None and (error := message.error()) is not None:
             if error.code() in ABSENT_CODES:
-                raise ClientStateError(
-                    f"topic {self._topic} does not exist",
-                    "correct the name, or start the process that creates it: the sidecar of a source, or the "
-                    "pipeline of an output",
-                )
-            if error.code() == _AWAY_TOO_LONG:
+                self._look_again()
+            elif error.code() == _AWAY_TOO_LONG:
                 logger.warning("%s: this consumer was removed from its group and joins it again", error.str())
                 self._gone, self._lanes = self._gone | self._lanes, frozenset()
             else:
@@ -409,6 +408,32 @@ class KafkaMember:
     def close(self) -> None:
         """See the protocol."""
         self._consumer.close()
+
+    def _look_again(self) -> None:
+        """Waits for a topic that brokers deny: a new one becomes known to them one after the other.
+
+        librdkafka reports a denial once, and takes the topic up when a list of all topics contains it.
+
+        Raises:
+            ClientStateError: Brokers have denied the topic for too long.
+            ClientUnavailableError: Kafka does not answer.
+        """
+
+        def ask(seconds: float) -> None:
+            if self._topic not in self._consumer.list_topics(timeout=seconds).topics:
+                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+        what = f"looking up topic {self._topic}"
+        try:
+            KafkaRetry(what, _NEW_TOPIC_SECONDS, also=ABSENT_CODES).call(ask)
+        except KafkaException as error:
+            if code_of(error) not in ABSENT_CODES:
+                raise _unavailable(what, error) from error
+            raise ClientStateError(
+                f"topic {self._topic} does not exist",
+                "correct the name, or start the process that creates it: the sidecar of a source, or the "
+                "pipeline of an output",
+            ) from error
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Takes over partitions. They are paused, because separate readers read them."""
