@@ -2,13 +2,16 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from slackwater.cli import main
+from slackwater.cli.commands.sidecar import alone, sidecar
 from slackwater.command.listening import HttpSettings
+from slackwater.cuts import FrontierState
 from slackwater.protocol import Evidence, RedisSettings, RegistrySettings
 from slackwater_sidecar import SidecarSettings, SidecarStatus
 
@@ -64,7 +67,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
         if http is not None:
             on_http(f"http://{http.address}")
 
-    monkeypatch.setattr("slackwater_sidecar.command.run_sidecars", record)
+    monkeypatch.setattr("slackwater.cli.commands.sidecar.run_sidecars", record)
     return calls
 
 
@@ -199,3 +202,85 @@ def test_an_address_of_a_schema_registry_with_credentials_is_refused_without_rep
     assert "setting registry.url: the schema registry's address contains credentials" in told
     assert "geheim" not in told
     assert runs == []
+
+
+FLAGS = ["--source", "inv", "--bootstrap", "h:1", "--redis-url", "redis://r:2"]
+
+
+def test_flags_environment_and_file_reach_the_program_of_its_own(
+    runs: list[SidecarSettings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "other.toml"
+    config.write_text('[kafka]\nbootstrap = "h:1"\n[sidecar]\ntables = ["a.b"]\n')
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://r:2")
+    log = tmp_path / "log"
+    flags = ["--config", str(config), "--log-level", "debug", "--log-file", str(log), "--source", "inv"]
+    assert main.run_sidecar(flags) == 0
+    (settings,) = runs
+    assert (settings.source, settings.servers.kafka.bootstrap) == ("inv", "h:1")
+    assert settings.tables == frozenset({"a.b"})
+    assert "log_level" not in settings.servers.kafka.options  # so the level has arrived
+    assert "the sidecar ended" in log.read_text()
+
+
+def test_the_program_of_its_own_has_every_option_and_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_sidecar(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert [option for each in sidecar.params for option in each.opts if option not in text] == []
+    assert "slackwater sidecar" not in text
+    assert {each.name for each in alone.params} > {each.name for each in sidecar.params}
+
+
+def test_the_program_of_its_own_serves_the_control_plane(
+    runs: list[SidecarSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run_sidecar([*FLAGS, "--control", "127.0.0.1:0"]) == 0
+    assert "control plane: http://127.0.0.1:" in capsys.readouterr().out
+    assert [settings.source for settings in runs] == ["inv"]
+
+
+def test_errors_of_the_program_of_its_own_are_lines(
+    runs: list[SidecarSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run_sidecar(FLAGS[2:]) == 2
+    assert capsys.readouterr().err.startswith("error: missing setting source")
+    assert runs == []
+
+
+def test_the_program_of_its_own_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run_sidecar(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("slackwater-sidecar 0.")
+
+
+def test_without_a_terminal_a_source_has_a_line_when_its_state_changes_and_one_a_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("slackwater.cli.commands.sidecar.time.monotonic", lambda: now)
+    status = SidecarStatus(
+        source="inv",
+        timeline=1,
+        state=FrontierState.RUNNING,
+        detail="",
+        lsn=0,
+        event_count=0,
+        records_read=0,
+        records_per_second=0,
+        lag_ms=None,
+        open=(),
+        redis_error=None,
+    )
+
+    def follow(_: object, show: Callable[[SidecarStatus], None], **__: object) -> None:
+        nonlocal now
+        for second, changes in enumerate([{}, {"lsn": 16}, *[{"lsn": 17}] * 70, {"detail": "alone"}]):
+            now = float(second)
+            show(replace(status, **changes))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(
+        "slackwater.cli.commands.sidecar.run_sidecars",
+        lambda _, stop, show, **more: follow(stop, show, **more),
+    )
+    assert main.run(["sidecar", *FLAGS]) == 0
+    told = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("inv")]
+    assert told == ["no cut yet", "frontier 1/0/10", "frontier 1/0/11", "no cut yet"]

@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 
@@ -167,12 +167,28 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command and ends the process."""
-    watch_process()
-    code = run(sys.argv[1:] if arguments is None else arguments)
-    gc.freeze()  # else Python looks for garbage in all that was imported: seconds, on a busy machine
-    sys.exit(code)
+    _run_process(lambda: run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit code."""
     return run_command(cli, "slackwater", arguments, EXTRAS)
+
+
+def main_sidecar() -> None:
+    """Runs ``slackwater-sidecar`` and ends the process."""
+    _run_process(lambda: run_sidecar(sys.argv[1:]))
+
+
+def run_sidecar(arguments: Sequence[str]) -> int:
+    """Runs ``slackwater-sidecar``; returns its exit code."""
+    from slackwater.cli.commands.sidecar import alone
+
+    return run_command(alone, "slackwater-sidecar", arguments, EXTRAS)
+
+
+def _run_process(command: Callable[[], int]) -> None:
+    watch_process()
+    code = command()
+    gc.freeze()  # else Python looks for garbage in all that was imported: seconds, on a busy machine
+    sys.exit(code)

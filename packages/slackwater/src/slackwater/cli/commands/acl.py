@@ -6,6 +6,7 @@ from typing import TypeVar
 import click
 import orjson
 
+from slackwater.cli.commands.sidecar import sidecar_settings
 from slackwater.command.conversion import sources_of
 from slackwater.command.invocation import setting, start_command
 from slackwater.protocol import SourceTopics
@@ -29,7 +30,6 @@ from slackwater.protocol.rights import (
 )
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
-from slackwater_sidecar.command import sidecar_settings
 
 Command = TypeVar("Command", bound=Callable[..., object])
 _BROKERS = "localhost:9092"

@@ -63,7 +63,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
         CommandConfigError: brokers or Redis were not given.
     """
     redis = redis_settings(settings, "where the sidecar publishes")
-    from slackwater_sidecar.command import sidecar_settings  # the sidecar takes a while to import
+    from slackwater.cli.commands.sidecar import sidecar_settings  # the sidecar takes a while to import
 
     followed = sidecar_settings(settings, source)
     kafka, topics = followed.servers.kafka, followed.source_topics
