@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from slackwater.cuts import StoredPosition
 from slackwater.protocol import CommitPosition, CommittedTransaction, Cut, KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.policy import Due, PendingRecords, PublishingSchedule, Spacing
+from slackwater_sidecar.policy import Due, PublishingSchedule, PublishingState, Spacing
 
 SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")))
 START = 1000.0
@@ -155,7 +155,7 @@ def cuts_of(sizes: list[int]) -> list[Cut]:
 
 
 def test_the_turn_is_left_for_a_moment_to_whoever_published_last() -> None:
-    pending = PendingRecords()
+    pending = PublishingState()
     pending.add_cuts(cuts_of([1, 1]))
 
     assert [pending.take_turn(held(1), "me", at) for at in (10.0, 10.4)] == [False, False]
@@ -165,7 +165,7 @@ def test_the_turn_is_left_for_a_moment_to_whoever_published_last() -> None:
 
 @pytest.mark.parametrize("known", [None, held(1, "me"), held(1, "")])
 def test_without_another_sidecar_it_is_always_the_own_turn(known: StoredPosition | None) -> None:
-    pending = PendingRecords()
+    pending = PublishingState()
     pending.add_cuts(cuts_of([1, 1]))
 
     assert pending.take_turn(known, "me", 10.0)
@@ -181,7 +181,7 @@ def test_what_is_left_to_write_follows_from_the_furthest_cut_that_is_written(
 ) -> None:
     """In whatever order, and however often, this sidecar hears of the cuts of another one."""
     cuts = cuts_of(sizes)
-    stepwise, at_once = PendingRecords(), PendingRecords()
+    stepwise, at_once = PublishingState(), PublishingState()
     for pending, positions in ((stepwise, written), (at_once, [max(written)])):
         pending.add_cuts(cuts)
         for lsn in positions:

@@ -16,8 +16,7 @@ from slackwater.cuts import (
     markers_of,
     merged_markers,
 )
-from slackwater.protocol import Clock, CommitPosition, OpenTransaction, PublishedCut
-from slackwater_sidecar.policy import MarkersAhead
+from slackwater.protocol import AheadMarkers, Clock, CommitPosition, OpenTransaction, PublishedCut
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ class RedisMirror:
             for cut in cuts:
                 store.put_cut(cut, status)
 
-    def show_markers(self, newest: PublishedCut | None, ahead: MarkersAhead) -> None:
+    def show_markers(self, newest: PublishedCut | None, ahead: AheadMarkers | None) -> None:
         """Shows the markers of all partitions when they have changed, not more often than it may.
 
         Args:
@@ -111,7 +110,7 @@ class RedisMirror:
     def refresh(
         self,
         newest: PublishedCut | None,
-        ahead: MarkersAhead,
+        ahead: AheadMarkers | None,
         status: FrontierStatus,
         open_transactions: Sequence[OpenTransaction],
     ) -> None:
@@ -249,10 +248,12 @@ class RedisMirror:
             extra={"source": self._source},
         )
 
-    def _show_markers(self, store: MarkerStore, newest: PublishedCut | None, ahead: MarkersAhead) -> None:
-        position = newest.cut.position if newest else CommitPosition(ahead.timeline, 0)
+    def _show_markers(
+        self, store: MarkerStore, newest: PublishedCut | None, ahead: AheadMarkers | None
+    ) -> None:
+        position = newest.cut.position if newest else CommitPosition(ahead.timeline if ahead else 0, 0)
         markers = markers_of(newest.cut) if newest else {}
-        if ahead.timeline == position.timeline:
+        if ahead is not None and ahead.timeline == position.timeline:
             markers = merged_markers(markers, ahead.markers)
         store.set_markers(self._source, position, markers)
         self._shown = newest, ahead

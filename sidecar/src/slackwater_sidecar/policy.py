@@ -4,8 +4,8 @@ Nothing here does I/O or has a clock: the caller passes the time, in monotonic s
 cut log hold.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from enum import Enum, auto
 
@@ -15,7 +15,6 @@ from slackwater.protocol import (
     CommitPosition,
     ConnectorReport,
     Cut,
-    Marker,
     PublishedCut,
     Refusal,
     format_position,
@@ -234,81 +233,34 @@ class PublishingSchedule:
         self._markers_ahead.record(started, ended)
 
 
-@dataclass(frozen=True, slots=True)
-class RowNotices:
-    """Holds what cuts say about rows in Kafka that are not where their commit would have them."""
-
-    repeated: frozenset[int] = frozenset()
-    late_snapshots: frozenset[int] = frozenset()
-    has_incremental_rows: bool = False
-
-    def joined_by(self, cut: Cut) -> "RowNotices":
-        """Returns these together with what a cut says."""
-        return RowNotices(
-            self.repeated | cut.repeated,
-            self.late_snapshots.union(cut.late_snapshots),
-            self.has_incremental_rows or cut.has_incremental_rows,
-        )
-
-    def added_to(self, cut: Cut) -> Cut:
-        """Returns a cut that says these, too."""
-        if self == RowNotices():
-            return cut
-        joined = self.joined_by(cut)
-        return replace(
-            cut,
-            repeated=joined.repeated,
-            late_snapshots=tuple(sorted(joined.late_snapshots)),
-            has_incremental_rows=joined.has_incremental_rows,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class MarkersAhead:
-    """Holds the highest marker beyond the frontier that the log has of each partition, on one timeline."""
-
-    timeline: int = 0
-    markers: Mapping[tuple[str, int], Marker] = field(default_factory=dict)
-
-    def joined_by(self, record: AheadMarkers) -> "MarkersAhead":
-        """Returns these together with a record of the log; those of an earlier timeline are forgotten."""
-        if record.timeline < self.timeline:
-            return self
-        base = self.markers if record.timeline == self.timeline else {}
-        return MarkersAhead(record.timeline, merged_markers(base, record.markers))
-
-    def has_all(self, records: Sequence[AheadMarkers]) -> bool:
-        """Says whether all markers of these records, or higher ones, are among these."""
-        timeline, held = self.timeline, self.markers
-        return all(
-            each.timeline == timeline and key in held and held[key].safe_commit_lsn >= marker.safe_commit_lsn
-            for each in records
-            for key, marker in each.markers.items()
-        )
-
-
-class PendingRecords:
-    """Holds cuts and markers that the log does not have yet, and says whose turn it is to write cuts.
+class PublishingState:
+    """Holds what the log has of a source, what it does not have yet, and whose turn it is to write cuts.
 
     Several sidecars of one source write one sequence of cuts: the last one to publish continues, the others
     wait for :data:`PATIENCE`. That decides nothing: a cut that is written twice is harmless.
-
-    Args:
-        newest: The cut of the log that this sidecar continues from.
     """
 
-    def __init__(self, newest: PublishedCut | None = None) -> None:
+    def __init__(self) -> None:
+        self.ahead: AheadMarkers | None = None
+        """The highest marker beyond the frontier that the log has of each partition, as far as this sidecar
+        wrote or read them, on one timeline; None: it has none."""
+        self.resume_from(None)
+
+    def resume_from(self, newest: PublishedCut | None) -> None:
+        """Takes the cut of the log from which this sidecar continues; forgets what was not written."""
         self.newest = newest
         """The newest cut of this sidecar that the log holds, itself or within a later one."""
         self.must_check_log = True
         """Whether this sidecar has yet to read the end of the log before it appends cuts: the one that had
         the turn may have ended before it notified Redis."""
         self._cuts: list[Cut] = []
+        self._unsettled: list[Cut] = []
+        """Cuts to write, and those that were written since :meth:`take_settled`."""
         self._markers: list[AheadMarkers] = []
-        self._notices = RowNotices()
-        """What cuts of this sidecar said that another one had written already. The other one's cuts may end
-        before those rows, so the next cut must say it: to say so for nothing only costs readers a second
-        look."""
+        self._noticed: Cut | None = None
+        """A cut that another sidecar had written already, with all notices of such cuts. The other one's cuts
+        may end before those rows, so the next cut must have them, too: a notice that is not needed only costs
+        readers a second look."""
         self._waits_since: float | None = None
 
     @property
@@ -329,6 +281,7 @@ class PendingRecords:
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
         """Takes cuts to write, ascending."""
         self._cuts += cuts
+        self._unsettled += cuts
 
     def add_markers(self, markers: AheadMarkers) -> None:
         """Takes markers to write."""
@@ -345,7 +298,7 @@ class PendingRecords:
         covered = [c for c in self._cuts if c.position <= held.position]
         self._cuts = [_shortened(c, held.position) for c in self._cuts[len(covered) :]]
         for cut in covered:
-            self._notices = self._notices.joined_by(cut)
+            self._noticed = _with_notices(cut, self._noticed)
             self._waits_since = None
             if cut.timeline == held.position.timeline:
                 self.newest = PublishedCut(cut, held.log_offset)
@@ -368,25 +321,63 @@ class PendingRecords:
 
     def cuts_to_write(self) -> list[Cut]:
         """Returns the cuts, the first with everything that earlier ones could not say."""
-        return [*map(self._notices.added_to, self._cuts[:1]), *self._cuts[1:]]
+        return [*(_with_notices(cut, self._noticed) for cut in self._cuts[:1]), *self._cuts[1:]]
 
     def record_written(self, published: Sequence[PublishedCut]) -> None:
         """Notes that the log has acknowledged all cuts."""
-        self._notices = RowNotices()
+        self._noticed = None
         self._cuts, self._waits_since = [], None
         self.newest = published[-1]
+
+    def take_settled(self) -> list[Cut]:
+        """Returns the cuts that the log has, whoever wrote them, once it has all; each cut once."""
+        if self._cuts:
+            return []
+        settled, self._unsettled = self._unsettled, []
+        return settled
 
     def markers_to_write(self) -> list[AheadMarkers]:
         """Returns the markers that say more than the newest cut."""
         return [m for m in self._markers if self._is_news(m)]
 
+    def has_markers(self, records: Sequence[AheadMarkers]) -> bool:
+        """Says whether the log has all markers of these records, or higher ones."""
+        timeline, held = (0, {}) if self.ahead is None else (self.ahead.timeline, self.ahead.markers)
+        return all(
+            each.timeline == timeline and key in held and held[key].safe_commit_lsn >= marker.safe_commit_lsn
+            for each in records
+            for key, marker in each.markers.items()
+        )
+
+    def record_markers(self, record: AheadMarkers) -> None:
+        """Notes markers that the log has; those of an earlier timeline are forgotten."""
+        if self.ahead is None or record.timeline > self.ahead.timeline:
+            self.ahead = record
+        elif record.timeline == self.ahead.timeline:
+            self.ahead = replace(self.ahead, markers=merged_markers(self.ahead.markers, record.markers))
+
     def drop_markers(self) -> None:
-        """Drops all markers: the log has them, or they are no news."""
+        """Drops all markers to write: the log has them, or they are no news."""
         self._markers = []
 
     def _is_news(self, markers: AheadMarkers) -> bool:
         position = CommitPosition(markers.timeline, markers.lsn)
         return self.newest is None or position > self.newest.cut.position
+
+
+def _with_notices(cut: Cut, other: Cut | None) -> Cut:
+    """Returns a cut that says of rows in Kafka also what another cut says.
+
+    That is which rows are not where their commit would have them.
+    """
+    if other is None:
+        return cut
+    return replace(
+        cut,
+        repeated=cut.repeated | other.repeated,
+        late_snapshots=tuple(sorted({*cut.late_snapshots, *other.late_snapshots})),
+        has_incremental_rows=cut.has_incremental_rows or other.has_incremental_rows,
+    )
 
 
 def _shortened(cut: Cut, position: CommitPosition) -> Cut:

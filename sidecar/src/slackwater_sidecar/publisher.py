@@ -23,7 +23,7 @@ from slackwater.protocol import (
 )
 from slackwater.protocol.keys import cut_log_topic
 from slackwater_sidecar.mirror import RedisMirror, is_behind
-from slackwater_sidecar.policy import MarkersAhead, PendingRecords
+from slackwater_sidecar.policy import PublishingState
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +57,12 @@ class Publisher:
     ) -> None:
         self._on_written = on_written
         self._clock = clock or SystemClock()
-        self._writer = _CutWriter(source, log)
+        self._topic = cut_log_topic(source)
+        self._log = log
+        self._log_id: str | None = None
         self._mirror = RedisMirror(source, log, store, restored_cuts, self._clock)
-        self._pending = PendingRecords()
+        self._state = PublishingState()
+        self._markers_read_to = 0
         self._is_replaced = False
         self.log_error: str | None = None
         """Why the newest cuts are not in the log; None when they are."""
@@ -67,7 +70,7 @@ class Publisher:
     @property
     def newest(self) -> PublishedCut | None:
         """The newest cut of this sidecar that the log holds, itself or within a later one."""
-        return self._pending.newest
+        return self._state.newest
 
     @property
     def store_error(self) -> str | None:
@@ -82,16 +85,11 @@ class Publisher:
     @property
     def is_waiting(self) -> bool:
         """Says if cuts are left to another sidecar for a moment: call :meth:`publish` again soon."""
-        return self._pending.is_waiting
-
-    @property
-    def is_settled(self) -> bool:
-        """Says if the log has all cuts that were to be published."""
-        return self.log_error is None and not self.is_waiting
+        return self._state.is_waiting
 
     def resume_from(self, newest: PublishedCut | None) -> None:
         """Says what is in the log already. Forgets what was not written: it is found again."""
-        self._pending = PendingRecords(newest)
+        self._state.resume_from(newest)
 
     def publish(self, cuts: Sequence[Cut], status: FrontierStatus) -> None:
         """Publishes cuts, ascending; those that could not be written are tried again by the next call.
@@ -99,27 +97,35 @@ class Publisher:
         Raises:
             slackwater.cuts.CutLogReplacedError: the log has lost what was written to it.
         """
-        self._pending.add_cuts(cuts)
-        if self._pending.has_cuts:
+        self._state.add_cuts(cuts)
+        if self._state.has_cuts:
             with self._noting_log_errors():
                 self._write_cuts(status)
 
+    def take_settled(self) -> list[Cut]:
+        """Returns the cuts that were published, once the log has all of them; each cut once."""
+        return self._state.take_settled()
+
     def publish_ahead(self, markers: AheadMarkers) -> None:
-        """Publishes markers of partitions that are ahead of the frontier."""
-        pending = self._pending
-        pending.add_markers(markers)
+        """Publishes markers of partitions that are ahead of the frontier, unless the log has them."""
+        state = self._state
+        state.add_markers(markers)
         with self._noting_log_errors():
-            self._writer.append_markers(pending.markers_to_write(), after=pending.newest_offset)
-            pending.drop_markers()
+            records = state.markers_to_write()
+            if records and not self._has_markers(records):
+                self._log.append_records(records)
+                for record in records:
+                    state.record_markers(record)
+            state.drop_markers()
 
     def refuse(self, refusal: Refusal) -> None:
         """Has the log remember for all sidecars that the source is refused; not written: call it again."""
         with self._noting_log_errors():
-            self._writer.append_refusal(refusal)
+            self._log.append_records([refusal])
 
     def show_markers(self) -> None:
         """Tells the store the markers of all partitions, if it is time. Call it often."""
-        self._mirror.show_markers(self.newest, self._writer.markers_ahead)
+        self._mirror.show_markers(self.newest, self._state.ahead)
 
     def report(
         self,
@@ -144,34 +150,59 @@ class Publisher:
         if asks_log and not self._is_replaced:
             if self.log_error is None:  # while it is away each question would wait
                 with self._noting_log_errors():
-                    self._writer.check_log()
+                    self._check_log()
             self.publish([], status)
         with self._noting_log_errors():
             newest = None if self._is_replaced else self.newest
-            self._mirror.refresh(newest, self._writer.markers_ahead, status, open_transactions)
+            self._mirror.refresh(newest, self._state.ahead, status, open_transactions)
 
     def close(self) -> None:
         """Frees connections."""
-        self._writer.close()
+        self._log.close()
         self._mirror.close()
 
     def _write_cuts(self, status: FrontierStatus) -> None:
-        pending = self._pending
+        state = self._state
         held = self._mirror.position()
-        pending.drop_written(held)
-        if not pending.has_cuts or not pending.take_turn(held, status.sidecar, self._clock.monotonic()):
+        state.drop_written(held)
+        if not state.has_cuts or not state.take_turn(held, status.sidecar, self._clock.monotonic()):
             return
-        if pending.must_check_log:
-            pending.drop_written(self._writer.newest_position())
-            pending.must_check_log = False
-        cuts, before = pending.cuts_to_write(), pending.newest
+        if state.must_check_log:
+            newest = self._log.newest()
+            state.drop_written(StoredPosition(newest.cut.position, newest.log_offset, "") if newest else None)
+            state.must_check_log = False
+        cuts, before = state.cuts_to_write(), state.newest
         if not cuts:
             return
-        published = self._writer.append_cuts(cuts, after=pending.newest_offset)
-        pending.record_written(published)
+        published = self._append(cuts, after=state.newest_offset)
+        state.record_written(published)
         self._on_written(published)
         is_whole = held is not None and (before is None or not is_behind(held, before))
         self._mirror.put(published, status, is_whole=is_whole)
+
+    def _append(self, cuts: Sequence[Cut], *, after: int) -> list[PublishedCut]:
+        """Appends cuts to the log that has a record at the offset `after`, and to no other one."""
+        published = self._log.append(cuts)
+        if after >= 0 and published[0].log_offset <= after:
+            evidence = f"a cut was written to offset {published[0].log_offset}, the one before it to {after}"
+            raise CutLogReplacedError(self._topic, evidence)
+        return published
+
+    def _check_log(self) -> None:
+        """Compares the id of the log with the one that it had before."""
+        log_id = self._log.identity()
+        if None not in (log_id, self._log_id) and log_id != self._log_id:
+            raise CutLogReplacedError(self._topic, f"its id was {self._log_id} and is {log_id}")
+        self._log_id = log_id or self._log_id
+
+    def _has_markers(self, records: Sequence[AheadMarkers]) -> bool:
+        """Reads what was written since the newest cut, and says whether it has all these markers."""
+        begin = max(self._state.newest_offset + 1, self._markers_read_to)
+        for logged in self._log.records(begin - 1, with_cuts=False):
+            self._markers_read_to = logged.log_offset + 1
+            if isinstance(logged.record, AheadMarkers):
+                self._state.record_markers(logged.record)
+        return self._state.has_markers(records)
 
     @contextmanager
     def _noting_log_errors(self) -> Iterator[None]:
@@ -186,88 +217,5 @@ class Publisher:
                 logger.warning("cut log is unavailable: %s", error)
             self.log_error = str(error)
         else:
-            if not self._pending.has_cuts or self.is_waiting:
+            if not self._state.has_cuts or self.is_waiting:
                 self.log_error = None
-
-
-class _CutWriter:
-    """Appends to a cut log as long as it is the one that was written to before. Used by one thread.
-
-    All methods but :meth:`close` block for at most the log's time-out, and raise ``CutLogUnavailableError``
-    when it does not answer.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        log: The source's cut log.
-    """
-
-    def __init__(self, source: str, log: CutLog) -> None:
-        self._topic = cut_log_topic(source)
-        self._log = log
-        self._log_id: str | None = None
-        self._markers_read_to = 0
-        self.markers_ahead = MarkersAhead()
-        """The markers ahead of the frontier that the log has, as far as this sidecar wrote or read them."""
-
-    def check_log(self) -> None:
-        """Compares the id of the log with the one that it had before.
-
-        Raises:
-            slackwater.cuts.CutLogReplacedError: it is another log.
-        """
-        log_id = self._log.identity()
-        if None not in (log_id, self._log_id) and log_id != self._log_id:
-            raise CutLogReplacedError(self._topic, f"its id was {self._log_id} and is {log_id}")
-        self._log_id = log_id or self._log_id
-
-    def newest_position(self) -> StoredPosition | None:
-        """Returns where the newest cut of the log is, whichever sidecar wrote it; None if there is none."""
-        newest = self._log.newest()
-        return StoredPosition(newest.cut.position, newest.log_offset, "") if newest else None
-
-    def append_cuts(self, cuts: Sequence[Cut], *, after: int) -> list[PublishedCut]:
-        """Appends cuts and returns them with their offsets when the log has acknowledged all of them.
-
-        When it raises, any prefix of them may have been written.
-
-        Args:
-            cuts: At least one; ascending.
-            after: The offset of a record that the log has.
-
-        Raises:
-            slackwater.cuts.CutLogReplacedError: they got offsets below that one: it is another log.
-        """
-        published = self._log.append(cuts)
-        if after >= 0 and published[0].log_offset <= after:
-            evidence = f"a cut was written to offset {published[0].log_offset}, the one before it to {after}"
-            raise CutLogReplacedError(self._topic, evidence)
-        return published
-
-    def append_markers(self, records: Sequence[AheadMarkers], *, after: int) -> None:
-        """Appends markers ahead of the frontier, unless the log has all of them, or higher ones.
-
-        Args:
-            records: The markers; none: nothing is done.
-            after: Records of the log at or below this offset do not matter any more.
-        """
-        if not records or self._has_markers(records, after):
-            return
-        self._log.append_records(records)
-        for record in records:
-            self.markers_ahead = self.markers_ahead.joined_by(record)
-
-    def append_refusal(self, refusal: Refusal) -> None:
-        """Appends a refusal."""
-        self._log.append_records([refusal])
-
-    def close(self) -> None:
-        """Closes the log."""
-        self._log.close()
-
-    def _has_markers(self, records: Sequence[AheadMarkers], after: int) -> bool:
-        begin = max(after + 1, self._markers_read_to)
-        for logged in self._log.records(begin - 1, with_cuts=False):
-            self._markers_read_to = logged.log_offset + 1
-            if isinstance(logged.record, AheadMarkers):
-                self.markers_ahead = self.markers_ahead.joined_by(logged.record)
-        return self.markers_ahead.has_all(records)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from slackwater.cdc import Frontier
 from slackwater.cuts import CutLogUnavailableError, FrontierState, FrontierStatus
 from slackwater.protocol import (
-    Cut,
     OpenTransaction,
     Refusal,
     SkipDecision,
@@ -91,8 +90,6 @@ class Sidecar:
         self._clock = monitor.clock
         self._on_status = on_status
         self._schedule = PublishingSchedule(settings, self._clock.monotonic())
-        self._uncounted: list[Cut] = []
-        """Cuts that were published and may not be in the log yet."""
         self._open = OpenTransactions(settings.open_after)
         self._state_logger = StateLogger(settings.source)
         self._asking = Spacing()
@@ -184,10 +181,8 @@ class Sidecar:
         self._publisher.publish(cuts, status)
         ended = self._clock.monotonic()
         self._schedule.record_cuts(started, ended)
-        self._uncounted += cuts
-        if self._uncounted and self._publisher.is_settled:
-            self._monitor.record_cuts(self._uncounted, started, ended)
-            self._uncounted = []
+        if settled := self._publisher.take_settled():
+            self._monitor.record_cuts(settled, started, ended)
 
     def _publish_ahead(self, now: float) -> None:
         markers = self._frontier.markers_ahead()

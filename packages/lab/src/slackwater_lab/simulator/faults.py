@@ -82,9 +82,8 @@ def _old_end_accepted(right: Replacement) -> Replacement:
 
 def _redis_before_log(right: Replacement) -> Replacement:
     def write(self: Any, status: Any) -> None:
-        end = self._writer._log.end()  # noqa: SLF001 - no such path from the publisher to Redis exists
-        cuts = [PublishedCut(cut, offset) for offset, cut in enumerate(self._pending.cuts_to_write(), end)]
-        self._mirror.put(cuts, status, is_whole=True)
+        cuts = enumerate(self._state.cuts_to_write(), self._log.end())
+        self._mirror.put([PublishedCut(cut, offset) for offset, cut in cuts], status, is_whole=True)
         right(self, status)
 
     return write
