@@ -9,7 +9,7 @@ import pytest
 from slackwater.client import ByPartition, ByUnit, ChangeTopics, ClientStateError, Transaction
 from slackwater.client.broker import Stored
 from slackwater.client.memory import MemoryBroker
-from slackwater.protocol import from_epoch_ms
+from slackwater.protocol import CommittedTransaction, from_epoch_ms
 from slackwater.protocol.keys import cut_log_topic, data_topic
 from slackwater_lab.fakes.outputs import COMMIT_MS, ChangeWriter, World
 
@@ -91,6 +91,18 @@ def test_records_of_a_transaction_are_in_the_order_of_the_log_over_tables_and_pa
     assert ids(found) == [1, 2, 3, 4, 5, 6]
 
 
+def test_changes_with_one_lsn_are_in_the_order_of_their_transaction(
+    memory: World, source: ChangeWriter
+) -> None:
+    """PostgreSQL logs several rows of a COPY together."""
+    rows = [(ORDERS, 1, 1), (LINES, 2, 2), (ORDERS, 2, 3), (LINES, 1, 4), (ORDERS, 1, 5), (LINES, 2, 6)]
+    xid = source.begin()
+    source.rows(xid, [(table, key, {"id": number}) for table, key, number in rows], lsn=50)
+    source.cut(transactions=(CommittedTransaction(xid, 100, COMMIT_MS),))
+    (found,) = memory.read(memory.consumer(inputs(memory)), 1)
+    assert ids(found) == [1, 2, 3, 4, 5, 6]
+
+
 def test_rows_before_the_first_cut_of_a_group_and_those_without_a_commit_are_left_out(
     memory: World, source: ChangeWriter
 ) -> None:
@@ -137,6 +149,23 @@ def test_offsets_that_another_tool_has_set_mean_the_newest_cut_that_they_have_pa
 
     consumer = memory.consumer(inputs(memory), share=by_partition(memory))
     assert lsns(memory.read(consumer, 6, tries=20)) == expected
+
+
+def test_the_offset_of_a_partition_passes_a_cut_with_its_last_transaction(
+    memory: World, source: ChangeWriter
+) -> None:
+    """A tool that knows only offsets continues with a cut that was processed in part, not behind it."""
+    topics = data_topic(memory.name, ORDERS), data_topic(memory.name, LINES)
+    write(source, 2, 4, cuts=False)
+    ends = source.cut().end_offsets
+    consumer = memory.consumer(inputs(memory), share=by_partition(memory))
+    stored = []
+    for _ in range(4):
+        memory.read(consumer, 1)
+        consumer.commit()
+        stored.append({memory.stored().get((topic, 0), 0) for topic in topics})
+    assert stored[0] == {0}
+    assert stored[-1] == {ends[topic][0] for topic in topics}
 
 
 def test_a_position_of_the_log_that_another_tool_has_set_means_the_newest_cut_below(
@@ -206,6 +235,7 @@ def test_a_cut_that_is_too_large_is_handed_out_while_it_is_read(memory: World, s
     found = []
     for _ in range(9):
         (each,) = memory.read(consumer, 1)
+        assert not each.is_streamed, "it is handed out as soon as all of it was read"
         found.append((each.commit.lsn, sorted(ids(each))))
     assert found == [*((100 * n, [0, 1, 2, 3, 4, 5]) for n in range(1, 9)), (900, [0])]
     assert memory.is_idle(consumer)

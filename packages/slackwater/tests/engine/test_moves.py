@@ -111,6 +111,13 @@ def test_rows_exchange_their_keys(engine: LocalEngine) -> None:
     }
 
 
+def test_a_row_that_is_already_under_the_new_key_gives_no_values(engine: LocalEngine) -> None:
+    """As after a snapshot on a slot that was created beforehand: it has rows of later commits."""
+    engine.run([change("c", 100, 90 + n, (n, 1), row(text)) for n, text in ((3, "large"), (4, "later"))])
+
+    assert documents(engine, *move(200, 190, (3, 1), (4, 1), row("large"))) == [None, "large"]
+
+
 def test_a_stale_or_lost_index_does_not_matter(engine: LocalEngine) -> None:
     engine.run([change("c", 100, 90, (3, 1), row("large"))])
     before = engine.state

@@ -35,6 +35,7 @@ from slackwater.protocol.keys import commit_topic, cut_log_topic, data_topic, pr
 
 COMMIT_MS = 1_795_206_861_000
 _SECONDS = 120.0
+_Rows = Sequence[tuple[str, int, Any]]
 
 
 class Topics(Protocol):
@@ -236,7 +237,7 @@ class ChangeWriter:
             topics.make(topic, len(ends))
         topics.make(cut_log_topic(source))
 
-    def transaction(self, rows: Sequence[tuple[str, int, Any]], *, is_listed: bool = True) -> int:
+    def transaction(self, rows: _Rows, *, is_listed: bool = True) -> int:
         """Writes a transaction: (table, key, row) of each change; returns its commit LSN.
 
         Rows are in partition ``key % partitions``. Several are written in turn, so transactions interleave
@@ -254,20 +255,18 @@ class ChangeWriter:
         self._order = 0
         return self._lsn + 7
 
-    def rows(
-        self, xid: int, rows: Sequence[tuple[str, int, Any]], *, first: int = 1, has_keys: bool = True
-    ) -> None:
-        """Writes changes of a transaction, the first of which has this number in it."""
-        values = [(t, key, self.value(t, xid, n, row)) for n, (t, key, row) in enumerate(rows, first)]
+    def rows(self, xid: int, rows: _Rows, *, first: int = 1, has_keys: bool = True, lsn: int = 0) -> None:
+        """Writes changes of a transaction, the first of which has this number; with an LSN, all have that."""
+        values = [(t, k, self.value(t, xid, n, row, lsn=lsn)) for n, (t, k, row) in enumerate(rows, first)]
         self._write(values, has_keys=has_keys)
 
-    def loose_rows(self, rows: Sequence[tuple[str, int, Any]], *, lsn: int | None = None) -> None:
+    def loose_rows(self, rows: _Rows, *, lsn: int | None = None) -> None:
         """Writes rows of a snapshot that belong to no commit: of an incremental one, or of a late one."""
         kind = "incremental" if lsn is None else "true"
         values = [(t, key, self.value(t, None, 0, row, lsn=lsn or 0, snapshot=kind)) for t, key, row in rows]
         self._write(values)
 
-    def snapshot(self, rows: Sequence[tuple[str, int, Any]]) -> int:
+    def snapshot(self, rows: _Rows) -> int:
         """Writes an initial snapshot; returns its LSN."""
         self._lsn += 100
         self._write([(t, key, self.value(t, None, 0, row, lsn=self._lsn)) for t, key, row in rows])
