@@ -330,7 +330,7 @@ class PublishingState:
         self.newest = published[-1]
 
     def take_settled(self) -> list[Cut]:
-        """Returns the cuts that the log has, whoever wrote them, once it has all; each cut once."""
+        """Returns the cuts that the log has, of any sidecar, once it has all; each cut once."""
         if self._cuts:
             return []
         settled, self._unsettled = self._unsettled, []
