@@ -133,6 +133,7 @@ class Pair:
             local.mkdir()
             settings = write_run_settings(product.folder / f"{side}.toml", local)
             run = ("--config", str(settings), "run", str(pipeline), *servers, "--master", "local[1]")
+            run += ("--connect-url", stack.connect.address)
             self.commands[side] = slackwater_command(*run, "--checkpoint", str(local / "checkpoint"))
             self.start(side)
         kafka = KafkaSettings(stack.kafka.bootstrap)

@@ -84,8 +84,7 @@ def test_a_healthy_run_prints_nothing_but_its_own_lines(
         with Product(stack, tmp_path / "product") as product:
             product.start_sidecar()
             options = ("--master", "local[2]", "--http", "127.0.0.1:0")
-            known = ("--connect-url", stack.connect.address)
-            product.start_pipeline(pipeline, *options, *known, local=product.folder)
+            product.start_pipeline(pipeline, *options, local=product.folder)
             for batch in range(BATCHES):
                 connection.execute(b"UPDATE inventory.orders SET total = total + 1")
                 said = partial(says, product, f"orders: batch {batch} at ")

@@ -112,6 +112,7 @@ class Journey:
 
     def run_options(self) -> Sequence[str]:
         servers = ("--bootstrap", self.stack.kafka.bootstrap, "--redis-url", self.stack.redis.url)
+        servers += ("--connect-url", self.stack.connect.address)
         return (*servers, "--checkpoint", f"s3a://{self._store.bucket}/journey", "--http", self.pages[0])
 
 

@@ -97,6 +97,7 @@ class Service:
         self.start("service")
         settings = write_run_settings(folder / "run.toml", folder)
         run = ("--config", str(settings), "run", str(self.pipeline), *servers, "--master", "local[1]")
+        run += ("--connect-url", stack.connect.address)
         self._product.start("pipeline", slackwater_command(*run, "--checkpoint", str(folder / "checkpoint")))
         self.visible = Visibility(stack.kafka.bootstrap, OUTPUT, SystemClock())
         self.visible.start()

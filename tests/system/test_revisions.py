@@ -129,6 +129,7 @@ class Place:
         local.mkdir()
         settings = write_run_settings(self.product.folder / f"{name}.toml", local)
         run = ("--config", str(settings), "run", str(pipeline), *self.servers, "--master", "local[1]")
+        run += ("--connect-url", self.stack.connect.address)
         place = self.product.folder / (copy_state_of or pipeline).name / "checkpoint"
         more = ["--checkpoint", str(place), "--allow-missing-tables"]
         more += [] if copy_state_of is None else ["--copy-state-of", str(copy_state_of)]

@@ -59,10 +59,8 @@ class Run:
         redis = self.stack.redis.url
         self._servers = ["--bootstrap", self.bootstrap, "--redis-url", redis]
         self._start("sidecar", "sidecar", "--source", SOURCE)
-        checkpoint = str(folder / "checkpoint")
-        self._start(
-            "pipeline", "run", str(WORKLOAD.pipeline), "--checkpoint", checkpoint, "--master", "local[2]"
-        )
+        options = ("--checkpoint", str(folder / "checkpoint"), "--connect-url", self.stack.connect.address)
+        self._start("pipeline", "run", str(WORKLOAD.pipeline), *options, "--master", "local[2]")
 
     @property
     def dsn(self) -> str:

@@ -84,7 +84,8 @@ class World:
     def start_pipeline(self, command: Command) -> None:
         run = ("--config", str(self._settings), "run", str(PIPELINE), "--master", "local[1]")
         checkpoint = ("--checkpoint", str(self.product.folder / "checkpoint"))
-        self.product.start("pipeline", command(*run, *self._servers, *checkpoint))
+        connect = ("--connect-url", self.stack.connect.address)
+        self.product.start("pipeline", command(*run, *self._servers, *connect, *checkpoint))
 
     def wait_until_visible(self, visible: Visibility) -> None:
         """Waits until what was committed up to now can be read; others continue writing."""

@@ -19,6 +19,7 @@ from typing import Self
 import psutil
 from confluent_kafka.admin import AdminClient
 
+from slackwater.cdc.connector import reading_properties
 from slackwater.dev import DevStack, Lifetime
 from slackwater.dev.processes import Launch, ManagedProcess, identify, launch
 from slackwater.pipeline import load_pipeline
@@ -244,7 +245,8 @@ class Product:
         settings = None if local is None else write_run_settings(self.folder / "pipeline.toml", local)
         config = () if settings is None else ("--config", str(settings))
         checkpoint = ("--checkpoint", str(self.folder / "checkpoint"), "--allow-missing-tables")
-        run = (*config, "run", str(pipeline), *self._servers, *checkpoint, *options)
+        connect = ("--connect-url", self.stack.connect.address)
+        run = (*config, "run", str(pipeline), *self._servers, *connect, *checkpoint, *options)
         return self.start("pipeline", self._command(*run))
 
     def watch(self, pipeline: Path) -> Visibility:
@@ -288,6 +290,14 @@ class Product:
     @property
     def _servers(self) -> tuple[str, ...]:
         return ("--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url)
+
+
+def stated_connector(source: str) -> str:
+    """Returns the section of a settings file that states how the connector of a source is configured."""
+    lines = (
+        f"{json.dumps(name)} = {json.dumps(value)}" for name, value in reading_properties(source).items()
+    )
+    return "\n".join(("[connect.properties]", *lines, ""))
 
 
 def write_run_settings(path: Path, local: Path, more: str = "") -> Path:

@@ -579,7 +579,7 @@ def test_the_report_of_a_healthy_source_says_so() -> None:
 def test_the_report_warns_of_what_cannot_be_noticed_if_nobody_knows_the_connector() -> None:
     known = facts()
     (warning,) = (line for line in report_lines(known, diagnose(known)) if line.startswith("warning"))
-    for named in ("unavailable.value.placeholder", "skipped.operations", "connect.url"):
+    for named in ("out of line", "skipped.operations", "connect.url", "connect.properties"):
         assert named in warning
     assert known.status is not None
     report = ConnectorReport(read_ms=1, since_ms=1, properties={"name": "inv"})

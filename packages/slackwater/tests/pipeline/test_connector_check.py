@@ -1,8 +1,11 @@
 """What a run learns about the connector of its source, from Kafka Connect or from the sidecar."""
 
+import re
+import tomllib
 import uuid
 from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +13,17 @@ import pytest
 from slackwater.cdc.connector import property_findings, reading_properties
 from slackwater.cuts import FrontierState, FrontierStatus, InMemoryMarkerStore, RedisMarkerStore
 from slackwater.pipeline import connector_check
-from slackwater.pipeline.connector_check import ConnectorCheck
+from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.definition import columns_with_default
-from slackwater.protocol import ConnectorReport, Finding, InputError, RedisSettings, SlackwaterError, Verdict
+from slackwater.protocol import (
+    ConfigError,
+    ConnectorReport,
+    Finding,
+    InputError,
+    RedisSettings,
+    SlackwaterError,
+    Verdict,
+)
 from slackwater.sql.compiler import compile_pipeline
 from slackwater.sql.postgres import parse_catalog
 
@@ -102,7 +113,65 @@ def test_columns_whose_default_may_stand_for_null_are_known() -> None:
     ddl = f"CREATE TABLE s.t ({columns});"
     view = "SELECT TRANSACTIONALLY id, a, b, c FROM s.t"
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"": ddl}))
-    assert list(columns_with_default(plan)) == [("s.t", "a")], "no view needs d"
+    assert list(columns_with_default(plan)) == ["s.t.a"], "no view needs d"
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_columns_that_may_be_out_of_line_are_refused_if_nobody_knows_the_connector(identity: str) -> None:
+    columns = (
+        "id varchar(9) PRIMARY KEY, n int, note text, doc jsonb, raw bytea, tags text[], kind s.mood, "
+        "ref uuid, made timestamptz, left_out text"
+    )
+    ddl = f"CREATE TYPE s.mood AS ENUM ('a'); CREATE TABLE s.t ({columns});"
+    ddl += f"ALTER TABLE s.t REPLICA IDENTITY {identity};"
+    view = "SELECT TRANSACTIONALLY id, n, note, doc, to_base64(raw) AS raw, tags, kind, ref, made FROM s.t"
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"": ddl}))
+    if identity == "FULL":
+        refuse_unknown_connector(plan)
+        return
+    with pytest.raises(ConfigError) as caught:
+        refuse_unknown_connector(plan)
+    assert "columns s.t.id, s.t.note, s.t.doc, s.t.raw, s.t.tags may be stored" in caught.value.problem
+    assert "unavailable.value.placeholder" in caught.value.problem
+    for remedy in ("connect.url", "[connect.properties]"):
+        assert remedy in caught.value.hint
+
+
+def test_a_plan_without_such_columns_runs_without_a_known_connector() -> None:
+    ddl = "CREATE TABLE s.t (id int PRIMARY KEY, n int DEFAULT 1, m int NOT NULL DEFAULT 1, note text);"
+    catalog = parse_catalog({"": ddl})
+    refuse_unknown_connector(compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, m FROM s.t")], catalog))
+    both = compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id, n, note FROM s.t")], catalog)
+    with pytest.raises(ConfigError, match=r"column s\.t\.n has a DEFAULT.*; column s\.t\.note may be stored"):
+        refuse_unknown_connector(both)
+
+
+def test_what_is_stated_of_the_connector_counts_if_nobody_can_be_asked() -> None:
+    check = ConnectorCheck("inv", None, None, declared=RIGHT)
+    assert (check.look(), check.is_known) == ([], True)
+    wrong = ConnectorCheck("inv", None, None, declared=RIGHT | {"unavailable.value.placeholder": "gone"})
+    wrong.look()
+    with pytest.raises(InputError, match=r"unavailable\.value\.placeholder: gone, but must be __debezium"):
+        wrong.check()
+    other = ConnectorCheck("inv", None, None, declared=reading_properties("shop"))
+    assert (other.look(), other.is_known) == ([], False), "it is the connector of another source"
+
+
+def test_the_documented_statement_of_a_connector_is_one_with_which_views_are_right() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "connector.md").read_text(encoding="utf-8")
+    (stated,) = re.findall(r"```toml\n(\[connect\.properties\].*?)```", page, re.DOTALL)
+    check = ConnectorCheck("inv", None, None, declared=tomllib.loads(stated)["connect"]["properties"])
+    assert (check.look(), check.is_known) == ([], True)
+
+
+def test_what_kafka_connect_has_said_outweighs_what_is_stated() -> None:
+    connect = Connect(WRONG)
+    check = ConnectorCheck("inv", connect, None, declared=RIGHT)
+    check.look()
+    connect.properties = SlackwaterError("away")
+    check.look()
+    with pytest.raises(InputError, match=r"time\.precision\.mode"):
+        check.check()
 
 
 def test_why_the_sidecar_publishes_no_cut_is_known_until_it_says_otherwise(

@@ -13,10 +13,12 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import SparkContext
 
+from slackwater.cdc.connector import reading_properties
 from slackwater.cuts import CompactedTopicUnavailableError, InMemoryLeaseLog, InMemoryPipelineLog
 from slackwater.pipeline import RunSettings, leases, load_pipeline, runner
 from slackwater.pipeline import progress as progress_module
 from slackwater.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+from slackwater.pipeline.definition import pipeline_definition
 from slackwater.pipeline.errors import RecordsGoneError, RunOvertakenError
 from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.runner import PipelineRun
@@ -24,6 +26,7 @@ from slackwater.protocol import (
     NO_SERVERS,
     CommitPosition,
     ConfigError,
+    InputError,
     PipelineRegistration,
     PipelineReport,
     ProgressRecord,
@@ -32,6 +35,7 @@ from slackwater.protocol import (
     SystemClock,
     UnavailableError,
 )
+from slackwater.sql.postgres import parse_catalog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 TOLD = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
@@ -245,11 +249,38 @@ def test_heartbeats_that_are_hidden_may_be_there(run: Run, caplog: pytest.LogCap
     run.go()
     assert "the configuration of the connector" not in caplog.text
     run.may_see = False
-    run.go()
+    with pytest.raises(ConfigError, match=r"configuration is not known: .*unavailable\.value\.placeholder"):
+        run.go()
     assert "Grant Describe on topic __debezium-heartbeat.inv" in caplog.text
+    assert "inv is unknown" not in caplog.text, "it says more than a warning could"
+
+
+def test_a_pipeline_that_can_run_without_a_known_connector_is_told_what_cannot_be_noticed(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = parse_catalog({"": "CREATE TABLE s.t (id int PRIMARY KEY, n int NOT NULL);"})
+    views = {"v": "SELECT TRANSACTIONALLY id, n FROM s.t"}
+    run.definition = pipeline_definition(name="v", source="inv", catalog=catalog, views=views)
+    run.topics |= {"__debezium-heartbeat.inv", "inv.transaction"}
+    run.go()
     assert "the configuration of the connector of source inv is unknown" in caplog.text
-    assert "unavailable.value.placeholder, skipped.operations" in caplog.text
+    assert "skipped.operations" in caplog.text
     assert "set connect.url" in caplog.text
+
+
+def test_a_stated_configuration_of_the_connector_is_relied_on(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.topics |= {"__debezium-heartbeat.inv", "inv.transaction"}
+    with pytest.raises(ConfigError, match="configuration is not known"):
+        run.go()
+    run.settings = replace(run.settings, connector_properties=reading_properties("inv"))
+    run.go()
+    assert "the configuration of the connector" not in caplog.text
+    own = {**reading_properties("inv"), "unavailable.value.placeholder": "gone"}
+    run.settings = replace(run.settings, connector_properties=own)
+    with pytest.raises(InputError, match=r"unavailable\.value\.placeholder: gone"):
+        run.go()
 
 
 def test_a_table_without_a_topic_is_told_before_it_is_waited_for(

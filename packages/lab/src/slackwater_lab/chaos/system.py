@@ -29,7 +29,7 @@ from slackwater_lab.chaos.disk import make_disk
 from slackwater_lab.chaos.output import make_output
 from slackwater_lab.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_lab.errors import RunFailedError
-from slackwater_lab.programs import Program, write_run_settings
+from slackwater_lab.programs import Program, stated_connector, write_run_settings
 from slackwater_lab.workloads.workload import Workload
 
 SOURCE = "inv"
@@ -332,7 +332,11 @@ class System:
     def _start_programs(self) -> None:
         folder = self.disk.folder
         pipeline = self.output.pipeline(self.settings.workload.pipeline, self.settings.folder / "pipeline")
-        config = write_run_settings(self.settings.folder / "pipeline.toml", folder, self.output.settings)
+        # Stated, because a run has to begin while Kafka Connect is dead, too.
+        stated = stated_connector(SOURCE)
+        config = write_run_settings(
+            self.settings.folder / "pipeline.toml", folder, f"{self.output.settings}\n{stated}"
+        )
         redis = f"redis://127.0.0.1:{self.redis_proxy.port}/0"
         for name in ("sidecar-1", "sidecar-2"):
             servers = ["--bootstrap", self.stack.kafka.bootstrap_over("sidecar"), "--redis-url", redis]

@@ -202,7 +202,8 @@ class Demo:
         checkpoint = str(self.settings.folder / "checkpoint")
         # A workload may begin with a table that has no row.
         allowed = ("--checkpoint", checkpoint, "--allow-missing-tables")
-        return self._program(name, "run", str(folder), *allowed)
+        connect = ("--connect-url", self.stack.connect.address)
+        return self._program(name, "run", str(folder), *allowed, *connect)
 
     def _program(self, name: str, *command: str) -> Program:
         """Returns a command that knows nothing but the servers of the stack."""

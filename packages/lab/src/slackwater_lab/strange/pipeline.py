@@ -24,7 +24,7 @@ from slackwater.pipeline.batch_task import (
 )
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint
-from slackwater.pipeline.connector_check import refuse_unknown_defaults
+from slackwater.pipeline.connector_check import refuse_unknown_connector
 from slackwater.pipeline.definition import PipelineDefinition, stage_settings, view_inputs
 from slackwater.pipeline.runner import source_options
 from slackwater.pipeline.settings import RunSettings
@@ -59,7 +59,7 @@ class LocalPipeline:
         is_connector_known: bool,
     ) -> None:
         if not is_connector_known:
-            refuse_unknown_defaults(definition.plan)
+            refuse_unknown_connector(definition.plan)
         settings = RunSettings(
             servers=servers, checkpoint=str(folder / "checkpoint"), source_database=database
         )

@@ -14,6 +14,11 @@ from slackwater.protocol import Finding, SourceTopics, Verdict
 _JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 _OTHER_FORM: Final = "the declared types of columns expect this form"
 _LOSES_ROWS: Final = "otherwise rows are omitted without a trace"
+CONNECTOR_HINT: Final = (
+    "set connect.url, for the run or for the sidecar, or state the connector's properties in "
+    "[connect.properties] of slackwater.toml"
+)
+"""What to do if the configuration of a connector is unknown."""
 _SNAPSHOT_HINT: Final = (
     "change it, then take a new snapshot of the tables: what was written before keeps its form"
 )
@@ -213,10 +218,11 @@ def unknown_properties(source: str) -> Finding:
     """Returns the finding for a source whose connector's properties are unknown."""
     text = (
         f"the configuration of the connector of source {source} is unknown: values that may have another "
-        "form are refused, but unavailable.value.placeholder, skipped.operations (by default TRUNCATE) and "
-        "filters that omit rows or tables cannot be noticed"
+        "form are refused, and so are pipelines that use a column with a DEFAULT or one that may be stored "
+        "out of line, but skipped.operations (by default TRUNCATE) and filters that omit rows or tables "
+        "cannot be noticed"
     )
-    return Finding("connector", Verdict.WARNING, text, "set connect.url, for the run or for the sidecar")
+    return Finding("connector", Verdict.WARNING, text, CONNECTOR_HINT)
 
 
 def _snapshots(properties: Mapping[str, str]) -> Iterator[Finding]:

@@ -6,15 +6,15 @@ Connect, if its address is configured, otherwise from what the sidecar has learn
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Final
 
 from slackwater.cdc.captured import omitted_by, subject_of
-from slackwater.cdc.connector import property_findings
+from slackwater.cdc.connector import CONNECTOR_HINT, property_findings
 from slackwater.cuts import RedisMarkerStore
-from slackwater.pipeline.definition import columns_with_default
+from slackwater.pipeline.definition import columns_out_of_line, columns_with_default
 from slackwater.protocol import (
     ConfigError,
     ConnectorReport,
@@ -37,18 +37,32 @@ raises a SlackwaterError if Kafka Connect does not answer."""
 _log = logging.getLogger(__name__)
 
 
-def refuse_unknown_defaults(plan: EnginePlan) -> None:
+_SHOWN_COLUMNS: Final = 5
+
+
+def refuse_unknown_connector(plan: EnginePlan) -> None:
     """Does nothing if a plan can be run although nobody knows the connector's configuration.
 
     Raises:
-        ConfigError: It needs a column that may be NULL and has a DEFAULT.
+        ConfigError: It needs a column in which one value may stand for another, as no record shows.
     """
-    for table, column in columns_with_default(plan):
-        raise ConfigError(
-            f"column {column} of {table} has a DEFAULT, which the connector may have written instead "
-            "of NULL, because its configuration is not known",
-            "set connect.url, for the run or for the sidecar",
-        )
+    reasons = (
+        (columns_with_default(plan), "has a DEFAULT, which the connector may have written instead of NULL"),
+        (
+            columns_out_of_line(plan),
+            "may be stored out of line (TOAST): the connector writes a placeholder for a value that a change "
+            "leaves as it is, and unavailable.value.placeholder may be another one than Debezium's own",
+        ),
+    )
+    found = [f"{_listed(columns)} {reason}" for each, reason in reasons if (columns := list(each))]
+    if found:
+        raise ConfigError(f"the connector's configuration is not known: {'; '.join(found)}", CONNECTOR_HINT)
+
+
+def _listed(columns: Sequence[str]) -> str:
+    more = f" (and {len(columns) - _SHOWN_COLUMNS} more)" if len(columns) > _SHOWN_COLUMNS else ""
+    each = "column" if len(columns) == 1 else "each of columns"
+    return f"{each} {', '.join(columns[:_SHOWN_COLUMNS])}{more}"
 
 
 class ConnectorCheck:
@@ -61,6 +75,7 @@ class ConnectorCheck:
         ask_connect: Asks Kafka Connect; None if it is not known where that is.
         redis: Where the sidecar tells what it has learnt; None if there is no Redis.
         used: The tables that the pipeline reads, with the columns of each that it needs.
+        declared: The configuration that counts as long as nobody has known it; empty if there is none.
     """
 
     def __init__(
@@ -69,17 +84,19 @@ class ConnectorCheck:
         ask_connect: AskConnect | None,
         redis: RedisSettings | None,
         used: Mapping[str, Collection[str]] = {},
+        declared: Mapping[str, str] = {},
     ) -> None:
         self._source = source
         self._ask_connect = ask_connect
         self._redis = redis
         self._used = used
+        self._declared = declared if declared.get("topic.prefix", source) == source else {}
         self._subjects = {subject_of(table) for table in used} | {
             subject_of(table, column) for table, columns in used.items() for column in columns
         }
         self._faults: list[Finding] = []
         self.is_known = False
-        """Whether anybody has known the connector's configuration."""
+        """Whether anybody has known the connector's configuration, or it is declared."""
         self.refusal = ""
         """Why the sidecar publishes no further cut, as it said last; empty: it does, or it was not asked."""
         self._stopped = threading.Event()
@@ -96,6 +113,8 @@ class ConnectorCheck:
             found = tuple(property_findings(properties))
         elif report is not None:
             properties, found = report.properties or None, report.findings
+        if properties is None and self._declared and not self.is_known:
+            properties, found = self._declared, (*property_findings(self._declared), *found)
         if properties is not None:
             self.is_known = True
             found = (*found, *self._omitted(properties))

@@ -11,7 +11,7 @@ from slackwater.engine.settings import Scope, StageSettings
 from slackwater.outputs import Emit, Format, KeyFormat, SinkKind
 from slackwater.protocol import ConfigError, SourceTopics
 from slackwater.protocol.keys import commit_topic, is_reserved_topic
-from slackwater.sql.catalog import Catalog
+from slackwater.sql.catalog import Catalog, Column, Table
 from slackwater.sql.compiler import compile_pipeline, compile_separately
 from slackwater.sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater.sql.plan import (
@@ -343,12 +343,28 @@ def declared_keys(plan: EnginePlan) -> dict[str, tuple[str, ...]]:
     return {each.table.full_name: each.table.primary_key for each in _table_inputs(plan.stages)}
 
 
-def columns_with_default(plan: EnginePlan) -> Iterator[tuple[str, str]]:
-    """Yields table and name of each column that the plan needs, that may be NULL, and that has a DEFAULT."""
-    for each in _table_inputs(plan.stages):
-        for column in each.columns:
-            if column.nullable and column.has_default:
-                yield each.table.full_name, column.name
+def columns_with_default(plan: EnginePlan) -> Iterator[str]:
+    """Yields the columns that the plan needs, that may be NULL, and that have a DEFAULT, as table.column."""
+    for column, (each, _) in _needed_columns(plan).items():
+        if each.nullable and each.has_default:
+            yield column
+
+
+def columns_out_of_line(plan: EnginePlan) -> Iterator[str]:
+    """Yields the columns that the plan needs and whose values a change may omit, as table.column."""
+    for column, (each, table) in _needed_columns(plan).items():
+        if each.type.may_be_unavailable and not table.replica_identity_full:
+            yield column
+
+
+def _needed_columns(plan: EnginePlan) -> dict[str, tuple[Column, Table]]:
+    used = used_columns(plan)
+    return {
+        f"{each.table.full_name}.{column.name}": (column, each.table)
+        for each in _table_inputs(plan.stages)
+        for column in each.table.columns
+        if column.name in used[each.table.full_name]
+    }
 
 
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:

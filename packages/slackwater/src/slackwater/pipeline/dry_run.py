@@ -26,7 +26,7 @@ from slackwater.kafka.retry import reason_of
 from slackwater.outputs.waiting import Waiting
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import FOLDER_HINT, Checkpoint, CheckpointIdentity
-from slackwater.pipeline.connector_check import ConnectorCheck
+from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.copied_state import EarlierRevision
 from slackwater.pipeline.definition import PipelineDefinition, used_columns
 from slackwater.pipeline.fingerprint import PipelineFingerprint
@@ -34,7 +34,7 @@ from slackwater.pipeline.folder import load_pipeline
 from slackwater.pipeline.progress import RunReporter
 from slackwater.pipeline.registration import make_registration
 from slackwater.pipeline.rights import ask_for_rights, rights_of
-from slackwater.pipeline.runner import missing_table, tables_without_topic
+from slackwater.pipeline.runner import may_have_connector, missing_table, tables_without_topic
 from slackwater.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater.pipeline.sinks import make_sink
 from slackwater.pipeline.spark_home import JAVA_HINT, fault_of_java
@@ -78,7 +78,14 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     if settings.copy_state_of is not None:
         yield from _copied_state(checkpoint, definition, settings, settings.copy_state_of)
     yield from _redis(settings.servers.redis, definition.source)
-    yield from _connector(definition, settings)
+    connector = ConnectorCheck(
+        definition.source,
+        settings.ask_connect,
+        settings.servers.redis,
+        used_columns(definition.plan),
+        settings.connector_properties,
+    )
+    yield from _connector(connector, definition)
     yield from _catalogue(definition, settings, checkpoint)
     admin = AdminClient({**settings.servers.kafka.client_config}, logger=_LOG)
     try:
@@ -96,6 +103,8 @@ def examine_run(definition: PipelineDefinition, settings: RunSettings) -> Iterat
     answers = "1 broker answers" if count == 1 else f"{count} brokers answer"
     yield Finding("brokers", Verdict.OK, answers)
     topics = frozenset(known.topics)
+    if not connector.is_known:
+        yield from _unknown_connector(definition, settings)
     yield from _source(definition, settings, topics)
     yield from _tables(definition, topics, is_allowed=settings.allow_missing_tables)
     yield from _outputs(definition, settings, query_id)
@@ -120,15 +129,20 @@ def _checkpoint(
     return Finding("checkpoint", Verdict.OK, f"{checkpoint.address} {what}")
 
 
-def _connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
-    used = used_columns(definition.plan)
-    check = ConnectorCheck(definition.source, settings.ask_connect, settings.servers.redis, used)
+def _connector(check: ConnectorCheck, definition: PipelineDefinition) -> Iterator[Finding]:
     faults = check.look()
     yield from faults
     if not check.is_known:
         yield unknown_properties(definition.source)
     elif not faults:
         yield Finding("connector", Verdict.OK, "it writes values and rows in the expected form")
+
+
+def _unknown_connector(definition: PipelineDefinition, settings: RunSettings) -> Iterator[Finding]:
+    with _found("connector") as found:
+        if may_have_connector(settings.servers.kafka, definition.source):
+            refuse_unknown_connector(definition.plan)
+    yield from found
 
 
 def _catalogue(

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -24,7 +25,7 @@ from slackwater.pipeline.batch_loop import BatchLoop
 from slackwater.pipeline.batch_task import TaskProgram
 from slackwater.pipeline.catalogue_check import CatalogueCheck
 from slackwater.pipeline.checkpoint import Checkpoint, CheckpointIdentity
-from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_defaults
+from slackwater.pipeline.connector_check import ConnectorCheck, refuse_unknown_connector
 from slackwater.pipeline.copied_state import CopiedBatch, EarlierRevision
 from slackwater.pipeline.definition import (
     PipelineDefinition,
@@ -48,6 +49,7 @@ from slackwater.pipeline.spark_conf import index_root
 from slackwater.protocol import (
     Clock,
     ConfigError,
+    KafkaSettings,
     ProgressRecord,
     SlackwaterError,
     SourceTopics,
@@ -170,6 +172,7 @@ class PipelineRun:
             settings.ask_connect,
             settings.servers.redis,
             used_columns(definition.plan),
+            settings.connector_properties,
         )
         self._is_form_known = True
         self._wait_for_cuts = "waiting for a cut with something new"
@@ -294,24 +297,13 @@ class PipelineRun:
         """Refuses a connector that gives values another form; if nobody knows it, values prove their form."""
         self._connector.look()
         self._connector.check()
-        if not self._connector.is_known and self._may_have_connector():
+        if self._connector.is_known:
+            return
+        if may_have_connector(self._settings.servers.kafka, self._definition.source, self._pause_for_topics):
             self._is_form_known = False
-            refuse_unknown_defaults(self._definition.plan)
+            refuse_unknown_connector(self._definition.plan)
             unknown = unknown_properties(self._definition.source)
             _log.warning("%s. %s", unknown.text, unknown.hint)
-
-    def _may_have_connector(self) -> bool:
-        """Returns whether the source has heartbeats, or may have some that are hidden."""
-        kafka, heartbeats = self._settings.servers.kafka, SourceTopics(self._definition.source).heartbeats
-        if may_see(kafka, heartbeats, REQUEST_TIMEOUT, self._pause_for_topics):
-            return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT, self._pause_for_topics)
-        _log.warning(
-            "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
-            "topic %s (`slackwater acl pipeline` prints all rights)",
-            self._definition.source,
-            heartbeats,
-        )
-        return True
 
     def _topics_of_source(self) -> frozenset[str]:
         """Returns the topics that exist, after waiting for the first one of the source."""
@@ -518,6 +510,31 @@ def tables_without_topic(
         if topic not in known:
             others = set(known).difference(named.values())
             yield table, tuple(sorted(other for other in others if other.startswith(topic)))
+
+
+def may_have_connector(
+    kafka: KafkaSettings, source: str, pause: Callable[[float], None] = time.sleep
+) -> bool:
+    """Returns whether a source has heartbeats, or may have some that are hidden.
+
+    Args:
+        kafka: The source's cluster.
+        source: The connector's ``topic.prefix``.
+        pause: Waits for this many seconds; an error that it raises ends the wait for Kafka.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    heartbeats = SourceTopics(source).heartbeats
+    if may_see(kafka, heartbeats, REQUEST_TIMEOUT, pause):
+        return heartbeats in existing_topics(kafka, REQUEST_TIMEOUT, pause)
+    _log.warning(
+        "whether source %s has a connector cannot be seen: topic authorization failed. Grant Describe on "
+        "topic %s (`slackwater acl pipeline` prints all rights)",
+        source,
+        heartbeats,
+    )
+    return True
 
 
 def missing_table(topic: str, others: Sequence[str]) -> tuple[str, str]:

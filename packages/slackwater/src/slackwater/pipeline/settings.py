@@ -25,6 +25,8 @@ class RunSettings:
     """The connector's user in that database; empty if it is not known."""
     ask_connect: Callable[[str], Mapping[str, str] | None] | None = field(default=None, repr=False)
     """Returns the configuration of the connector that writes a source; None to ask the sidecar's Redis."""
+    connector_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The configuration that counts if nobody can be asked; empty if it is not known."""
     copy_state_of: Path | None = None
     """The folder of another revision, as it runs. Unless the pipeline has already begun, it begins with a
     copy of that revision's state. None to begin at the beginning of the source's topics."""

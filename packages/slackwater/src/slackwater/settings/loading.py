@@ -23,7 +23,11 @@ PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"
 WITHOUT_SECTION = ("kafka.bootstrap", "run.checkpoint", "run.master", "run.available_now")
 """Settings whose section may be left out in the environment, as in the flags."""
-TABLES = frozenset({"delta.options", "iceberg.options", "kafka.options", "run.spark_conf", "sidecar.of"})
+MAY_BE_SECRET = frozenset(
+    {"connect.properties", "delta.options", "iceberg.options", "kafka.options", "run.spark_conf"}
+)
+"""Tables whose values are never shown."""
+TABLES = MAY_BE_SECRET | {"sidecar.of"}
 """Settings with keys of the user's choice, which can only be set in the file."""
 PLACES = frozenset(
     {
@@ -52,8 +56,6 @@ PLACES = frozenset(
     }
 )
 """Settings that name a file or folder."""
-MAY_BE_SECRET = frozenset({"delta.options", "iceberg.options", "kafka.options", "run.spark_conf"})
-"""Tables whose values are never shown."""
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 """In any address: s3a://key:secret@bucket, http://token@host; a secret may hold a slash or an @ itself."""
 _FILE = "_file"

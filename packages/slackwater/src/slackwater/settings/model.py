@@ -387,6 +387,9 @@ class ConnectSection(_Section):
     url: str | None = None
     """http://host:port of Kafka Connect's REST interface; a sidecar then watches the connector's state and
     configuration, and a run refuses a configuration that gives values another form."""
+    properties: dict[str, str] = Field(default_factory=dict)
+    """The properties of a source's connector, by their own names, if nobody can ask Kafka Connect: all that
+    it has. A run relies on them unless the sidecar knows better; only in the file."""
     database_user: str = "slackwater"
     """The connector's user in the source database."""
     database_password: SecretStr | None = None

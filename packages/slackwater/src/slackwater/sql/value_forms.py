@@ -56,8 +56,8 @@ _BETWEEN_FORMS: Final = 10**14
 _BASE64_CHARACTERS: Final = 4
 _HEXADECIMAL: Final = re.compile(r"([0-9a-f]{2})+\Z")
 _URL_HINT: Final = (
-    "Set connect.url, for the run or for the sidecar, so that the connector's configuration is known, and "
-    "start the pipeline again"
+    "Set connect.url, for the run or for the sidecar, or connect.properties, so that the connector's "
+    "configuration is known, and start the pipeline again"
 )
 _FORM_HINT: Final = (
     "Correct the configuration (slackwater connector check says how), then take a new snapshot of the "

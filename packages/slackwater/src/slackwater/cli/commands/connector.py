@@ -7,7 +7,7 @@ import click
 import orjson
 from psycopg.conninfo import conninfo_to_dict
 
-from slackwater.cdc.connector import property_findings
+from slackwater.cdc.connector import property_findings, unknown_properties
 from slackwater.cli.connector import (
     HIDDEN,
     ConnectorPlan,
@@ -118,8 +118,9 @@ def print_(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...]
 def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...], partitions: int) -> None:
     """List what is missing in the database and in the connector.
 
-    With --connect-url, the running connector is checked as well, and with --bootstrap whether Kafka answers.
-    Changes nothing. The exit code is 1 if there is a problem.
+    With --connect-url, the running connector is checked as well, otherwise what [connect.properties] states
+    of it, and with --bootstrap whether Kafka answers. Changes nothing. The exit code is 1 if there is a
+    problem.
 
     \b
     Example:
@@ -134,6 +135,10 @@ def check(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
         ]
     if settings.connect.url is not None:
         findings += _connect_findings(settings.connect.url, plan, settings)
+    elif settings.connect.properties:
+        findings += property_findings(settings.connect.properties)
+    else:
+        findings.append(unknown_properties(plan.source))
     ctx.exit(show_findings(findings, output, "the source can be read"))
 
 

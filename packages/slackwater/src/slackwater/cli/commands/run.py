@@ -192,6 +192,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
         source_database=settings.postgres.url.get_secret_value() if settings.postgres.url else None,
         source_user=settings.connect.database_user,
         ask_connect=_ask_connect(settings),
+        connector_properties=settings.connect.properties,
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,

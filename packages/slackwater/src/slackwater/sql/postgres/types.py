@@ -5,6 +5,7 @@ differ, numbers that represent infinity, and large values that updates omit.
 """
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from slackwater.sql.column_type import (
@@ -120,8 +121,8 @@ def parse_type(text: str) -> ColumnType:
 
 
 def enum_type(name: str) -> ColumnType:
-    """Returns the type of an enum: Debezium writes its values as strings."""
-    return _type(TypeKind.TEXT, name)
+    """Returns the type of an enum: Debezium writes its values as strings, which are never out of line."""
+    return replace(_type(TypeKind.TEXT, name), may_be_unavailable=False)
 
 
 def unreadable_type(of: ColumnType) -> ColumnType:
