@@ -264,6 +264,8 @@ def _deleted(cluster: Cluster) -> tuple[str, Callable[[], Any], Callable[[], Any
 INCIDENTS: Mapping[str, Incident] = {
     "connector paused": lambda c: ("connector", lambda: c.connect("PUT", "/inv/pause"), c.resume_connector),
     "Kafka hangs": lambda c: ("kafka", c.stack.kafka.pause, c.stack.kafka.resume),
+    "PostgreSQL hangs": lambda c: ("database", c.stack.postgres.pause, c.stack.postgres.resume),
+    "Redis hangs": lambda c: ("redis", c.stack.redis.pause, c.stack.redis.resume),
     "sidecar hangs": lambda c: ("sidecar", c.sidecar.pause, c.sidecar.resume),
     "run killed": lambda c: ("pipeline", c.pipeline.kill, lambda: c.start(c.pipeline)),
 }
