@@ -11,7 +11,7 @@ CEILINGS = ROOT / "infra/budget/budget.toml"
 LAYOUT = ROOT / "docs/design/0001-layout.md"
 _BEGIN, _END = "<!-- budget: begin -->\n", "<!-- budget: end -->\n"
 _CLASS = re.compile(r"^ *class (\w+)", re.MULTILINE)
-_GENERATED = ("docs/reference/", "docs/performance.md")
+_GENERATED = re.compile(r"docs/(reference/(?!README)|performance\.md)")
 """Pages that are made from code and results."""
 
 Size = Mapping[str, int]
@@ -37,9 +37,7 @@ def rooms() -> Mapping[str, Size]:
 def documentation() -> Size:
     """Returns the pages, words and terms of the documentation that people write."""
     pages = [
-        path
-        for path in (ROOT / "docs").rglob("*.md")
-        if not str(path.relative_to(ROOT)).startswith(_GENERATED)
+        path for path in (ROOT / "docs").rglob("*.md") if not _GENERATED.match(str(path.relative_to(ROOT)))
     ]
     glossary = (ROOT / "docs/glossary.md").read_text()
     return {

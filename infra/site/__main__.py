@@ -9,7 +9,7 @@ from infra.site import observability, pictures, reference
 
 def main() -> None:
     """Writes the pages and pictures that differ."""
-    write_changed(generated())
+    write_changed({**committed(), **reference_files()})
 
 
 def write_changed(texts: Mapping[Path, str]) -> None:
@@ -21,11 +21,15 @@ def write_changed(texts: Mapping[Path, str]) -> None:
             sys.stderr.write(f"written: {path}\n")
 
 
-def generated() -> dict[Path, str]:
-    """Returns the text of every file that is made from code."""
-    pages = {reference.FOLDER / name: text for name, text in reference.reference_pages().items()}
-    pages[observability.PAGE] = observability.page_with_tables()
-    return pages | {pictures.FOLDER / name: text for name, text in pictures.pictures().items()}
+def committed() -> dict[Path, str]:
+    """Returns the text of every committed file that is made from code."""
+    drawn = {pictures.FOLDER / name: text for name, text in pictures.pictures().items()}
+    return {observability.PAGE: observability.page_with_tables(), **drawn}
+
+
+def reference_files() -> dict[Path, str]:
+    """Returns the text of every reference page, which only the site has."""
+    return {reference.FOLDER / name: text for name, text in reference.reference_pages().items()}
 
 
 if __name__ == "__main__":

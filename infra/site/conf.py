@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from docutils.nodes import inline
+from docutils.nodes import document, inline
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -44,6 +44,17 @@ html_show_sphinx = False
 html_show_copyright = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
+
+
+NOT_FOUND = ("CHANGELOG", "docs/design/")
+"""The search leaves these pages out: they say why and since when, not how."""
+
+
+def leave_out_of_search(app: Sphinx, _doctree: document) -> None:
+    """Called by Sphinx for each page that it has read."""
+    name = app.env.docname
+    if name.startswith(NOT_FOUND):
+        app.env.metadata[name]["no-search"] = True
 
 
 class RepositoryLinks(SphinxPostTransform):
@@ -85,3 +96,4 @@ def _is_path(shown: str, page: str) -> bool:
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_post_transform(RepositoryLinks)
+    app.connect("doctree-read", leave_out_of_search)

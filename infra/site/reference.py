@@ -1,7 +1,7 @@
 """The reference pages: settings, commands, SQL functions, metrics, errors, each from the code it describes.
 
-The pages are committed, so that they can be read and linked to without building anything; a test compares
-them with what is generated here. The same code gives the same text.
+They are made when the site is built, and are not committed: docs/reference/README.md says how to see the same
+without the site. The same code gives the same text.
 """
 
 import ast
@@ -24,7 +24,7 @@ from slackwater.sql.session import open_connection
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reference"
-NOTE = "<!-- `make docs` writes this page from the code; a test compares them. -->\n\n"
+NOTE = "<!-- `make docs` writes this page from the code. -->\n\n"
 WIDTH = 110
 
 ERROR_MODULES = {
@@ -49,6 +49,7 @@ def reference_pages() -> dict[str, str]:
     return {
         "settings.md": settings_page(),
         "commands.md": commands_page(),
+        **{f"commands/{name}.md": page for name, page in command_pages().items()},
         "sql-functions.md": functions_page(),
         "metrics.md": metrics_page(),
         "errors.md": errors_page(),
@@ -133,15 +134,27 @@ def _default(field: SettingField) -> str:
 
 
 def commands_page() -> str:
-    """Returns the help text of every command."""
+    """Returns the help text of the command, and the list of the pages of its commands."""
     lines = [
         "# Commands\n",
-        NOTE + "This is the output of `slackwater COMMAND --help`. Every command exits with one of these "
-        f"codes: {_exit_codes()}. [Settings](settings.md) lists the settings that you can give in the "
-        "environment or in `slackwater.toml` instead of a flag.\n",
-        *_help(("slackwater",), cli, None),
+        NOTE
+        + "This is the output of `slackwater --help`; each command has a page below. Every command exits "
+        f"with one of these codes: {_exit_codes()}. [Settings](settings.md) lists the settings that you can "
+        "give in the environment or in `slackwater.toml` instead of a flag.\n",
+        f"```text\n{_context('slackwater', cli, None).get_help()}\n```\n",
+        "```{toctree}\n:glob:\n:titlesonly:\n\ncommands/*\n```",
     ]
     return _page(lines)
+
+
+def command_pages() -> dict[str, str]:
+    """Returns the page of each command by its name: its help text, and those of its parts."""
+    context = _context("slackwater", cli, None)
+    return {
+        name: _page([*_help(("slackwater", name), command, context, "#")])
+        for name in cli.list_commands(context)
+        if (command := cli.get_command(context, name)) is not None and not command.hidden
+    }
 
 
 def _exit_codes() -> str:
@@ -149,21 +162,21 @@ def _exit_codes() -> str:
     return found.group(1) if found else ""
 
 
-def _help(path: tuple[str, ...], command: click.Command, parent: click.Context | None) -> Iterator[str]:
-    # With the settings that it is called with: click keeps the first help option that it makes.
-    context = click.Context(
-        command,
-        info_name=path[-1],
-        parent=parent,
-        **{**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH},
-    )
-    yield f"\n## {' '.join(path)}\n"
-    yield f"```text\n{command.get_help(context)}\n```"
+def _help(path: tuple[str, ...], command: click.Command, parent: click.Context, level: str) -> Iterator[str]:
+    context = _context(path[-1], command, parent)
+    yield f"{level} {' '.join(path)}\n"
+    yield f"{NOTE if level == '#' else ''}```text\n{context.get_help()}\n```\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             each = command.get_command(context, name)
             if each is not None and not each.hidden:
-                yield from _help((*path, name), each, context)
+                yield from _help((*path, name), each, context, "##")
+
+
+def _context(name: str, command: click.Command, parent: click.Context | None) -> click.Context:
+    # With the settings that it is called with: click keeps the first help option that it makes.
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    return click.Context(command, info_name=name, parent=parent, **settings)
 
 
 def functions_page() -> str:
