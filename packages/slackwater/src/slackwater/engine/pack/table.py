@@ -26,8 +26,11 @@ from slackwater.sql.row_codec import RowCodec, WireRow, placeholders_of, row_str
 
 _NULL: Final = b"null"
 
-_UNKNOWN: Final = re.compile(r"0?(\.0*)?|False|None|\[\]|(1970-01-01T)?00:00:00(\.0+)?Z")
-"""What a connector writes for a value that the database has not told, as Python shows it."""
+_UNKNOWN: Final = re.compile(
+    r"0?(\.0*)?|False|None|\[\]|\{\}|(1970-01-01T)?00:00:00(\.0+)?Z|0{8}-0{4}-0{4}-0{4}-0{12}"
+)
+"""What a connector writes for a value that the database has not told, as Python shows it. In a column with a
+DEFAULT, it writes that."""
 
 RowChange = tuple[int, int, WireRow | None, WireRow | None]
 """``(commit LSN, lead, old identity, new row)``. Without a row, it is a delete; without an identity, the old
@@ -74,8 +77,10 @@ class TablePacker:
         self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
         self._primary_codec = RowCodec(table, table.primary_key)
         self._primary_of = _values(keys, table.primary_key)
-        telling = [c.name for c in columns if c.name not in table.primary_key and not c.has_default]
-        self._telling = (*telling, *table.left_out)
+        telling = [c for c in columns if c.name not in table.primary_key and not c.has_default]
+        self._telling = (*(c.name for c in telling), *table.left_out)
+        self._never_in_index = tuple(c.name for c in telling if c.nullable)
+        self._has_default_key = any(c.has_default for c in columns if c.name in table.primary_key)
         self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
         self._keeps_old = keeps_old and table.replica_identity_full
         self.has_moves = False
@@ -226,27 +231,29 @@ class TablePacker:
         if op != "d" and (op != "u" or self._moving_key is None):
             return None
         if before is not None and is_there:
-            identity = self._identity_codec.of_schema(schema).decode(before)
-            if op == "d" and self._may_be_unknown(identity):
+            if op == "d" and not self._table.replica_identity_full:
                 self._check_identity(before)
-            return identity
+            return self._identity_codec.of_schema(schema).decode(before)
         if op == "d":
             raise _missing_image(self._table, op, "before")
         raise _missing_old_row(self._table, ", ".join(self._moving_key or ()))
 
-    def _may_be_unknown(self, identity: WireRow) -> bool:
-        """Returns whether a primary key is what a connector writes for values that it does not know."""
-        return not self._table.replica_identity_full and _are_unknown(self._primary_of(identity))
+    def _may_be_unknown(self, key: Iterable[Any]) -> bool:
+        """Returns whether a part of a primary key may be what a connector writes for an unknown value."""
+        return self._has_default_key or any(map(_is_unknown, key))
 
     def _check_identity(self, before: bytes) -> None:
-        """Refuses a delete that tells other columns instead of the primary key.
+        """Refuses a delete that may tell other columns instead of a part of the primary key.
 
         Raises:
-            PackingError: It does.
+            PackingError: It tells some that the index of a replica identity can have.
         """
         row = msgspec.json.decode(before)
+        key = [row.get(column) for column in self._table.primary_key]
+        if not self._may_be_unknown(key) or any(row.get(each) is not None for each in self._never_in_index):
+            return
         for column in self._telling:
-            if not _are_unknown((row.get(column),)):
+            if not _is_unknown(row.get(column)):
                 raise _untold_key(self._table, column)
 
     def _take(
@@ -272,7 +279,7 @@ class TablePacker:
             if lacks_old or (after is None and op != "d") or lsn in repeated:
                 return number
             old = astuple(before) if needs_old else None
-            if op == "d" and old is not None and self._may_be_unknown(old):
+            if op == "d" and old is not None and not is_full and self._may_be_unknown(self._primary_of(old)):
                 return number
             row: WireRow | None = None if op == "d" else astuple(after)
             if row is not None:
@@ -389,8 +396,8 @@ class _InputPacker:
             self._events.setdefault(crc32(key) % self._buckets, []).append(event)
 
 
-def _are_unknown(values: WireRow) -> bool:
-    return all(_UNKNOWN.fullmatch(str(value)) for value in values)
+def _is_unknown(value: Any) -> bool:
+    return _UNKNOWN.fullmatch(str(value)) is not None
 
 
 def _of_arrival(lsn: int, lead: int) -> int:
@@ -411,10 +418,10 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
 
 def _untold_key(table: Table, column: str) -> PackingError:
     return PackingError(
-        f"operation 'd' on {table.full_name} tells no primary key, but column {column}: its REPLICA IDENTITY "
-        f"is an index without the primary key; run ALTER TABLE {table.full_name} REPLICA IDENTITY DEFAULT "
-        "and take a new snapshot; if it has REPLICA IDENTITY FULL, or the column a DEFAULT, declare that "
-        "(`slackwater schema pull`)"
+        f"operation 'd' on {table.full_name} tells no primary key, or not all of it, but column {column}: "
+        "its REPLICA IDENTITY is another index than the primary key; run ALTER TABLE "
+        f"{table.full_name} REPLICA IDENTITY DEFAULT and take a new snapshot; if it has REPLICA IDENTITY "
+        "FULL, or the column a DEFAULT, declare that (`slackwater schema pull`)"
     )
 
 
