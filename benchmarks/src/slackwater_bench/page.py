@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slackwater_bench.messaging.page import with_comparison
+from slackwater_bench.messaging.page import crash_tables, with_comparison
 from slackwater_bench.registry import SCENARIOS
 from slackwater_bench.results import PointSummary, missing_points, scenario_results, summaries
 from slackwater_bench.scenario import Scenario, shown
@@ -90,6 +90,8 @@ def _section(scenario: Scenario, points: Sequence[PointSummary], has_plot: bool)
     if points:
         yield from _table(scenario, points)
         yield ""
+    if points and scenario is MESSAGING_CRASHES:
+        yield from crash_tables(points)
     missing = [shown(point) for point in missing_points(scenario, points)]
     if missing:
         yield f"Not run: {'; '.join(missing)}.\n"
@@ -159,9 +161,7 @@ def render_comparison(page: str, results: Path = RESULTS) -> str:
     Raises:
         RunFailedError: A results file cannot be read, or the page has no place for it.
     """
-    costs = summaries(MESSAGING, scenario_results(MESSAGING, results))
-    crashes = summaries(MESSAGING_CRASHES, scenario_results(MESSAGING_CRASHES, results))
-    return with_comparison(page, costs, crashes)
+    return with_comparison(page, summaries(MESSAGING, scenario_results(MESSAGING, results)))
 
 
 @click.command()

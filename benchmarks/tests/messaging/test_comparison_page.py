@@ -6,7 +6,7 @@ import pytest
 from slackwater_bench.messaging.crashes import Cell, around_first_commit, broken_promises
 from slackwater_bench.messaging.facts import RECEIVED, RECEIVING, SENDING
 from slackwater_bench.messaging.page import BEGIN, END, with_comparison
-from slackwater_bench.page import DOCS, render_comparison
+from slackwater_bench.page import DOCS, render, render_comparison
 from slackwater_bench.scenarios.messaging import MESSAGING, MESSAGING_CRASHES
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.ways import WAYS
@@ -32,22 +32,25 @@ def test_the_page_in_the_repository_is_what_the_results_make() -> None:
 def test_a_comparison_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     costs = {"latency_ms": {"p50": 4.84, "p99": 26.4}, "messages_per_second": 2536.0}
     append(result("messaging", "saved", costs), tmp_path)
-    once = Cell(messages=8, lost=0, repeated=0)
-    for cell in (once, Cell(messages=8, lost=2, repeated=0)):
-        cells = {"killed after business": {"messages": 8, "lost": cell.lost, "repeated": 0, "early": 0}}
-        append(result("messaging-crashes", "after-commit", {"cells": cells}), tmp_path)
     text = render_comparison(PAGE, tmp_path)
     assert text.startswith(f"# Messages\n\n{BEGIN}\n\n### ")
     assert text.endswith(f"{END}\n\nThe rest.\n")
     assert "old" not in text
-    assert "| 4 saved messages | 4.8 ms | 26.4 ms | 2,536/s |" in text
-    assert "| killed when the data was written, nothing of the messages | **2 lost** of 16 |" in text
+    assert "| just after its data | 4.8 ms | 26.4 ms | 2,536/s |" in text
     assert render_comparison(text, tmp_path) == text
+
+
+def test_what_crashes_cost_is_added_up_by_place(tmp_path: Path) -> None:
+    for lost in (0, 2):
+        cells = {"killed after business": {"messages": 8, "lost": lost, "repeated": 0, "early": 0}}
+        append(result("messaging-crashes", "after-commit", {"cells": cells}), tmp_path)
+    page = render(tmp_path)["performance.md"]
+    assert "| killed when the data was written, nothing of the messages | **2 lost** of 16 |" in page
 
 
 def test_a_page_without_a_place_for_it_is_named() -> None:
     with pytest.raises(RunFailedError, match="has no place for the comparison"):
-        with_comparison("# Messages\n", [], [])
+        with_comparison("# Messages\n", [])
 
 
 def test_a_broken_promise_is_named_and_a_cost_that_is_stated_is_none() -> None:

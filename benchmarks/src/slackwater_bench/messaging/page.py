@@ -1,4 +1,4 @@
-"""The comparison in docs/messaging.md, from the results. Pure; the same results give the same text."""
+"""The comparison in docs/messaging.md, and what crashes cost. Pure; the same results give the same text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -44,20 +44,10 @@ _COSTS: Final = (
     ("p50", "latency_ms.p50", " ms"),
     ("p99", "latency_ms.p99", " ms"),
     ("flat out", "messages_per_second", "/s"),
-    ("statements", "per_message.statements", ""),
-    ("round trips", "per_message.round_trips", ""),
-    ("Kafka requests", "per_message.kafka_requests", ""),
-    ("table", "table_bytes_per_message", " B"),
-    ("idle: statements", "idle.statements_per_second", "/s"),
-    ("idle: CPU", "idle.cpu_percent", " %"),
-)
-_OF_SENDING: Final = (
-    ("log", "wal_bytes_per_message", " B"),
-    ("rows", "waiting_rows", ""),
 )
 
 
-def with_comparison(page: str, costs: Sequence[PointSummary], crashes: Sequence[PointSummary]) -> str:
+def with_comparison(page: str, costs: Sequence[PointSummary]) -> str:
     """Returns the page with another comparison between its markers.
 
     Raises:
@@ -67,48 +57,37 @@ def with_comparison(page: str, costs: Sequence[PointSummary], crashes: Sequence[
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise RunFailedError("docs/messaging.md", f"has no place for the comparison: {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n\n{comparison(costs, crashes)}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{comparison(costs)}\n{END}{after}"
 
 
-def comparison(costs: Sequence[PointSummary], crashes: Sequence[PointSummary]) -> str:
-    """Returns the comparison."""
-    lines = [
-        *_promises("### What the ways of sending promise", SENDING),
-        *_cost_table("### What they cost", SENDING, costs, (*_COSTS, *_OF_SENDING)),
-        *_crash_table("### What a crash costs them", SENDING, crashes, _SENDING, tuple(SendFault)),
-        *_promises("### What the ways of receiving promise", RECEIVING),
-        *_cost_table("### What they cost", RECEIVING, costs, _COSTS),
-        *_crash_table("### What a crash costs them", RECEIVING, crashes, _RECEIVING, tuple(ReceiveFault)[1:]),
-    ]
+def comparison(costs: Sequence[PointSummary]) -> str:
+    """Returns what each way promises, and how fast it is."""
+    lines = [*_promises("### Sending", SENDING, costs), *_promises("### Receiving", RECEIVING, costs)]
     return "\n".join(lines)
 
 
-def _promises(title: str, ways: Mapping[str, Facts]) -> Iterator[str]:
+def crash_tables(crashes: Sequence[PointSummary]) -> Iterator[str]:
+    """Yields what a crash at each place costs each way, line by line."""
+    yield from _crash_table("### Ways of sending, by place", SENDING, crashes, _SENDING, tuple(SendFault))
+    faults = tuple(ReceiveFault)[1:]
+    yield from _crash_table("### Ways of receiving, by place", RECEIVING, crashes, _RECEIVING, faults)
+
+
+def _promises(title: str, ways: Mapping[str, Facts], points: Sequence[PointSummary]) -> Iterator[str]:
     has_time = any(facts.shown for facts in ways.values())
-    head = ["way", "guarantee", "order within a key" if has_time else "order"]
-    yield from (title, "")
-    yield from _head([*head, "a message is visible"] if has_time else head)
-    for facts in ways.values():
-        cells = [facts.title, facts.guarantee, facts.order]
-        yield _row([*cells, facts.shown] if has_time else cells)
-    yield ""
-
-
-def _cost_table(
-    title: str,
-    ways: Mapping[str, Facts],
-    points: Sequence[PointSummary],
-    columns: Sequence[tuple[str, str, str]],
-) -> Iterator[str]:
     by_way = {str(point.parameters["way"]): point for point in points}
+    head = ["way", "guarantee", "order within a key" if has_time else "order"]
+    head += ["a message is visible"] if has_time else []
     yield from (title, "")
-    yield from _head(["way", *(name for name, _, _ in columns)])
+    yield _row([*head, *(name for name, _, _ in _COSTS)])
+    yield "|" + "---|" * len(head) + "---:|" * len(_COSTS)
     for name, facts in ways.items():
+        cells = [facts.title, facts.guarantee, facts.order, *([facts.shown] if has_time else ())]
         if name in by_way:
-            found = ((by_way[name].column(column), unit) for _, column, unit in columns)
-            yield _row([facts.title, *(_amount(value, unit) for value, unit in found)])
+            cells += [_amount(by_way[name].column(column), unit) for _, column, unit in _COSTS]
         else:
-            yield _row([facts.title, *("not measured" for _ in columns[:1]), *("" for _ in columns[1:])])
+            cells += ["not measured", *("" for _ in _COSTS[1:])]
+        yield _row(cells)
     yield ""
 
 
@@ -127,7 +106,8 @@ def _crash_table(
     found = dict.fromkeys(place for name in shown for place in cells[name])
     places += [(place, place) for place in found if place not in known]
     yield from (title, "")
-    yield from _head(["", *(facts.short for facts in shown.values())])
+    yield _row(["", *(facts.short for facts in shown.values())])
+    yield "|" + "---|" * (len(shown) + 1)
     for place, label in places:
         yield _row([label, *(_cell(cells[name].get(place)) for name in shown)])
     yield ""
@@ -156,11 +136,6 @@ def _amount(value: float | None, unit: str) -> str:
         return ""
     number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}".removesuffix(".0")
     return number + unit
-
-
-def _head(cells: Sequence[str]) -> Iterator[str]:
-    yield _row(cells)
-    yield "|---|" + "---:|" * (len(cells) - 1) if "p50" in cells else "|" + "---|" * len(cells)
 
 
 def _row(cells: Sequence[str]) -> str:
