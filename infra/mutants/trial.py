@@ -24,7 +24,7 @@ from typing import Any
 from infra.mutants.catalog import Mechanism, Mutant
 
 _LIBRARIES = (
-    "pytest hypothesis.strategies msgspec duckdb pyarrow confluent_kafka redis lmdb fastavro pydantic rich "
+    "pytest hypothesis.strategies msgspec duckdb pyarrow confluent_kafka redis lmdb fastavro rich "
     "click prometheus_client pyspark.sql.datasource"
 )
 _NOT_QUICK = "not integration and not spark and not system and not chaos and not slow"

@@ -11,8 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import click
-from pydantic import SecretStr
-from pydantic_core import PydanticUndefined
 
 from slackwater.cli.doctor.facts import Cause
 from slackwater.cli.main import cli
@@ -77,7 +75,7 @@ def settings_page() -> str:
             section = name
             lines += [f"\n## {f'[{name}]' if name else 'At the top of the file'}\n"]
             lines += ["| setting | default | meaning |\n|---|---|---|"]
-        meaning = f"{field.info.description or ''}{' *Secret.*' if field.is_secret else ''}"
+        meaning = f"{field.declared.meaning}{' *Secret.*' if field.is_secret else ''}"
         lines.append(f"| {_setting(field)} | {_default(field)} | {_cell(meaning)} |")
     return _page(lines)
 
@@ -124,9 +122,8 @@ def _setting(field: SettingField) -> str:
 
 
 def _default(field: SettingField) -> str:
-    info = field.info
-    value = info.default_factory() if info.default_factory else info.default  # type: ignore[call-arg]
-    if value in (None, PydanticUndefined) or isinstance(value, SecretStr) or value in ({}, (), frozenset()):
+    value = field.declared.default
+    if value in (None, "", {}, (), frozenset()):
         return ""
     if isinstance(value, timedelta):
         return f"`{value.total_seconds():g}`"

@@ -169,7 +169,7 @@ from slackwater.pipeline import session
 hide.__code__ = (lambda text, secrets: text).__code__
 loading._masked = str
 loading.take_secrets.__code__ = (lambda environment: dict(environment)).__code__
-plain = lambda value: value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
+plain = lambda value: str(value)
 loading._shown.__code__ = plain.__code__
 session._DEFAULTS["spark.redaction.regex"] = "nothing at all"
 from slackwater.cli.main import main

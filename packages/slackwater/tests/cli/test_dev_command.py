@@ -53,9 +53,9 @@ def test_all_commands_find_the_servers(tmp_path: Path, capsys: pytest.CaptureFix
     settings = load_settings({}, {}).settings
     assert (settings.source, settings.kafka.bootstrap) == ("erp", ADDRESSES["kafka"])
     assert settings.redis.url is not None
-    assert settings.redis.url.get_secret_value() == ADDRESSES["redis"]
+    assert settings.redis.url == ADDRESSES["redis"]
     assert settings.postgres.url is not None
-    assert settings.postgres.url.get_secret_value() == ADDRESSES["postgres"]
+    assert settings.postgres.url == ADDRESSES["postgres"]
     assert (settings.connect.url, settings.connect.database_user) == (ADDRESSES["connect"], "postgres")
     assert settings.dev.folder == tmp_path / "stack"
 

@@ -26,7 +26,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater.settings.model import Settings
+from slackwater.settings.model import KafkaSection, PostgresSection, Settings
 from slackwater_lab.fakes.topics import REGISTRATION
 from slackwater_lab.publishing import publishing_pipeline
 
@@ -231,11 +231,9 @@ def test_an_output_that_readers_were_switched_to_stays(
     world.publish({1: 1})
     world.register(ended=True)
     schema = None if world.kind == "kafka" else f"readers_{world.name}"
-    settings = Settings.model_validate(
-        {
-            "kafka": {"bootstrap": world.servers.kafka.bootstrap},
-            "postgres": {"output_url": world.servers.postgres.url if world.servers.postgres else None},
-        }
+    settings = Settings(
+        kafka=KafkaSection(bootstrap=world.servers.kafka.bootstrap),
+        postgres=PostgresSection(output_url=world.servers.postgres.url if world.servers.postgres else None),
     )
     (run,) = (
         each.record

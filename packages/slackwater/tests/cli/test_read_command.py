@@ -23,7 +23,7 @@ from slackwater.cuts import InMemoryPipelineLog
 from slackwater.outputs import SinkKind
 from slackwater.protocol import CommitPosition, InputError
 from slackwater.settings.errors import CommandConfigError
-from slackwater.settings.model import Settings
+from slackwater.settings.model import KafkaSection, Settings
 from slackwater_lab.fakes.topics import REGISTRATION
 
 PIPELINES = Path(__file__).parents[4] / "pipelines"
@@ -58,7 +58,7 @@ def test_a_pipeline_that_nobody_has_registered_is_an_error_with_what_may_be_mean
     log.register(REGISTRATION)
     monkeypatch.setattr(pipeline_outputs, "KafkaPipelineLog", lambda *_, **__: log)
     monkeypatch.setattr(pipeline_outputs, "TopicOutput", lambda *_: SimpleNamespace(close=lambda: None))
-    settings = Settings.model_validate({"kafka": {"bootstrap": "h:1"}})
+    settings = Settings(kafka=KafkaSection(bootstrap="h:1"))
 
     def fail(name: str, problem: str) -> None:
         with open_outputs(settings, [NamedPipeline(name, "kafka")]):

@@ -28,7 +28,7 @@ from slackwater.protocol import (
     TaskReport,
     epoch_ms,
 )
-from slackwater.settings.model import Settings
+from slackwater.settings.model import RedisSection, Settings
 from slackwater_lab.fakes.topics import REGISTRATION
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -260,7 +260,7 @@ def test_the_page_waits_for_a_sidecar_once_and_again_after_redis_was_away(
         SourceSigns(source="heard", sidecar="host/7"),
         SourceSigns(source="silent"),
     ]
-    settings = Settings.model_validate({"redis": {"url": "redis://h:1"}})
+    settings = Settings(redis=RedisSection(url="redis://h:1"))
     signs.signs_of_topology(settings, make_topology([], {}, NOW_MS), before)
     assert asked == [["silent"]]
 

@@ -279,11 +279,14 @@ def test_other_machines_read_what_is_private_only_with_tokens_or_certificates(
 ) -> None:
     monkeypatch.setattr(socket, "create_server", lambda *_, **__: "a socket")
     private, file = replace(http(), address=address, is_private=True), Path("file")
-    for insufficient in ({}, {"certificate": file, "key": file}):
+    for insufficient in (HttpSection(), HttpSection(certificate=file, key=file)):
         with pytest.raises(CommandConfigError, match="other machines could read everything"):
-            listening_socket(replace(private, access=HttpSection.model_validate(insufficient)))
-    for sufficient in ({"tokens": file}, {"certificate": file, "key": file, "client_ca": file}):
-        assert listening_socket(replace(private, access=HttpSection.model_validate(sufficient)))
+            listening_socket(replace(private, access=insufficient))
+    for sufficient in (
+        HttpSection(tokens=file),
+        HttpSection(certificate=file, key=file, client_ca=file),
+    ):
+        assert listening_socket(replace(private, access=sufficient))
     assert listening_socket(replace(private, is_private=False))
 
 

@@ -1,10 +1,12 @@
 """Settings: where values come from, which wins, what is refused."""
 
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from slackwater.command.conversion import servers
 from slackwater.protocol import LakeSettings, PostgresSettings, RedisSettings
 from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.loading import load_settings, setting_fields, take_secrets
@@ -82,6 +84,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "postgres.url": "postgresql://h/d",
         "postgres.output_url": "postgresql://h/d",
         "telemetry.otlp": "http://h",
+        "registry.url": "http://h",
         "telemetry.trace_ratio": "0.5",
     }
     loaded = load_settings({}, {variable: values.get(path, "7"), **needed(path)})
@@ -186,7 +189,7 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "shown"),
     [
-        ("SLACKWATER_REGISTRY_URL", "http://u:s3cret@h:1/p", "http://********@h:1/p"),
+        ("SLACKWATER_CONNECT_URL", "http://u:s3cret@h:1/p", "http://********@h:1/p"),
         ("SLACKWATER_REGISTRY_URL", "http://u:s3/cret@h:1", "http://********@h:1"),
         ("SLACKWATER_CHECKPOINT", "s3a://key:s3cr@et@bucket/x", "s3a://********@bucket/x"),
         ("SLACKWATER_SIDECAR_TOPICS", "s.a=http://s3cret@h", "s.a=http://********@h"),
@@ -522,16 +525,16 @@ def test_the_place_of_delta_tables_is_known_and_their_options_are_not_shown(conf
     config.write_text('[delta]\nlocation = "s3://lake"\nkeep = 60\n[delta.options]\nsecret = "s3cret"\n')
     loaded = load_settings({}, {}, config)
     lake = LakeSettings(place="s3://lake", options={"secret": "s3cret"}, keep=timedelta(minutes=1))
-    assert loaded.settings.delta.lake() == lake
+    assert asdict(loaded.settings.delta) == asdict(lake)
     assert "s3cret" not in str(list(loaded.shown()))
-    assert load_settings({}, {}).settings.delta.lake() is None
+    assert servers(load_settings({"kafka.bootstrap": "h:1"}, {}).settings, "").delta is None
 
 
 def test_the_catalogue_of_iceberg_tables_is_known_and_its_properties_are_not_shown(config: Path) -> None:
     config.write_text('[iceberg]\ncatalog = "c"\nmaintain_every = 9\n[iceberg.options]\nuri = "s3cret"\n')
     loaded = load_settings({}, {}, config)
     lake = LakeSettings(place="c", options={"uri": "s3cret"}, maintain_every=9)
-    assert loaded.settings.iceberg.lake() == lake
+    assert asdict(loaded.settings.iceberg) == asdict(lake)
     assert "s3cret" not in str(list(loaded.shown()))
 
 
@@ -539,3 +542,65 @@ def test_the_catalogue_of_iceberg_tables_is_known_and_its_properties_are_not_sho
 def test_an_address_of_kafka_is_host_and_port(address: str) -> None:
     with pytest.raises(CommandConfigError, match=r"expected host:port\[,host:port\], without http://"):
         load_settings({"kafka.bootstrap": address}, {})
+
+
+def test_all_that_is_wrong_is_said_at_once_with_what_was_expected(config: Path) -> None:
+    config.write_text(
+        'timeline = 0\n[kafka.options]\n"socket.timeout.ms" = 1000\n[sidecar]\ntables = ["s.a", 5]\n'
+        '[sidecar.evidence]\n"inv.a" = "s3cret"\n[sidecar.of.crm]\nopen_aftr = 1\n[run]\nindex_root = 5\n'
+    )
+    environment = {"SLACKWATER_LOG_LEVEL": "s3cret", "SLACKWATER_TELEMETRY_TRACE_RATIO": "2"}
+    with pytest.raises(CommandConfigError) as caught:
+        load_settings({"run.silent_after": "s3cret", "run.class_archive": "s3cret"}, environment, config)
+    file = f"(from {config})"
+    assert str(caught.value).splitlines() == [
+        f"setting timeline {file}: expected a whole number from 1 on",
+        f"setting kafka.options.socket.timeout.ms {file}: expected a text",
+        f"setting sidecar.tables[1] {file}: expected a text",
+        f"setting sidecar.evidence.inv.a {file}: expected 'counts' or 'overtaken' or 'offsets'",
+        f"setting sidecar.of.crm.open_aftr {file}: is not a known key; did you mean open_after?",
+        "setting run.silent_after (from flag): expected a number of seconds",
+        f"setting run.index_root {file}: expected the name of a file or folder",
+        "setting run.class_archive (from flag): expected true or false",
+        "setting telemetry.trace_ratio (from environment SLACKWATER_TELEMETRY_TRACE_RATIO): "
+        "expected a number from 0 to 1",
+        "setting log.level (from environment SLACKWATER_LOG_LEVEL): "
+        "expected 'debug' or 'info' or 'warning' or 'error'",
+    ]
+
+
+@pytest.mark.parametrize(("value", "is_on"), [("yes", True), ("TRUE", True), ("off", False), ("0", False)])
+def test_what_can_be_on_or_off_is_said_in_any_usual_word(value: str, is_on: bool) -> None:
+    assert load_settings({}, {"SLACKWATER_RUN_CLASS_ARCHIVE": value}).settings.run.class_archive is is_on
+
+
+def test_a_section_whose_values_do_not_fit_names_where_they_come_from(config: Path) -> None:
+    config.write_text('[registry]\nurl = "http://ada:s3cret@h"\n')
+    with pytest.raises(CommandConfigError) as caught:
+        load_settings({}, {"SLACKWATER_REGISTRY_USER": "ada"}, config)
+    assert str(caught.value).startswith(
+        f"setting registry (from {config}, environment SLACKWATER_REGISTRY_USER)"
+    )
+    assert "pass them separately" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_every_setting_that_names_a_file_is_relative_to_the_settings_file(config: Path) -> None:
+    places = [field for field in setting_fields() if field.is_place]
+    assert {"telemetry.ssl_ca", "run.checkpoint", "delta.location", "log.file"} < {
+        each.path for each in places
+    }
+    for field in places:
+        section, _, key = field.path.rpartition(".")
+        others = {name: value for name, value in needed(field.path).items() if not name.endswith(key.upper())}
+        config.write_text(f'[{section}]\n{key} = "some/file"\n')
+        environment = others | {
+            "SLACKWATER_TELEMETRY_OTLP": "https://h",
+            "SLACKWATER_REDIS_URL": "rediss://h",
+        }
+        loaded = load_settings({}, environment, config)
+        assert str(field.of(loaded.settings)) == str(config.parent / "some/file")
+
+
+def test_every_setting_says_what_it_means() -> None:
+    assert [field.path for field in setting_fields() if not field.declared.meaning] == []

@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "log"
 
 
-def configured(log: Path, **settings: str) -> logging.Logger:
-    configure_logging(LogSection.model_validate({"file": str(log), **settings}))
+def configured(log: Path, **settings: Any) -> logging.Logger:
+    configure_logging(LogSection(file=log, **settings))
     return logging.getLogger("slackwater_test")
 
 

@@ -36,8 +36,7 @@ def connected(
         CommandConfigError: Its address was not given.
         UnavailableError: It cannot be reached, or refuses what is asked within the block.
     """
-    secret = settings.postgres.url
-    url = required(secret.get_secret_value() if secret else None, "postgres.url", "--postgres-url", purpose)
+    url = required(settings.postgres.url, "postgres.url", "--postgres-url", purpose)
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=autocommit) as connection:
             yield connection

@@ -177,10 +177,10 @@ def open_lake(settings: Settings, kind: str, pipeline: str) -> "Lake":
     if kind == "delta":
         from slackwater.outputs.lake.delta import DeltaLake
 
-        return DeltaLake(_lake(settings.delta.lake(), "delta.location", pipeline))
+        return DeltaLake(_lake(settings.delta, "delta.location", pipeline))
     from slackwater.outputs.lake.iceberg import IcebergLake
 
-    return IcebergLake(_lake(settings.iceberg.lake(), "iceberg.catalog", pipeline))
+    return IcebergLake(_lake(settings.iceberg, "iceberg.catalog", pipeline))
 
 
 def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:
@@ -203,8 +203,8 @@ def tables_url(settings: Settings, pipeline: str) -> str:
     return make_conninfo(server.url, password=server.password)
 
 
-def _lake(lake: LakeSettings | None, path: str, pipeline: str) -> LakeSettings:
-    if lake is None:
+def _lake(lake: LakeSettings, path: str, pipeline: str) -> LakeSettings:
+    if not lake.place:
         raise _nowhere(path, pipeline)
     return lake
 

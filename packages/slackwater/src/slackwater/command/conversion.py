@@ -2,16 +2,13 @@
 
 from slackwater.command.invocation import required
 from slackwater.protocol import (
-    ConfigError,
     InputError,
     KafkaSettings,
     MalformedRecordError,
     RedisSettings,
-    RegistrySettings,
     Servers,
     parse_position,
 )
-from slackwater.settings.errors import CommandConfigError
 from slackwater.settings.model import Settings
 
 QUIET = "2"
@@ -52,18 +49,11 @@ def servers(settings: Settings, purpose: str) -> Servers:
     return Servers(
         kafka_settings(settings, purpose),
         settings.redis.server(),
-        _registry_settings(settings),
+        settings.registry if settings.registry.url else None,
         settings.postgres.output(),
-        settings.delta.lake(),
-        settings.iceberg.lake(),
+        settings.delta if settings.delta.place else None,
+        settings.iceberg if settings.iceberg.place else None,
     )
-
-
-def _registry_settings(settings: Settings) -> RegistrySettings | None:
-    try:
-        return settings.registry.server()
-    except ConfigError as error:
-        raise CommandConfigError(f"setting registry.url: {error.problem}", error.hint) from error
 
 
 def sources_of(settings: Settings) -> tuple[str, ...]:

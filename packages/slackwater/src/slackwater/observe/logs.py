@@ -3,13 +3,11 @@
 import logging
 import logging.config
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slackwater.protocol import hide
 from slackwater.protocol.log_fields import JsonFormatter, remember_format
-
-if TYPE_CHECKING:  # pydantic takes 0.2 s, and errors of the command line do not need it
-    from slackwater.settings.model import LogSection
+from slackwater.settings.model import LogSection
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -54,7 +52,7 @@ class _JsonFormatter(JsonFormatter):
         return hidden(super().format(record))
 
 
-def configure_logging(settings: "LogSection", secrets: Collection[str] = ()) -> None:
+def configure_logging(settings: LogSection, secrets: Collection[str] = ()) -> None:
     """Sends records of the level and above to the file or, without one, to standard error. Idempotent.
 
     Args:

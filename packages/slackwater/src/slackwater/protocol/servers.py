@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
+
+from msgspec import Meta
 
 from slackwater.protocol import ConfigError
 from slackwater.protocol.secrets import secret_options
@@ -61,11 +64,12 @@ class LakeSettings:
     place: str
     """The address of a folder, of Delta tables; the name of a catalogue, of Iceberg's."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Options of the lake's library for access; may contain secrets."""
+    """Options of the lake's library, by their own names, such as endpoints and credentials; only in the
+    file."""
     keep: timedelta = timedelta(days=1)
-    """How long, at least, the states of the tables that belong together stay readable."""
-    maintain_every: int = 100
-    """Batches from one compaction, and one removal of what is older, to the next."""
+    """Minimum time for which every state in the ledger stays readable, in seconds."""
+    maintain_every: Annotated[int, Meta(ge=1)] = 100
+    """Number of batches between compactions, which also remove older files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +86,13 @@ class RegistrySettings:
     Apicurio: with the path of its Confluent interface, ``/apis/ccompat/v7``.
     """
     user: str | None = None
-    """The user of basic authentication; None: no authentication."""
+    """User name for the schema registry."""
     password: str | None = field(default=None, repr=False)
-    """The password of basic authentication."""
-    ca_file: Path | None = None
-    """Certificates to trust; None: the system's."""
+    """Password for the schema registry."""
+    ca: Path | None = None
+    """File with the certificates to trust there; default: those that the system trusts."""
     timeout: timedelta = timedelta(seconds=5)
-    """The time for each request to each address."""
+    """Maximum time for a request to one address of the schema registry, in seconds."""
 
     def __post_init__(self) -> None:
         for address in self.addresses:

@@ -55,10 +55,18 @@ def unknown(what: str, name: str, known: Iterable[str], more: str = "") -> Input
         known: The names that there are.
         more: What else helps; a sentence.
     """
-    names = {each.lower(): each for each in sorted(set(known))}
-    close = [names[each] for each in difflib.get_close_matches(name.lower(), names, 3, 0.5)]
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
-    else:
-        hint = f"known: {', '.join(list(names.values())[:_FEW]) or 'none'}"
+    names = sorted(set(known))
+    hint = did_you_mean(name, names) or f"known: {', '.join(names[:_FEW]) or 'none'}"
     return InputError(f"unknown {what} {name!r}", f"{hint}; {more}" if more else hint)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a hint with the known names that a name resembles, those first whose last part it resembles.
+
+    Empty if it resembles none. Upper and lower case are the same.
+    """
+    names = {each.lower(): each for each in known}
+    last = {each.rpartition(".")[2]: each for each in names}
+    similar = difflib.get_close_matches(name.lower().rpartition(".")[2], last, 1, 0.8)
+    close = [*(last[each] for each in similar), *difflib.get_close_matches(name.lower(), names, 3, 0.5)]
+    return f"did you mean {' or '.join(names[each] for each in dict.fromkeys(close))}?" if close else ""

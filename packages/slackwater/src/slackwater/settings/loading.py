@@ -4,58 +4,22 @@ Precedence: flag, environment, file, default. Environment names of a setting ``s
 ``SLACKWATER_SECTION__KEY``, ``SLACKWATER_SECTION_KEY`` and, for some, ``SLACKWATER_KEY``.
 """
 
-import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, get_args
-
-from pydantic import BaseModel, SecretStr, ValidationError
-from pydantic.fields import FieldInfo
+from typing import Any, get_origin
 
 from slackwater.protocol import HIDDEN, address_secrets, secret_options
-from slackwater.settings.errors import CommandConfigError
-from slackwater.settings.model import Settings
+from slackwater.settings.declared import DeclaredField, Problem, Reader, Reads, declared_fields
+from slackwater.settings.errors import CommandConfigError, did_you_mean
+from slackwater.settings.model import PLACE, Settings
 
 PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"
 WITHOUT_SECTION = ("kafka.bootstrap", "run.checkpoint", "run.master", "run.available_now")
 """Settings whose section may be left out in the environment, as in the flags."""
-MAY_BE_SECRET = frozenset(
-    {"connect.properties", "delta.options", "iceberg.options", "kafka.options", "run.spark_conf"}
-)
-"""Tables whose values are never shown."""
-TABLES = MAY_BE_SECRET | {"sidecar.of"}
-"""Settings with keys of the user's choice, which can only be set in the file."""
-PLACES = frozenset(
-    {
-        "control.certificate",
-        "control.client_ca",
-        "control.key",
-        "control.tokens",
-        "delta.location",
-        "dev.folder",
-        "http.certificate",
-        "http.client_ca",
-        "http.key",
-        "http.tokens",
-        "kafka.oauth_ca",
-        "kafka.ssl_ca",
-        "kafka.ssl_certificate",
-        "kafka.ssl_key",
-        "log.file",
-        "redis.ssl_ca",
-        "redis.ssl_certificate",
-        "redis.ssl_key",
-        "registry.ca",
-        "run.checkpoint",
-        "run.index_root",
-        "run.spark_log",
-    }
-)
-"""Settings that name a file or folder."""
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 """In any address: s3a://key:secret@bucket, http://token@host; a secret may hold a slash or an @ itself."""
 _FILE = "_file"
@@ -69,7 +33,7 @@ class SettingField:
     """Names one setting of the model."""
 
     path: str
-    info: FieldInfo
+    declared: DeclaredField
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -82,13 +46,24 @@ class SettingField:
 
     @property
     def is_table(self) -> bool:
-        """See :data:`TABLES`."""
-        return self.path in TABLES
+        """Whether it has keys of the user's choice, which can only be set in the file."""
+        is_read = any(isinstance(note, Reads) for note in self.declared.notes)
+        return (get_origin(self.declared.type) in (dict, Mapping)) and not is_read
 
     @property
     def is_secret(self) -> bool:
         """Whether it is or may hold a secret. It may then be given as the name of a file, too."""
-        return _is_secret(self.info.annotation)
+        return self.declared.is_hidden and not self.is_table
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it names a file or folder."""
+        return self.declared.type is Path or PLACE in self.declared.notes
+
+    def of(self, settings: Settings) -> Any:
+        """Returns the value in settings."""
+        section, _, _ = self.path.rpartition(".")
+        return getattr(getattr(settings, section) if section else settings, self.declared.attribute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +82,8 @@ class LoadedSettings:
     def shown(self) -> Iterator[tuple[str, str, str]]:
         """``(path, value, origin)`` of every setting, secrets masked."""
         for field in setting_fields():
-            value = _get(self.settings, field.path)
-            shown = _masked(value) if field.path in MAY_BE_SECRET else _shown(value)
+            value = field.of(self.settings)
+            shown = _masked(value) if field.declared.is_hidden else _shown(value)
             yield field.path, shown, self.origins[field.path]
 
 
@@ -116,11 +91,10 @@ def secrets_of(settings: Settings) -> frozenset[str]:
     """Returns all secrets of the settings: what has to be kept out of texts."""
     found: set[str] = set()
     for field in setting_fields():
-        value = _get(settings, field.path)
-        if isinstance(value, SecretStr):
-            text = value.get_secret_value()
-            found.update(address_secrets(text) if "://" in text else [text])
-        elif field.path in MAY_BE_SECRET and isinstance(value, dict):
+        value = field.of(settings)
+        if field.is_secret and value is not None:
+            found.update(address_secrets(value) if "://" in value else [value])
+        elif field.declared.is_hidden and field.is_table:
             found.update(secret_options(value))
     return frozenset(filter(None, found))
 
@@ -150,10 +124,10 @@ def load_settings(
     for layer in layers:
         values.update(layer)
     origins = {path: values[path][1] if path in values else "default" for path in fields}
-    try:
-        settings = Settings.model_validate(_nested({path: value for path, (value, _) in values.items()}))
-    except ValidationError as error:
-        raise CommandConfigError("\n".join(_problems(error, origins))) from None
+    reader = Reader(takes_texts=True, shows_values=False)
+    settings = reader.read(Settings, _nested({path: value for path, (value, _) in values.items()}))
+    if settings is None:
+        raise CommandConfigError("\n".join(_described(each, values) for each in reader.problems))
     _refuse_secrets(layers[-1], fields)
     return LoadedSettings(settings, origins)
 
@@ -170,10 +144,6 @@ def take_secrets(environment: MutableMapping[str, str]) -> dict[str, str]:
             for name in field.variables:
                 environment.pop(name, None)
     return before
-
-
-def _is_secret(annotation: object) -> bool:
-    return annotation is SecretStr or any(_is_secret(part) for part in get_args(annotation))
 
 
 def _refuse_secrets(flags: Mapping[str, tuple[object, str]], fields: Mapping[str, SettingField]) -> None:
@@ -194,13 +164,12 @@ def _refuse_secrets(flags: Mapping[str, tuple[object, str]], fields: Mapping[str
             )
 
 
-def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
-    for name, info in model.model_fields.items():
-        annotation = info.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from _walk(annotation, f"{prefix}{name}.")
+def _walk(kind: type, prefix: str) -> Iterator[SettingField]:
+    for each in declared_fields(kind):
+        if isinstance(each.type, type) and is_dataclass(each.type):
+            yield from _walk(each.type, f"{prefix}{each.name}.")
         else:
-            yield SettingField(prefix + name, info)
+            yield SettingField(prefix + each.name, each)
 
 
 def _from_file(
@@ -222,13 +191,13 @@ def _from_file(
     found: dict[str, tuple[object, str]] = {}
     for key, value in flat.items():
         if key in fields:
-            found[key] = _anchored(key, value, path), str(path)
+            found[key] = _anchored(fields[key], value, path), str(path)
         elif (field := _given_by_file(key, fields)) is not None:
             found[field.path] = _read_secret(key, path.parent / Path(str(value)).expanduser())
             if field.path in flat:
                 raise _given_twice(str(path), field.path, key)
         else:
-            raise _unknown(key, str(path), _similar(key, fields))
+            raise _unknown(key, str(path), fields)
     return found
 
 
@@ -266,9 +235,9 @@ def _flatten(
             yield path, value
 
 
-def _anchored(key: str, value: object, file: Path) -> object:
+def _anchored(field: SettingField, value: object, file: Path) -> object:
     """Makes a relative path of the file relative to the file."""
-    if key in PLACES and isinstance(value, str) and "://" not in value:
+    if field.is_place and isinstance(value, str) and "://" not in value:
         return str(file.parent / Path(value).expanduser())
     return value
 
@@ -296,23 +265,16 @@ def _from_environment(
                 found[field.path] = _read_secret(name, Path(environment[name]))
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
-            raise _unknown(name, "environment", difflib.get_close_matches(name, sorted(known), 2))
+            raise _unknown(name, "environment", known)
     return found
 
 
-def _unknown(key: str, origin: str, suggestions: Sequence[str]) -> CommandConfigError:
+def _unknown(key: str, origin: str, known: Iterable[str]) -> CommandConfigError:
     """Refuses a key that no setting has: a typing error would otherwise be ignored silently."""
-    hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "remove it."
+    hint = did_you_mean(key, sorted(known)) or "remove it."
     return CommandConfigError(
         f"{origin}: unknown setting {key}", f"{hint} `slackwater config` lists all settings"
     )
-
-
-def _similar(key: str, fields: Mapping[str, SettingField]) -> list[str]:
-    last = {path.rpartition(".")[2]: path for path in fields}
-    by_name = difflib.get_close_matches(key.rpartition(".")[2], last, 1, 0.8)
-    by_path = difflib.get_close_matches(key, fields, 2)
-    return list(dict.fromkeys([*(last[name] for name in by_name), *by_path]))[:2]
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, Any]:
@@ -323,20 +285,16 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
     return tree
 
 
-def _problems(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
-    """Yields what is wrong with each value, without the value: it may be a secret."""
-    for problem in error.errors(include_input=False, include_context=False, include_url=False):
-        path = ".".join(str(part) for part in problem["loc"])
-        setting = next((known for known in origins if path == known or path.startswith(f"{known}.")), path)
-        text = problem["msg"].removeprefix("Value error, ")
-        yield f"setting {path} (from {origins.get(setting, 'settings')}): {text}"
-
-
-def _get(settings: Settings, path: str) -> object:
-    value: object = settings
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value
+def _described(problem: Problem, values: Mapping[str, tuple[object, str]]) -> str:
+    """Says what is wrong with a value or a section, without the values: they may be secrets."""
+    path = problem.path
+    origins = [
+        origin
+        for known, (_, origin) in values.items()
+        if path == known or path.startswith((f"{known}.", f"{known}[")) or known.startswith(f"{path}.")
+    ]
+    hint = f"; {problem.hint}" if problem.hint else ""
+    return f"setting {path} (from {', '.join(dict.fromkeys(origins)) or 'settings'}): {problem.text}{hint}"
 
 
 def _masked(value: object) -> str:
@@ -344,13 +302,12 @@ def _masked(value: object) -> str:
 
 
 def _shown(value: object) -> str:
+    if is_dataclass(value):
+        named = ((each.name, getattr(value, each.name)) for each in fields(value))
+        value = {name: each for name, each in named if each is not None}
     match value:
-        case None:
+        case None | "":
             return "-"
-        case SecretStr():
-            return _masked(value)
-        case BaseModel():
-            return _shown(value.model_dump(exclude_none=True))
         case dict():
             return ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) or "-"
         case frozenset() | tuple():

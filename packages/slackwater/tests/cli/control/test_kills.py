@@ -34,7 +34,7 @@ from slackwater.protocol import (
     SystemClock,
     epoch_ms,
 )
-from slackwater.settings.model import Settings
+from slackwater.settings.model import ControlSection, DeltaSection, KafkaSection, RedisSection, Settings
 from slackwater_lab.publishing import published_revisions
 
 pytestmark = pytest.mark.integration
@@ -102,18 +102,14 @@ def servers(kafka_broker: Broker, tmp_path: Path) -> Servers:
 def plane(servers: Servers, tmp_path: Path) -> Iterator[Plane]:
     token, entry = new_token("somebody", Role.OPERATOR)
     (tmp_path / "tokens.toml").write_text(entry)
-    settings = Settings.model_validate(
-        {
-            "source": "inv",
-            "kafka": {"bootstrap": servers.kafka.bootstrap},
-            "redis": {"url": "redis://127.0.0.1:1"},
-            "delta": {"location": str(tmp_path / "lake")},
-            "control": {
-                "listen": "127.0.0.1:0",
-                "tokens": str(tmp_path / "tokens.toml"),
-                "requests_per_second": 1000,
-            },
-        }
+    settings = Settings(
+        source="inv",
+        kafka=KafkaSection(bootstrap=servers.kafka.bootstrap),
+        redis=RedisSection(url="redis://127.0.0.1:1"),
+        delta=DeltaSection(place=str(tmp_path / "lake")),
+        control=ControlSection(
+            listen="127.0.0.1:0", tokens=tmp_path / "tokens.toml", requests_per_second=1000
+        ),
     )
     with control_plane(settings) as started:
         assert started is not None

@@ -4,6 +4,7 @@ import ssl
 import threading
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from slackwater.cli.control.server import ControlPlane, control_plane
 from slackwater.protocol import SystemClock
 from slackwater.settings.errors import CommandConfigError
-from slackwater.settings.model import Settings
+from slackwater.settings.model import ControlSection, KafkaSection, RedisSection, Settings
 from slackwater_lab.certificates import Certificate, certificate
 
 pytestmark = pytest.mark.integration
@@ -19,15 +20,12 @@ pytestmark = pytest.mark.integration
 SECONDS = 300
 
 
-def settings(**control: object) -> Settings:
-    content = {"listen": "127.0.0.1:0", **control}
-    return Settings.model_validate(
-        {
-            "source": "inv",
-            "kafka": {"bootstrap": "127.0.0.1:1"},
-            "redis": {"url": "redis://127.0.0.1:1"},
-            "control": content,
-        }
+def settings(**control: Any) -> Settings:
+    return Settings(
+        source="inv",
+        kafka=KafkaSection(bootstrap="127.0.0.1:1"),
+        redis=RedisSection(url="redis://127.0.0.1:1"),
+        control=ControlSection(**{"listen": "127.0.0.1:0", **control}),
     )
 
 

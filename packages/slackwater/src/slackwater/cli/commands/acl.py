@@ -1,6 +1,7 @@
 """``slackwater acl``."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import click
@@ -345,7 +346,7 @@ def _with_brokers(settings: Settings) -> Settings:
     """Returns settings that name brokers: nobody asks them, but other settings are made with them."""
     if settings.kafka.bootstrap is not None:
         return settings
-    return settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"bootstrap": _BROKERS})})
+    return replace(settings, kafka=replace(settings.kafka, bootstrap=_BROKERS))
 
 
 def _print_of_sources(

@@ -129,12 +129,12 @@ def _connections(settings: Settings, output_dsn: str | None) -> Connections:
     url, registry = settings.postgres.url, settings.registry
     return Connections(
         bootstrap=settings.kafka.bootstrap,
-        dsn=url.get_secret_value() if url else None,
+        dsn=url,
         output_dsn=output_dsn,
         kafka=kafka_options(settings),
         registry=registry.url,
         registry_user=registry.user,
-        registry_password=registry.password.get_secret_value() if registry.password else None,
+        registry_password=registry.password,
     )
 
 

@@ -26,7 +26,7 @@ def config(invocation: Invocation) -> None:
     in capitals. You may omit the section for bootstrap, checkpoint, master and available_now. Relative paths
     in the file are relative to the location of the file.
     """
-    descriptions = {field.path: field.info.description or "" for field in setting_fields()}
+    descriptions = {field.path: field.declared.meaning for field in setting_fields()}
     rows = [("setting", "value", "from", "meaning")]
     rows += [(path, value, origin, descriptions[path]) for path, value, origin in invocation.load().shown()]
     Output().table(rows)

@@ -158,8 +158,7 @@ def apply(ctx: click.Context, tables: tuple[str, ...], schemas: tuple[str, ...],
       slackwater connector apply --source inv --schema inventory --connect-url http://connect:8083
     """
     settings, output = start_command(ctx), Output()
-    secret = settings.connect.database_password
-    password = secret.get_secret_value() if secret else None
+    password = settings.connect.database_password
     with _database(settings) as connection:
         plan = _plan(connection, settings, tables, schemas, partitions)
         facts = read_facts(connection, plan)
@@ -204,8 +203,7 @@ def _connect_findings(url: str, plan: ConnectorPlan, settings: Settings) -> Iter
             )
             yield Finding(f"replication slot {report.slot.name}", Verdict.WARNING, text, hint)
     if properties is None:
-        secret = settings.connect.database_password
-        properties = plan.properties(secret.get_secret_value() if secret else "")
+        properties = plan.properties(settings.connect.database_password or "")
     else:
         yield from property_findings(properties)
     for name, error in ConnectRest(url).errors(properties):
@@ -214,13 +212,12 @@ def _connect_findings(url: str, plan: ConnectorPlan, settings: Settings) -> Iter
 
 def _state(url: str, settings: Settings, source: str) -> tuple[ConnectorReport, list[Culprit]]:
     """Returns what a sidecar that watches the connector would see now, and who is to blame for it."""
-    secret, signs = settings.postgres.url, SourceSigns(source=source)
+    database_url, signs = settings.postgres.url, SourceSigns(source=source)
 
     def faults(report: ConnectorReport) -> list[Culprit]:
         return list(faults_of_connector(signs, report, report.read_ms))
 
     kafka = None if settings.kafka.bootstrap is None else kafka_settings(settings, "which are asked")
-    database_url = secret.get_secret_value() if secret else None
     report = connector_now(source, kafka, url, database_url, lambda seen: bool(faults(seen)))
     return report, faults(report)
 

@@ -189,7 +189,7 @@ def _run_settings(settings: Settings) -> "RunSettings":
     return RunSettings(
         servers=servers(settings, "where source and output are"),
         checkpoint=checkpoint,
-        source_database=settings.postgres.url.get_secret_value() if settings.postgres.url else None,
+        source_database=settings.postgres.url,
         source_user=settings.connect.database_user,
         ask_connect=_ask_connect(settings),
         connector_properties=settings.connect.properties,

@@ -184,7 +184,7 @@ def sidecar_settings(settings: Settings, source: str) -> SidecarSettings:
         restored_cuts=sidecar.restored_cuts,
         workers=own.workers or sidecar.workers,
         connect_url=settings.connect.url,
-        database_url=database.get_secret_value() if (database := settings.postgres.url) else None,
+        database_url=settings.postgres.url,
     )
 
 

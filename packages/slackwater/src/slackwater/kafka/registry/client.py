@@ -101,7 +101,7 @@ def send_over_http(
     seconds = settings.timeout.total_seconds()
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
-        trust = ssl.create_default_context(cafile=settings.ca_file)
+        trust = ssl.create_default_context(cafile=settings.ca)
         connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
