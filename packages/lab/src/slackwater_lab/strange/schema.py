@@ -210,7 +210,7 @@ _OTHER_FORMS = (
     *(("decimal.handling.mode", mode) for mode in ("precise", "double")),
     *(("binary.handling.mode", mode) for mode in ("base64", "base64-url-safe", "hex")),
 )
-_HIDDEN = ("skipped.operations", "unavailable.value.placeholder")
+_HIDDEN = ("skipped.operations",)
 """Properties whose effect no record shows: only the connector's configuration does."""
 
 
