@@ -65,7 +65,7 @@ SCENARIOS ?= packages/slackwater/tests/dev/test_stack_integration.py packages/sl
     packages/slackwater/tests/outputs/test_exactly_once.py tests/system/test_messaging.py tests/system/test_barriers.py \
     packages/slackwater/tests/dev/test_routes_integration.py
 containers: archive
-	@why="$$($(BIN)/python -m slackwater.dev.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
+	@why="$$($(BIN)/python -m slackwater_lab.servers.containers)"; if [ -n "$$why" ]; then echo "skipped: $$why"; else \
 	$(PYTEST) --stack containers -m "containers or ((integration or spark or system) and not slow)" tests/containers $(SCENARIOS); fi
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts

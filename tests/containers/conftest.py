@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import docker
 import pytest
 
-from slackwater.dev.containers import ContainerImages
 from slackwater.dev.server import Deadline
+from slackwater_lab.servers.containers import ContainerImages
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

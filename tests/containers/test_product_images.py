@@ -20,10 +20,10 @@ import pytest
 
 from slackwater.client import ClientError, TopicOutput, read_views
 from slackwater.dev import DevStack, KafkaBroker, RedisServer
-from slackwater.dev.containers import ContainerImages
 from slackwater.dev.loopback import free_port
 from slackwater.dev.server import Deadline
 from slackwater.protocol import KafkaSettings
+from slackwater_lab.servers.containers import ContainerImages
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

@@ -9,7 +9,7 @@ from slackwater_lab.column_types.page import PAGE, page
 from slackwater_lab.column_types.trial import OVERRIDES, WRONG, run_trial
 
 if TYPE_CHECKING:
-    from slackwater.dev.pytest_plugin import DevStackFactory
+    from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

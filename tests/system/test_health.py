@@ -29,7 +29,7 @@ from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.workloads.workload import repository_pipeline
 
 if TYPE_CHECKING:
-    from slackwater.dev.pytest_plugin import DevStackFactory
+    from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
 # In the default lane: packages/slackwater/tests/control/test_health.py (who is blamed for what), and the
 # servers in packages/slackwater/tests/cli/test_operations_integration.py (the control plane says what the

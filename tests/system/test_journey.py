@@ -22,13 +22,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater.dev import DevStack, ObjectStore
+from slackwater.dev import DevStack
 from slackwater.dev.loopback import LOOPBACK, free_port
 from slackwater_certify import Connections, Mode, certify, load_specification
 from slackwater_lab.database import current_lsn
 from slackwater_lab.machines import SECONDS, DriverMachine, SparkCluster, shipped_pythons
 from slackwater_lab.programs import Product
 from slackwater_lab.prometheus import Prometheus, prometheus_program
+from slackwater_lab.servers import ObjectStore
 
 # Its parts in the default lane: test_wheels.py, tests/chaos/test_faults.py (a killed run is started again),
 # packages/slackwater/tests/pipeline/test_s3a.py (a checkpoint in object storage),

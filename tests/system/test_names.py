@@ -18,7 +18,7 @@ from slackwater.protocol.keys import data_topic, quoted_table
 from slackwater_lab.programs import Product, slackwater_command
 
 if TYPE_CHECKING:
-    from slackwater.dev.pytest_plugin import DevStackFactory
+    from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

@@ -18,10 +18,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from slackwater.cuts import FrontierState, RedisMarkerStore
-from slackwater.dev import ConnectMode, DatabaseLog, DevStack
+from slackwater.dev import ConnectMode, DevStack
 from slackwater.protocol import Cut, OpenTransaction, SystemClock
 from slackwater_lab.debezium.recording import Recording, RowIdentity
 from slackwater_lab.programs import Product
+from slackwater_lab.servers import DatabaseLog
 from slackwater_lab.topics import TopicRecorder
 from slackwater_lab.watching import read_cuts
 

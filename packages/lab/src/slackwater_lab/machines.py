@@ -17,10 +17,10 @@ from typing import Self
 import psutil
 import pyspark
 
-from slackwater.dev import SparkMaster, SparkWorker
 from slackwater.protocol import SystemClock
 from slackwater_lab.errors import ProgramEndedError, RunFailedError
 from slackwater_lab.programs import last_words
+from slackwater_lab.servers import SparkMaster, SparkWorker
 
 SECONDS = 900.0
 """How long any step may take, on a machine with much else to do."""

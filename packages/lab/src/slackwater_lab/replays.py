@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from slackwater.dev import DatabaseLog, DevStack
+from slackwater.dev import DevStack
 from slackwater.pipeline.source.data_source import SlackwaterBatchReader
 from slackwater.pipeline.source.options import SourceOptions
 from slackwater.pipeline.source.rows import ROW_SCHEMA
@@ -28,6 +28,7 @@ from slackwater_lab.database import current_lsn
 from slackwater_lab.debezium.recording import Recording, RowIdentity
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.programs import Product
+from slackwater_lab.servers import DatabaseLog
 from slackwater_lab.topics import TopicRecorder
 from slackwater_lab.watching import Visibility, read_cuts
 from slackwater_lab.workloads.workload import repository_pipeline

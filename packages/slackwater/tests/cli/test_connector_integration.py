@@ -13,7 +13,7 @@ from slackwater.cli import main
 from slackwater.dev import DevStack, PostgresServer
 
 if TYPE_CHECKING:
-    from slackwater.dev.pytest_plugin import DevStackFactory
+    from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
 pytestmark = pytest.mark.integration
 SECONDS = 120

@@ -97,11 +97,16 @@ def test_the_version_of_an_artifact_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "count"),
-    [("", 103), ("s3proxy", 20), *((f"plugins/{each.value}", 0) for each in ConnectPlugin)],
+    ("owner", "folder", "count"),
+    [
+        ("slackwater.dev", "", 103),
+        ("slackwater_lab.servers", "s3proxy", 20),
+        ("slackwater_lab.servers", "hdfs", 1),
+        *(("slackwater.dev", f"plugins/{each.value}", 0) for each in ConnectPlugin),
+    ],
 )
-def test_every_pinned_coordinate_has_a_line_in_the_manifest(folder: str, count: int) -> None:
-    data = resources.files("slackwater.dev") / "data" / folder
+def test_every_pinned_coordinate_has_a_line_in_the_manifest(owner: str, folder: str, count: int) -> None:
+    data = resources.files(owner) / "data" / folder
     coordinates = re.findall(r'name="([^"]+)" rev="([^"]+)"', (data / "ivy-pinned.xml").read_text())
     jars = parse_manifest((data / "jars.sha256").read_text())
     assert sorted(jar.name for jar in jars) == sorted(f"{name}-{rev}.jar" for name, rev in coordinates)

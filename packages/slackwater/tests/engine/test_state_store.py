@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import DataNode, NameNode, ObjectStore
 from slackwater.engine.state.store import ArrowStore, MemoryStore, StateStore, open_store
 from slackwater.protocol import ConfigError, StateError, UnavailableError
+from slackwater_lab.servers import DataNode, NameNode, ObjectStore
 
 MakeStore = Callable[[], StateStore]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slackwater.dev import ObjectStore
 from slackwater.protocol.log_fields import FIELDS
 from slackwater_lab.machines import DriverMachine, SparkCluster, shipped_pythons
+from slackwater_lab.servers import ObjectStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.full]
 

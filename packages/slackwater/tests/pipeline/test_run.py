@@ -24,8 +24,8 @@ from confluent_kafka.admin._resource import ResourceType
 
 from slackwater.control import PipelineNode, PipelineState, Progress, make_topology
 from slackwater.cuts import KafkaPipelineLog
-from slackwater.dev import NameNode, ObjectStore
 from slackwater.protocol import format_position
+from slackwater_lab.servers import NameNode, ObjectStore
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

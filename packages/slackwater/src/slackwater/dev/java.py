@@ -100,7 +100,7 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
         DevStackUnavailableError: the download failed or brought other bytes than the pinned ones, or there is
             no suitable Java, or a PySpark without Ivy, and the cache is empty.
     """
-    return _resolve(_DATA, (cache or cache_folder()) / "jars", progress)
+    return resolve_pinned(_DATA, (cache or cache_folder()) / "jars", progress)
 
 
 def resolve_plugin(
@@ -112,20 +112,17 @@ def resolve_plugin(
         DevStackUnavailableError: as of :func:`resolve_jars`.
     """
     root = (cache or cache_folder()) / "plugins" / plugin.value
-    return _resolve(_DATA / "plugins" / plugin.value, root, progress)
+    return resolve_pinned(_DATA / "plugins" / plugin.value, root, progress)
 
 
-def resolve_server(name: str, cache: Path | None = None, progress: Progress | None = None) -> JarSet:
-    """The jars of a server that is no part of a stack; otherwise as :func:`resolve_jars`.
+def resolve_pinned(pinned: Traversable, root: Path, progress: Progress | None = None) -> JarSet:
+    """The jars that a folder pins by its manifest; otherwise as :func:`resolve_jars`.
+
+    The manifest is ``jars.sha256`` beside ``ivy-pinned.xml``, and names their folder below the root.
 
     Raises:
         DevStackUnavailableError: as of :func:`resolve_jars`.
     """
-    return _resolve(_DATA / name, (cache or cache_folder()) / name, progress)
-
-
-def _resolve(pinned: Traversable, root: Path, progress: Progress | None) -> JarSet:
-    """The jars that a folder of ours pins, in a folder below the root that is named by the manifest."""
     manifest = (pinned / "jars.sha256").read_text()
     key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
     wanted = JarSet(root / key, parse_manifest(manifest))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from slackwater.dev import DatabaseLog, DevStack
+from slackwater.dev import DevStack
+from slackwater_lab.servers import DatabaseLog
 
 pytestmark = pytest.mark.integration
 

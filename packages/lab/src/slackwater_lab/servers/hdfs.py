@@ -8,16 +8,18 @@ import subprocess
 from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
+from importlib import resources
 from pathlib import Path
 from typing import ClassVar
 
 from slackwater.dev.errors import failed_start, missing_prerequisite, not_running
-from slackwater.dev.java import JarSet, resolve_server
+from slackwater.dev.java import JarSet, cache_folder, resolve_pinned
 from slackwater.dev.loopback import LOOPBACK, accepts_connections
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
 from slackwater.dev.server import START_TIMEOUT, Server
 
+_PINNED = resources.files("slackwater_lab.servers") / "data" / "hdfs"
 _HEAP = "96m"
 _SERVERS = "org.apache.hadoop.hdfs.server"
 _LIBRARIES = (
@@ -55,7 +57,7 @@ class _HadoopServer(Server):
         """Returns Hadoop's settings."""
 
     def _prepare(self) -> None:
-        self._jars = resolve_server("hdfs", progress=self.progress)
+        self._jars = resolve_pinned(_PINNED, cache_folder() / "hdfs", self.progress)
         self.version = self._jars.version_of("hadoop-client-minicluster")
         self._home().mkdir(parents=True, exist_ok=True)
         lines = (

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from slackwater.dev.errors import not_running
-from slackwater.dev.java import JavaProgram, Properties, render_properties, resolve_server
+from slackwater.dev.java import JavaProgram, Properties, cache_folder, render_properties, resolve_pinned
 from slackwater.dev.loopback import LOOPBACK, accepts_connections
 from slackwater.dev.processes import Launch, Lifetime
 from slackwater.dev.programs import find_java
 from slackwater.dev.server import START_TIMEOUT, Server
 from slackwater.dev.settings import Collector
 
+_PINNED = resources.files("slackwater_lab.servers") / "data" / "s3proxy"
 _HEAP = "96m"
 _SECRET_BYTES = 20
 
@@ -85,16 +86,15 @@ class ObjectStore(Server):
         return self.folder / self.name
 
     def _prepare(self) -> None:
-        jars = resolve_server("s3proxy", progress=self.progress)
+        jars = resolve_pinned(_PINNED, cache_folder() / "s3proxy", self.progress)
         self.version = jars.version_of("s3proxy")
-        logback = resources.files("slackwater.dev") / "data" / "s3proxy" / "logback.xml"
         self._program = JavaProgram(
             java=find_java(),
             jars=jars,
             main="org.gaul.s3proxy.Main",
             heap=_HEAP,
             collector=Collector.SERIAL,
-            options=("-XX:TieredStopAtLevel=1", f"-Dlogback.configurationFile={logback}"),
+            options=("-XX:TieredStopAtLevel=1", f"-Dlogback.configurationFile={_PINNED / 'logback.xml'}"),
         )
         self.objects.mkdir(parents=True, exist_ok=True)
         properties: Properties = {

@@ -3,8 +3,8 @@
 ``--stack containers`` puts all of them into containers; tests do not differ. Redis and a broker are started
 once per session, a whole stack once per module: idle JVMs take a share of every core.
 
-Loaded with ``-p slackwater.dev.pytest_plugin``. When a test that uses one of them fails, the last lines of
-the servers' logs are in its report.
+Loaded with ``-p slackwater_lab.servers.pytest_plugin``. When a test that uses one of them fails, the last
+lines of the servers' logs are in its report.
 """
 
 import os
@@ -16,17 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater.dev import (
-        DevStack,
-        KafkaBroker,
-        NameNode,
-        ObjectStore,
-        PostgresServer,
-        RedisServer,
-        Server,
-    )
-    from slackwater.dev.containers import ContainerImages
+    from slackwater.dev import DevStack, KafkaBroker, PostgresServer, RedisServer, Server
     from slackwater.dev.stack import ServerKinds
+    from slackwater_lab.servers import NameNode, ObjectStore
+    from slackwater_lab.servers.containers import ContainerImages
 
     DevStackFactory = Callable[..., DevStack]
 
@@ -80,7 +73,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 @pytest.fixture(scope="session")
 def container_images(pytestconfig: pytest.Config) -> "ContainerImages":
     """The images that ``--image`` names; skips the test where no container can be started."""
-    from slackwater.dev.containers import ContainerImages, why_not_here
+    from slackwater_lab.servers.containers import ContainerImages, why_not_here
 
     reason = why_not_here()
     if reason is not None:
@@ -95,7 +88,7 @@ def server_kinds(pytestconfig: pytest.Config, request: pytest.FixtureRequest) ->
 
     if pytestconfig.getoption("stack") == "embedded":
         return EMBEDDED_KINDS
-    from slackwater.dev.containers import container_kinds
+    from slackwater_lab.servers.containers import container_kinds
 
     return container_kinds(request.getfixturevalue("container_images"))
 
@@ -129,7 +122,7 @@ def object_store(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> "Iterator[ObjectStore]":
     """Object storage for all tests of the session: use folders of your own."""
-    from slackwater.dev import ObjectStore
+    from slackwater_lab.servers import ObjectStore
 
     yield from _running(ObjectStore(tmp_path_factory.mktemp("objects")), pytestconfig)
 
@@ -137,7 +130,7 @@ def object_store(
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> "Iterator[NameNode]":
     """A file system of Hadoop for all tests of the session: use folders of your own."""
-    from slackwater.dev import DataNode, NameNode
+    from slackwater_lab.servers import DataNode, NameNode
 
     folder = tmp_path_factory.mktemp("hdfs")
     for name_node in _running(NameNode(folder), pytestconfig):

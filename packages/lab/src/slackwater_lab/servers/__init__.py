@@ -1,0 +1,17 @@
+"""Servers that only tests start, beside the development stack's own, and fixtures for all of them."""
+
+from slackwater_lab.servers.database_log import DatabaseLog, LoggedChange, LoggedTransaction
+from slackwater_lab.servers.hdfs import DataNode, NameNode
+from slackwater_lab.servers.object_store import ObjectStore
+from slackwater_lab.servers.spark_cluster import SparkMaster, SparkWorker
+
+__all__ = [
+    "DataNode",
+    "DatabaseLog",
+    "LoggedChange",
+    "LoggedTransaction",
+    "NameNode",
+    "ObjectStore",
+    "SparkMaster",
+    "SparkWorker",
+]
