@@ -132,8 +132,8 @@ class Pair:
             local = product.folder / side
             local.mkdir()
             settings = write_run_settings(product.folder / f"{side}.toml", local)
-            run = ("--config", str(settings), "run", str(pipeline), *servers, "--master", "local[1]")
-            run += ("--connect-url", stack.connect.address)
+            known = ("--connect-url", stack.connect.address)
+            run = ("--config", str(settings), "run", str(pipeline), *servers, *known, "--master", "local[1]")
             self.commands[side] = slackwater_command(*run, "--checkpoint", str(local / "checkpoint"))
             self.start(side)
         kafka = KafkaSettings(stack.kafka.bootstrap)

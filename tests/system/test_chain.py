@@ -208,8 +208,7 @@ class Chain:
         run = ("--config", str(settings), "run", str(link.folder), *servers, "--master", "local[1]")
         # The one before may not have made its topic yet.
         more = ("--checkpoint", str(local / "checkpoint"), "--allow-missing-tables")
-        more += ("--connect-url", self.stack.connect.address)
-        self._program("pipeline", link, *run, *more)
+        self._program("pipeline", link, *run, *more, "--connect-url", self.stack.connect.address)
 
     def _program(self, kind: str, link: Link, *arguments: str) -> Program:
         return self._product.start(f"{kind}-{link.name}", slackwater_command(*arguments))

@@ -113,8 +113,9 @@ class Journey:
 
     def run_options(self) -> Sequence[str]:
         servers = ("--bootstrap", self.stack.kafka.bootstrap, "--redis-url", self.stack.redis.url)
-        servers += ("--connect-url", self.stack.connect.address)
-        return (*servers, "--checkpoint", f"s3a://{self._store.bucket}/journey", "--http", self.pages[0])
+        checkpoint = f"s3a://{self._store.bucket}/journey"
+        known = ("--connect-url", self.stack.connect.address)
+        return (*servers, *known, "--checkpoint", checkpoint, "--http", self.pages[0])
 
 
 @pytest.fixture

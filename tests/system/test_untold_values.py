@@ -24,7 +24,7 @@ from slackwater_lab.column_types.samples import PREPARATION, SAMPLES, SCHEMA
 from slackwater_lab.topics import open_consumer
 
 if TYPE_CHECKING:
-    from slackwater.dev.pytest_plugin import DevStackFactory
+    from slackwater_lab.servers.pytest_plugin import DevStackFactory
 
 pytestmark = pytest.mark.system
 
