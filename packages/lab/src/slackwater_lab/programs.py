@@ -245,7 +245,7 @@ class Product:
         settings = None if local is None else write_run_settings(self.folder / "pipeline.toml", local)
         config = () if settings is None else ("--config", str(settings))
         checkpoint = ("--checkpoint", str(self.folder / "checkpoint"), "--allow-missing-tables")
-        connect = ("--connect-url", self.stack.connect.address)
+        connect = ("--connect-url", self.stack.connect.address) if self.stack.settings.connect else ()
         run = (*config, "run", str(pipeline), *self._servers, *connect, *checkpoint, *options)
         return self.start("pipeline", self._command(*run))
 
