@@ -38,7 +38,7 @@ from slackwater_sidecar import (
     run,
     service,
 )
-from slackwater_sidecar.resume import Decision, resume
+from slackwater_sidecar.resume import Decision, LoggedDecisions, resume
 from slackwater_sidecar.watch import ConnectorWatch
 
 SETTINGS = SidecarSettings(
@@ -145,7 +145,8 @@ class World:
         if found.newest is not None:
             cut = found.newest.cut
             self.reader.read = [cut.end_offsets["inv.s.a"][0], cut.transaction_offset]
-        self.logged = found.decisions(self.log)
+            self.reader.discover()
+        logged = found.decisions(self.log)
         publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=self.clock)
         publisher.resume_from(PublishedCut(newest, 0) if newest else found.newest)
         self.sidecar = Sidecar(
@@ -154,16 +155,16 @@ class World:
             self.reader,
             publisher,
             monitor=self.monitor,
-            decisions=self.decide,
+            decisions=lambda: self.decide(logged),
             on_status=self.seen.append,
         )
         self.sidecar.turn()
 
-    def decide(self) -> list[Decision]:
+    def decide(self, logged: LoggedDecisions) -> list[Decision]:
         if self.are_decisions_away:
             raise CutLogUnavailableError("read", "inv.slackwater.cuts", "refused")
         decided, self.decided = self.decided, []
-        return [*decided, *self.logged.new()]
+        return [*decided, *logged.new()]
 
     def commit(self, *xids: int, lost_rows: int = 0) -> None:
         for xid in xids:
@@ -517,6 +518,43 @@ def test_a_decision_to_skip_is_obeyed_and_names_what_was_skipped(world: World) -
     assert [x for c in world.log.tail(-1) for x in c.cut.skipped] == [7]
     assert world.monitor.decisions["skip"] == 1
     assert world.monitor.skipped == 1
+
+
+def test_sidecars_that_skip_at_different_moments_follow_the_one_that_wrote_first(world: World) -> None:
+    """END of transaction 7 is lost, and the row of transaction 9 arrives after one of them has skipped it."""
+    late, its_reader = world.sidecar, world.reader
+    world.start()
+    reader = world.reader
+    its_reader.is_slow = True
+    _, rows, _ = transaction_values(7, 700, [(TABLE, {"id": 7})])
+    begin, rows_of_9, end = transaction_values(9, 900, [(TABLE, {"id": 9})])
+    reader.rows += [value for _, value in rows]
+    reader.transactions += [begin, end]
+    world.log.append_records([skip(901)])
+    world.turn(10)
+    assert [c.cut.skipped for c in world.log.tail(-1)] == [(9,)]
+
+    reader.rows += [value for _, value in rows_of_9]
+    its_reader.is_slow = False
+    world.commit(10)
+    for _ in range(5):
+        world.clock.seconds += 1  # type: ignore[attr-defined]
+        late.turn()
+        if late.is_over:
+            break
+    late.finish()
+
+    assert late.is_over, "it gives up transaction 7 at the cut that names another one"
+    assert [c.cut.skipped for c in world.log.tail(-1)] == [(9,)]
+    status = world.store.status("inv")
+    assert status is not None
+    assert status.state is not FrontierState.STOPPED
+    world.start()
+    world.turn(10)
+    assert [t.xid for t in world.seen[-1].open] == [10, 7], "the rows of 7 hold back what is behind them"
+    world.log.append_records([skip(1002)])
+    world.turn(10)
+    assert [c.cut.skipped for c in world.log.tail(-1)] == [(9,), (7,)]
 
 
 def test_without_a_decision_nothing_is_skipped(world: World) -> None:

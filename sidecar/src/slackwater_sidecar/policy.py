@@ -262,11 +262,20 @@ class PublishingState:
         may end before those rows, so the next cut must have them, too: a notice that is not needed only costs
         readers a second look."""
         self._waits_since: float | None = None
+        self.is_overruled = False
+        """Whether another sidecar has written a cut where this one has passed what operators skip. What had
+        been read by then decides what is skipped, so the two may differ, and the log's cut counts: this
+        sidecar must begin again there, and writes no more cuts."""
 
     @property
     def has_cuts(self) -> bool:
         """Says if there are cuts to write."""
         return bool(self._cuts)
+
+    @property
+    def has_skips(self) -> bool:
+        """Says if cuts to write name transactions that an operator has skipped."""
+        return any(cut.skipped for cut in self._cuts)
 
     @property
     def is_waiting(self) -> bool:
@@ -279,9 +288,10 @@ class PublishingState:
         return -1 if self.newest is None else self.newest.log_offset
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
-        """Takes cuts to write, ascending."""
-        self._cuts += cuts
-        self._unsettled += cuts
+        """Takes cuts to write, ascending; drops them once the log has overruled this sidecar."""
+        if not self.is_overruled:
+            self._cuts += cuts
+            self._unsettled += cuts
 
     def add_markers(self, markers: AheadMarkers) -> None:
         """Takes markers to write."""
@@ -294,6 +304,10 @@ class PublishingState:
             held: A cut that the log has; None: nothing is known.
         """
         if held is None:
+            return
+        if any(c.skipped and _overlaps(c, held.position) for c in self._cuts):
+            self.is_overruled = True
+            self._cuts, self._unsettled, self._waits_since = [], [], None
             return
         covered = [c for c in self._cuts if c.position <= held.position]
         self._cuts = [_shortened(c, held.position) for c in self._cuts[len(covered) :]]
@@ -380,15 +394,14 @@ def _with_notices(cut: Cut, other: Cut | None) -> Cut:
     )
 
 
+def _overlaps(cut: Cut, position: CommitPosition) -> bool:
+    """Says if a cut covers commits that another one of its timeline, at a position, covers too."""
+    return cut.timeline == position.timeline and cut.previous_lsn < position.lsn
+
+
 def _shortened(cut: Cut, position: CommitPosition) -> Cut:
     """Returns a cut without the transactions at or below another one of its timeline, which lists them."""
-    lsn = position.lsn
-    if cut.timeline != position.timeline or cut.previous_lsn >= lsn:
+    if not _overlaps(cut, position):
         return cut
-    listed = {t.xid for t in cut.transactions if t.commit_lsn <= lsn}
-    return replace(
-        cut,
-        previous_lsn=lsn,
-        transactions=tuple(t for t in cut.transactions if t.commit_lsn > lsn),
-        skipped=tuple(xid for xid in cut.skipped if xid not in listed),
-    )
+    above = tuple(t for t in cut.transactions if t.commit_lsn > position.lsn)
+    return replace(cut, previous_lsn=position.lsn, transactions=above)

@@ -87,6 +87,11 @@ class Publisher:
         """Says if cuts are left to another sidecar for a moment: call :meth:`publish` again soon."""
         return self._state.is_waiting
 
+    @property
+    def is_overruled(self) -> bool:
+        """Says if another sidecar's cut decides what operators have skipped: begin again from the log."""
+        return self._state.is_overruled
+
     def resume_from(self, newest: PublishedCut | None) -> None:
         """Says what is in the log already. Forgets what was not written: it is found again."""
         self._state.resume_from(newest)
@@ -167,7 +172,7 @@ class Publisher:
         state.drop_written(held)
         if not state.has_cuts or not state.take_turn(held, status.sidecar, self._clock.monotonic()):
             return
-        if state.must_check_log:
+        if state.must_check_log or state.has_skips:
             newest = self._log.newest()
             state.drop_written(StoredPosition(newest.cut.position, newest.log_offset, "") if newest else None)
             state.must_check_log = False

@@ -181,7 +181,7 @@ class _Follower:
         )
 
     def follow_timeline(self) -> None:
-        """Follows a timeline until asked to stop, or until an operator decides that another one begins."""
+        """Follows a timeline until asked to stop, or until it has to be resumed, or another one has."""
         found = self._wait_for_resumption()
         if found is None:
             return
@@ -198,8 +198,11 @@ class _Follower:
                 decisions=found.decisions(self._log).new,
                 on_status=self._on_status,
             )
-            while not self._stop.is_set() and sidecar.next_timeline is None:
+            while not self._stop.is_set() and not sidecar.is_over:
                 sidecar.turn()
+            if self._publisher.is_overruled:
+                text = "another sidecar's cut decides what operators have skipped: continuing from there"
+                logger.info(text, extra={"source": settings.source})
             sidecar.finish()
         finally:
             reader.close()

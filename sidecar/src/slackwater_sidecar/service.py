@@ -107,6 +107,11 @@ class Sidecar:
         self.next_timeline: TimelineDecision | None = None
         """Set when an operator has decided so: this sidecar is over, another one begins there."""
 
+    @property
+    def is_over(self) -> bool:
+        """Says if another sidecar has to begin: on another timeline, or at the newest cut of the log."""
+        return self.next_timeline is not None or self._publisher.is_overruled
+
     def turn(self) -> int:
         """Reads once, publishes if it is time; returns the number of records read.
 
@@ -131,11 +136,11 @@ class Sidecar:
         return count
 
     def finish(self) -> None:
-        """Publishes what is ready and says that nothing more comes, unless another timeline does."""
+        """Publishes what is ready and says that nothing more comes, unless another sidecar begins."""
         if not (self._trouble or self._is_held()):
             self._publish(self._status)
         self._record_refusal()
-        if self.next_timeline is None:
+        if not self.is_over:
             self._publisher.report(self._frontier_status(FrontierState.STOPPED, ""), [])
             self._state_logger.log_changes(FrontierState.STOPPED, "", [])
 

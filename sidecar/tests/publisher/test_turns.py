@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater.protocol import PublishedCut
+from slackwater.protocol import Cut, PublishedCut
 from slackwater_lab.fakes.sources import (
     OTHER,
     SOURCE,
@@ -85,17 +85,66 @@ def test_a_cut_lists_only_what_no_cut_of_another_sidecar_lists(
     publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
 ) -> None:
     publisher.publish([cut(1), cut(2)], STATUS)
-    wide = replace(
-        cut(3),
-        previous_lsn=0,
-        transactions=(*cut(1).transactions, *cut(2).transactions, *cut(3).transactions),
-        skipped=(702, 703),
-    )
-    other.publish([wide], OTHER)
+    transactions = (*cut(1).transactions, *cut(2).transactions, *cut(3).transactions)
+    other.publish([replace(cut(3), previous_lsn=0, transactions=transactions)], OTHER)
     clock.seconds += PATIENCE.total_seconds()
     other.publish([], OTHER)
 
-    assert log.newest() == PublishedCut(replace(cut(3), skipped=(703,)), 2)
+    assert log.newest() == PublishedCut(cut(3), 2)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [replace(cut(1), skipped=(700,)), replace(cut(2), previous_lsn=0, skipped=(700,))],
+    ids=["at the same commit", "above it"],
+)
+@pytest.mark.parametrize("has_told_redis", [True, False])
+def test_a_sidecar_is_overruled_where_another_one_has_written_what_is_skipped(
+    publisher: Publisher,
+    other: Publisher,
+    log: FailingLog,
+    clock: StillClock,
+    own: Cut,
+    *,
+    has_told_redis: bool,
+) -> None:
+    """What was readable to the one that wrote first decides, so the other one writes nothing of its own."""
+    other.publish([], OTHER)
+    if has_told_redis:
+        publisher.publish([cut(1)], STATUS)
+    else:
+        log.append([cut(1)])
+    other.publish([own], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([cut(3)], OTHER)
+
+    assert other.is_overruled
+    assert (logged(log), other.is_waiting) == ([1], False)
+    other.resume_from(log.newest())
+    assert not other.is_overruled
+
+
+def test_a_skip_above_what_another_sidecar_has_written_is_published(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([cut(1), replace(cut(2), skipped=(700,))], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+
+    assert log.newest() == PublishedCut(replace(cut(2), skipped=(700,)), 1)
+    assert not other.is_overruled
+
+
+def test_without_redis_a_sidecar_looks_at_the_log_before_it_writes_what_is_skipped(log: FailingLog) -> None:
+    one, two = (Publisher(SOURCE, log, None, restored_cuts=100) for _ in range(2))
+    one.publish([cut(1)], STATUS)
+    two.publish([cut(1)], OTHER)
+    one.publish([cut(2)], STATUS)
+    two.publish([replace(cut(2), skipped=(700,))], OTHER)
+
+    assert logged(log) == [1, 2]
+    assert two.is_overruled
 
 
 def test_cuts_of_another_timeline_shorten_nothing(

@@ -211,6 +211,20 @@ def test_a_transaction_that_an_operator_released_says_so(memory: World, source: 
     assert [each.commit.skipped for each in found] == [(107,), ()]
 
 
+def test_a_transaction_without_end_that_an_operator_released_is_named_at_the_end_of_its_cut(
+    memory: World, source: ChangeWriter
+) -> None:
+    """Its rows are delivered to nobody: nothing says which commit they belong to."""
+    source.rows(99, [("s.orders", 1, {"id": 9})])
+    write(source, 1, 2)
+    source.cut(skipped=(99, 107))
+    write(source, 3)
+    source.cut()
+    found = memory.read(memory.consumer(inputs(memory)), 3)
+    assert delivered(found) == [ONE, TWO, THREE]
+    assert [each.commit.skipped for each in found] == [(107,), (99,), ()]
+
+
 def test_a_log_that_was_made_anew_is_named(memory: World, source: ChangeWriter) -> None:
     write(source, 1)
     source.cut()

@@ -28,6 +28,7 @@ from slackwater_sidecar.avro import AvroValues
 from slackwater_sidecar.consumption import Consumption
 from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.mirror import RedisMirror
+from slackwater_sidecar.policy import PublishingState
 from slackwater_sidecar.resume import LoggedDecisions, Resumption
 
 Replacement = Callable[..., Any]
@@ -256,6 +257,20 @@ FAULTS: Mapping[str, PlantedFault] = {
         "_drop_unfinished_before",
         edited("self._cuts.add_skipped(xid)", "pass"),
         ("lost",),
+    ),
+    "skips-decided-twice": _fault(
+        "a sidecar continues although another one's cut decides what is skipped",
+        PublishingState,
+        "drop_written",
+        edited("c.skipped and", "False and"),
+        ("lost", "skips", "stalls", "two-sidecars"),
+    ),
+    "skips-read-across": _fault(
+        "a batch shows rows that arrived after their transaction was skipped",
+        Segments,
+        "add",
+        edited("self._with_skips.append(segment)", "pass"),
+        ("skips", "stalls"),
     ),
     "clocks-believed": _fault(
         "rows of a snapshot are shown with a commit that is newer by a clock that may be wrong",

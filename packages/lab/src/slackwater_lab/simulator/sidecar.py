@@ -176,8 +176,8 @@ class SidecarProcess:
         self._reader.is_eager = is_eager
         try:
             self._sidecar.turn()
-            if self._sidecar.next_timeline is not None:
-                self._world.note(self.name, lambda: "continues with another timeline")
+            if self._sidecar.is_over:
+                self._world.note(self.name, lambda: "begins again from the cut log")
                 self._sidecar.finish()
                 self._next()
             self.refusal = ""

@@ -308,7 +308,7 @@ class _Group:
                 lsn=transaction.commit_lsn,
                 xid=transaction.xid,
                 commit_ts_ms=transaction.commit_ts_ms,
-                skipped=(transaction.xid,) if transaction.xid in cut.skipped else (),
+                skipped=_skipped_with(transaction, cut, is_last=is_end),
             ),
             mine,
             is_whole,
@@ -333,6 +333,12 @@ class _Group:
         self._offsets = {**self._offsets, **front.ends}
         self._reached = front.published.cut.position
         self._front = None
+
+
+def _skipped_with(transaction: CommittedTransaction, cut: Cut, *, is_last: bool) -> tuple[int, ...]:
+    """Returns what was skipped: the transaction; with the last one of a cut also those without END."""
+    listed = {t.xid for t in cut.transactions}
+    return tuple(x for x in cut.skipped if x == transaction.xid or (is_last and x not in listed))
 
 
 class ChangeMerge:

@@ -149,6 +149,17 @@ def test_a_group_stops_before_late_rows_with_the_lsn_of_a_snapshot(published: Pu
     assert segments.stops == frozenset()
 
 
+def test_a_group_stops_where_a_transaction_was_skipped(published: Published) -> None:
+    """Rows of it that arrived later lie above the cut, and belong to no pipeline."""
+    segments = Segments()
+    for log, cut in enumerate([published(10, 0), published(20, 10, skipped=(7,)), published(30, 20)]):
+        segments.add(make_segment(cut.cut, log))
+
+    assert segments.stops == frozenset({20})
+    segments.move_to(2, 20)
+    assert segments.stops == frozenset()
+
+
 def test_barriers_are_known_once_though_every_cut_names_the_newest(published: Published) -> None:
     segments = Segments()
     for lsn, previous, barrier in ((20, 0, 10), (30, 20, 10), (40, 30, 35), (28, 20, 25), (50, 40, 50)):

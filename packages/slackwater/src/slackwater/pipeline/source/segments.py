@@ -87,6 +87,7 @@ class Segments:
         self._from_lsn = known_from_lsn
         self._all: list[Segment] = []
         self._with_snapshots: list[Segment] = []
+        self._with_skips: list[Segment] = []
         self._unconnected: list[Segment] = []
         self.barriers: list[int] = []
         """The LSNs at which all pipelines of the source end batches, ascending."""
@@ -108,6 +109,8 @@ class Segments:
             self.exact_up_to_lsn = max(self.exact_up_to_lsn, segment.lsn)
         if segment.has_snapshot_rows or segment.exact_snapshots:
             self._with_snapshots.append(segment)
+        if segment.skipped:
+            self._with_skips.append(segment)
         if segment.barrier_lsn > self._from_lsn:
             self._add_barrier(segment.barrier_lsn)
         if segment.is_cut:
@@ -121,6 +124,7 @@ class Segments:
         """Removes records below an offset of the log; commits up to an LSN no longer need a table."""
         del self._all[: bisect_left(self._all, floor, key=_log_offset)]
         self._with_snapshots = [s for s in self._with_snapshots if s.log_offset >= floor]
+        self._with_skips = [s for s in self._with_skips if s.log_offset >= floor]
         del self.barriers[: bisect_right(self.barriers, known_from_lsn)]
         self._from_lsn = known_from_lsn
         if known_from_lsn > self.covered_lsn:
@@ -138,15 +142,17 @@ class Segments:
     def stops(self) -> frozenset[int]:
         """The LSNs of cuts at which every group must stop.
 
-        They are followed by late rows of a snapshot whose LSN they contain. In one batch, the rows of both
-        would be treated as late rows.
+        They are followed by late rows of a snapshot whose LSN they contain, and in one batch the rows of both
+        would be treated as late rows. Or they pass a transaction that an operator skipped: a row of it that
+        arrived later is lost to all pipelines, and a batch across the cut would show it in this one.
         """
         late = [(lsn, segment.lsn) for segment in self._with_snapshots for lsn in segment.late_snapshots]
-        return frozenset(
+        before_late_rows = (
             segment.lsn
             for segment in self._with_snapshots
             if any(lsn in segment.exact_snapshots and above > segment.lsn for lsn, above in late)
         )
+        return frozenset((*before_late_rows, *(segment.lsn for segment in self._with_skips)))
 
     def within(self, floor: int, end: int) -> Sequence[Segment]:
         """Returns the segments in the log's range ``[floor, end)``, ascending."""
