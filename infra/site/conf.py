@@ -11,6 +11,7 @@ from typing import Any
 from docutils.nodes import document, inline
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 ROOT = Path(__file__).parents[2]
@@ -50,11 +51,13 @@ NOT_FOUND = ("CHANGELOG", "docs/design/")
 """The search leaves these pages out: they say why and since when, not how."""
 
 
-def leave_out_of_search(app: Sphinx, _doctree: document) -> None:
-    """Called by Sphinx for each page that it has read."""
-    name = app.env.docname
-    if name.startswith(NOT_FOUND):
-        app.env.metadata[name]["no-search"] = True
+class SiteBuilder(StandaloneHTMLBuilder):
+    """Builds the pages, and the index of those that the search finds."""
+
+    def index_page(self, pagename: str, doctree: document, title: str) -> None:
+        """Called by Sphinx for each page."""
+        if not pagename.startswith(NOT_FOUND):
+            super().index_page(pagename, doctree, title)
 
 
 class RepositoryLinks(SphinxPostTransform):
@@ -96,4 +99,4 @@ def _is_path(shown: str, page: str) -> bool:
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.add_post_transform(RepositoryLinks)
-    app.connect("doctree-read", leave_out_of_search)
+    app.add_builder(SiteBuilder, override=True)
