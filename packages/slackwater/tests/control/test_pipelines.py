@@ -243,6 +243,11 @@ def test_of_runs_that_begin_in_one_moment_exactly_one_goes_on(order: list[tuple[
     assert sum(starts(order)) == 1
 
 
+def test_of_two_runs_that_see_each_other_the_one_that_registered_first_goes_on() -> None:
+    order = [(n, step) for step in ("look", "register", "look") for n in (0, 1)]
+    assert list(starts(order)) == [True, False]
+
+
 def test_without_the_second_look_two_runs_would_go_on() -> None:
     order = [(0, "look"), (1, "look"), (0, "register"), (1, "register")]
     assert sum(starts(order)) == 2
