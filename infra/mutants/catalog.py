@@ -58,6 +58,8 @@ class Mechanism:
     """Those from which mutants are drawn."""
     then: str
     """What judges a mutant that passes the quick tests: ``simulator``, ``differential`` or nothing."""
+    lane: str = ""
+    """The mark of tests that are not quick, but judge: ``integration`` for the SQL of a package."""
     mutants: list[Mutant] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
     """What is wrong with reviewed mutants that do not fit the code any more."""
@@ -73,6 +75,7 @@ def reviewed(root: Path, name: str) -> Mechanism:
     """
     data = tomllib.loads((root / "infra/mutants/reviewed" / f"{name}.toml").read_text())
     mechanism = Mechanism(name, data["title"], data["tests"], data["files"], data.get("then", ""))
+    mechanism.lane = data.get("lane", "")
     for file, changes_of in data.get("mutants", {}).items():
         path = next((f for f in mechanism.files if f.endswith("/" + file)), file)
         for address, breaks in changes_of.items():

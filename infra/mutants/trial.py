@@ -27,7 +27,7 @@ _LIBRARIES = (
     "pytest hypothesis.strategies msgspec duckdb pyarrow confluent_kafka redis lmdb fastavro rich "
     "click prometheus_client pyspark.sql.datasource"
 )
-_NOT_QUICK = "not integration and not spark and not system and not chaos and not slow"
+_NOT_QUICK = ("integration", "spark", "system", "chaos", "slow")
 _MEMORY = 12 << 30
 """Of address space, against what grows for ever: DuckDB was seen to reserve 6.2 GB where it used 0.5."""
 _SECONDS = 900
@@ -94,7 +94,7 @@ def look(root: Path, mechanism: Mechanism, logs: Path, limit: float, *, has_prop
         _Recorder({str((root / f).resolve()): f for f in mechanism.files}, report),
         _Exclusion({test for test, seconds in known.items() if seconds > limit}, has_properties),
     ]
-    if _in_child(lambda: _pytest(mechanism.tests, plugins), root, None, log, 3600) != 0:
+    if _in_child(lambda: _pytest(mechanism.tests, plugins, mechanism.lane), root, None, log, 3600) != 0:
         raise BaselineError(f"the tests of {mechanism.name} fail without a mutant: {log}")
     found = json.loads(report.read_text())
     seconds = found["seconds"]
@@ -115,7 +115,7 @@ def judge(root: Path, mechanism: Mechanism, quick: Quick, mutant: Mutant, logs: 
         order = {test: number for number, test in enumerate(tests)}
         files = sorted({test.partition("::")[0] for test in tests})
         limit = 30 + int(10 * sum(quick.seconds[test] for test in tests))
-        code = _in_child(lambda: _pytest(files, [_Selection(order)]), root, mutant, log, limit)
+        code = _in_child(lambda: _pytest(files, [_Selection(order)], mechanism.lane), root, mutant, log, limit)
         if code != 0:
             return Outcome("tests", _how(code, log), time.monotonic() - began)
     if mechanism.then:
@@ -125,12 +125,14 @@ def judge(root: Path, mechanism: Mechanism, quick: Quick, mutant: Mutant, logs: 
     return Outcome("", "" if tests else "no quick test calls it", time.monotonic() - began)
 
 
-def _pytest(tests: list[str], plugins: list[object]) -> int:
+def _pytest(tests: list[str], plugins: list[object], lane: str) -> int:
     import pytest
 
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "ci"]
     options += ["--assert", "plain"]  # pytest itself loads what it rewrites, plugins' packages too: no mutant
-    return int(pytest.main([*options, "--tb=line", "-m", _NOT_QUICK, *tests], plugins=plugins))
+    excluded = [*(each for each in _NOT_QUICK if each != lane), *(["full"] if lane else [])]
+    marks = " and ".join(f"not {each}" for each in excluded)
+    return int(pytest.main([*options, "--tb=line", "-m", marks, *tests], plugins=plugins))
 
 
 def _run_seeds(what: str) -> int:

@@ -1,5 +1,7 @@
 """The comparison of database and topic."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater.protocol import SystemClock, epoch_ms
+from slackwater.protocol import KafkaSettings, SystemClock, epoch_ms
 from slackwater_lab.messaging.sending.world import World
 from slackwater_messaging import (
     AuditReport,
@@ -22,11 +24,17 @@ NOW = SystemClock().now().replace(minute=0, second=0, microsecond=0) - timedelta
 """Brokers refuse records from the future."""
 HOUR = timedelta(hours=1)
 WINDOW = AuditWindow(start=NOW - HOUR, end=NOW)
+Pairs = Sequence[tuple[str, datetime]]
 
 
 class FakeRecord:
-    def __init__(self, key: bytes | None = None, value: bytes | None = None) -> None:
-        self._key, self._value = key, value
+    def __init__(
+        self, key: bytes | None = None, value: bytes | None = None, at: datetime | None = None
+    ) -> None:
+        self._key, self._value, self._at = key, value, at
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, epoch_ms(self._at or NOW)
 
     def key(self) -> bytes | None:
         return self._key
@@ -62,6 +70,82 @@ def test_an_id_is_found_where_it_is_said_to_be(place: str, record: Any, expected
 def test_another_place_is_refused(place: str) -> None:
     with pytest.raises(MessagingConfigError, match="expected key, header:NAME, or value:FIELD"):
         id_finder(place)
+
+
+def compared(
+    monkeypatch: pytest.MonkeyPatch, committed: Pairs, shown: Pairs, window: AuditWindow = WINDOW
+) -> AuditReport:
+    """Compares what a database and a topic in memory hold, each with its time."""
+
+    class Database:
+        def execute(self, _: object, bounds: dict[str, datetime]) -> list[tuple[str, datetime]]:
+            return [row for row in committed if bounds["start"] <= row[1] < bounds["end"]]
+
+    class Reader:
+        def since(self, _: object, time_ms: int) -> list[FakeRecord]:
+            return [FakeRecord(key.encode(), at=at) for key, at in shown if epoch_ms(at) >= time_ms]
+
+    @contextmanager
+    def topic_reader(*_: object) -> Iterator[Reader]:
+        yield Reader()
+
+    monkeypatch.setattr("slackwater_messaging.audit.topic_reader", topic_reader)
+    database: Any = Database()
+    how = {"query": "", "topics": ["paid"], "find_id": id_finder("key"), "window": window}
+    return audit_messages(database, KafkaSettings("127.0.0.1:1"), **how)  # type: ignore[arg-type]
+
+
+NOON, SECOND = NOW - HOUR / 2, timedelta(seconds=1)
+
+
+def test_only_what_was_committed_in_the_window_can_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {"before": NOW - HOUR - SECOND, "first": NOW - HOUR, "last": NOW - SECOND, "after": NOW}
+    report = compared(monkeypatch, list(times.items()), [])
+    assert (report.committed, report.lost) == (2, ("first", "last"))
+    assert not report.is_clean
+
+
+def test_a_ghost_is_shown_in_the_window_and_was_not_committed_beside_it_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    margin = WINDOW.margin
+    committed = [("early", NOW - HOUR - SECOND), ("later", NOW), ("long ago", NOW - HOUR - margin - SECOND)]
+    shown = [
+        ("early", NOW - HOUR),
+        ("later", NOW - SECOND),
+        ("ghost", NOON),
+        ("ghost", NOON),
+        ("long ago", NOON),
+        ("before", NOW - HOUR - SECOND),
+        ("after", NOW),
+    ]
+    report = compared(monkeypatch, committed, shown)
+    assert (report.ghosts, report.lost, report.repeated) == (("ghost", "long ago"), (), ())
+
+
+def test_a_message_is_late_by_its_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    late_after = WINDOW.late_after
+    committed = [("in time", NOON), ("late", NOON), ("at the limit", NOON)]
+    shown = [
+        ("in time", NOON + SECOND),
+        ("in time", NOON + 3 * late_after),
+        ("late", NOON + 2 * late_after),
+        ("late", NOON + 3 * late_after),
+        ("at the limit", NOON + late_after),
+    ]
+    report = compared(monkeypatch, committed, shown)
+    assert report.late == (("late", 2 * late_after),)
+    assert report.repeated == ("in time", "late")
+
+
+def test_records_that_are_older_than_their_commit_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By up to the margin: the first message of the window may have been written before it began."""
+    first = NOW - HOUR
+    report = compared(monkeypatch, [("a", first)], [("a", first - WINDOW.margin)])
+    assert report.is_clean
+    assert compared(monkeypatch, [("a", first)], [("a", first - WINDOW.margin - SECOND)]).lost == ("a",)
 
 
 @pytest.fixture

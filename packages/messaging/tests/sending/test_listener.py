@@ -20,14 +20,14 @@ Refused = MessagingUnavailableError
 class Record:
     """A record of the topic, or an error that the client reports as one."""
 
-    def __init__(self, number: int, error: KafkaError | None = None) -> None:
-        self._number, self._error = number, error
+    def __init__(self, number: int, error: KafkaError | None = None, *, outbox: str = "outbox") -> None:
+        self._number, self._error, self._outbox = number, error, outbox
 
     def error(self) -> KafkaError | None:
         return self._error
 
     def headers(self) -> list[tuple[str, bytes]]:
-        return [("slackwater-message", str(MessageId("outbox", self._number, 1)).encode())]
+        return [("slackwater-message", str(MessageId(self._outbox, self._number, 1)).encode())]
 
     def topic(self) -> str:
         return "paid"
@@ -110,6 +110,13 @@ def test_rows_that_could_not_be_removed_are_removed_by_the_next_call(monkeypatch
     assert (topic.removed, topic.commits) == ([], [])
     assert [listener.run_once() for _ in range(3)] == [2, 1, 0]
     assert topic.commits == [[2], [3]]
+
+
+def test_rows_of_other_tables_are_read_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of two tables may be equal, and so may the times at which their transactions have begun."""
+    topic = Topic([Record(0, outbox="outbox2"), Record(1), Record(2, outbox="shop.outbox")])
+    listener = listening(monkeypatch, topic)
+    assert (listener.run_once(), topic.removed, topic.commits) == (1, [1], [[3]])
 
 
 def test_an_error_among_records_forgets_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
