@@ -70,8 +70,9 @@ def reviewed(root: Path, name: str) -> Mechanism:
 
     In its file, the table of a module has for each mutant
     ``"FUNCTION: CHANGE" = "the promise that it breaks"``; several changes are separated by `` ; ``, and
-    :mod:`infra.mutants.patterns` says what a change is. A mutant has drifted if one of them does not fit the
-    code, or no Python comes of it.
+    :mod:`infra.mutants.patterns` says what a change is. With ``lane = "integration"``, its tests
+    judge with real servers. A mutant has drifted if one of the changes does not fit the code, or no Python
+    comes of it.
     """
     data = tomllib.loads((root / "infra/mutants/reviewed" / f"{name}.toml").read_text())
     mechanism = Mechanism(name, data["title"], data["tests"], data["files"], data.get("then", ""))

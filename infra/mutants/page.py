@@ -16,9 +16,10 @@ Faults that were planted in the code one at a time, and what noticed them (`make
 - *Drawn* mutants are made from the syntax of the same modules: comparisons, conditions, boundaries, dropped
   statements, returned values.
 
-Each is judged by the quick tests of its mechanism that call the changed function, and what passes those by
-the simulator or the differential tests. A result holds for a mutant as long as the module that it changes
-stays as it is (`infra/mutants/results.jsonl`). The others are *not judged at this commit*; a run takes hours.
+Each is judged by the quick tests of its mechanism that call the changed function, SQL by the tests over real
+servers that its file names, and what passes the quick tests by the simulator or the differential tests. A
+result holds for a mutant as long as the module that it changes stays as it is
+(`infra/mutants/results.jsonl`). The others are *not judged at this commit*; a run takes hours.
 """
 
 

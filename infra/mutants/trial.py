@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,8 @@ def judge(root: Path, mechanism: Mechanism, quick: Quick, mutant: Mutant, logs: 
         order = {test: number for number, test in enumerate(tests)}
         files = sorted({test.partition("::")[0] for test in tests})
         limit = 30 + int(10 * sum(quick.seconds[test] for test in tests))
-        code = _in_child(lambda: _pytest(files, [_Selection(order)], mechanism.lane), root, mutant, log, limit)
+        plugins, lane = [_Selection(order)], mechanism.lane
+        code = _in_child(lambda: _pytest(files, plugins, lane), root, mutant, log, limit)
         if code != 0:
             return Outcome("tests", _how(code, log), time.monotonic() - began)
     if mechanism.then:
@@ -125,7 +126,7 @@ def judge(root: Path, mechanism: Mechanism, quick: Quick, mutant: Mutant, logs: 
     return Outcome("", "" if tests else "no quick test calls it", time.monotonic() - began)
 
 
-def _pytest(tests: list[str], plugins: list[object], lane: str) -> int:
+def _pytest(tests: list[str], plugins: Sequence[object], lane: str) -> int:
     import pytest
 
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "ci"]

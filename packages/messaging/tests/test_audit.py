@@ -9,16 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater.protocol import KafkaSettings, SystemClock, epoch_ms
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, SystemClock, epoch_ms
 from slackwater_lab.messaging.sending.world import World
-from slackwater_messaging import (
-    AuditReport,
-    AuditWindow,
-    MessagingConfigError,
-    MessagingStateError,
-    audit_messages,
-    id_finder,
-)
+from slackwater_messaging import AuditReport, AuditWindow, audit_messages, id_finder
 
 NOW = SystemClock().now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
 """Brokers refuse records from the future."""
@@ -68,7 +61,7 @@ def test_an_id_is_found_where_it_is_said_to_be(place: str, record: Any, expected
 
 @pytest.mark.parametrize("place", ["", "value", "header:", "offset"])
 def test_another_place_is_refused(place: str) -> None:
-    with pytest.raises(MessagingConfigError, match="expected key, header:NAME, or value:FIELD"):
+    with pytest.raises(ConfigError, match="expected key, header:NAME, or value:FIELD"):
         id_finder(place)
 
 
@@ -208,11 +201,11 @@ def test_what_lies_beside_the_window_counts_neither_as_lost_nor_as_a_ghost(world
 
 @pytest.mark.integration
 def test_a_query_or_a_topic_that_cannot_be_compared_is_refused(world: World) -> None:
-    with pytest.raises(MessagingConfigError, match="expected SELECT id, committed_at"):
+    with pytest.raises(ConfigError, match="expected SELECT id, committed_at"):
         compare(world, query="SELECT 1, now()::timestamp, %(start)s < %(end)s")
-    with pytest.raises(MessagingConfigError, match="expected SELECT id, committed_at"):
+    with pytest.raises(ConfigError, match="expected SELECT id, committed_at"):
         compare(world, query="SELECT 1, now()::timestamp WHERE %(start)s < %(end)s")
-    with pytest.raises(MessagingStateError, match="does not exist"):
+    with pytest.raises(StateError, match="does not exist"):
         compare(world, topics=[f"{world.name}.nowhere"])
 
 

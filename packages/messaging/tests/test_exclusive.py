@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, StateError
 from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
     ChainedSender,
     DeliveryListener,
-    MessagingConfigError,
-    MessagingStateError,
     Outbox,
     PollingRelay,
     PreparedSender,
@@ -99,7 +97,7 @@ def closed(each: Any) -> Iterator[Any]:
 def test_a_second_use_is_refused_while_the_first_one_lasts(use: str) -> None:
     make, again = USES[use]
     with closed(make()) as each:
-        with each._use.held(), pytest.raises(MessagingConfigError, match=IN_USE):  # noqa: SLF001
+        with each._use.held(), pytest.raises(ConfigError, match=IN_USE):  # noqa: SLF001
             again(each)
         with each._use.held():  # noqa: SLF001 - it was given back
             pass
@@ -112,7 +110,7 @@ def test_a_thread_is_refused_as_well_and_what_has_failed_is_free_again() -> None
     def use() -> None:
         try:
             enter(exclusive.held())
-        except MessagingConfigError as error:
+        except ConfigError as error:
             refused.append(str(error))
 
     def fail() -> None:
@@ -133,5 +131,5 @@ def test_a_thread_is_refused_as_well_and_what_has_failed_is_free_again() -> None
 )
 def test_a_transaction_that_is_not_open_cannot_be_committed(call: Callable[[SenderProducer], None]) -> None:
     """Fails if a commit returns although another user of the sender has ended its transaction."""
-    with pytest.raises(MessagingStateError, match="Kafka transaction of sender a ended before"):
+    with pytest.raises(StateError, match="Kafka transaction of sender a ended before"):
         call(SenderProducer(KAFKA, "a", SenderSettings()))

@@ -4,7 +4,8 @@ import pickle
 
 import pytest
 
-from slackwater_messaging import Message, MessagingConfigError
+from slackwater.protocol import ConfigError
+from slackwater_messaging import Message
 
 
 def test_a_message_without_a_value_is_a_tombstone() -> None:
@@ -12,6 +13,6 @@ def test_a_message_without_a_value_is_a_tombstone() -> None:
 
 
 def test_errors_pass_between_processes() -> None:
-    error = pickle.loads(pickle.dumps(MessagingConfigError("there is no table", "make it")))  # noqa: S301
-    with pytest.raises(MessagingConfigError, match="there is no table; make it"):
+    error = pickle.loads(pickle.dumps(ConfigError("there is no table", "make it")))  # noqa: S301
+    with pytest.raises(ConfigError, match="there is no table; make it"):
         raise error

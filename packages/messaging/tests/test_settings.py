@@ -2,18 +2,28 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
 from slackwater.protocol import KafkaSettings
-from slackwater_messaging import CapturedOutbox, CaptureRelay, DeliveryListener, Outbox, SenderSettings
+from slackwater_messaging import (
+    CapturedOutbox,
+    CaptureRelay,
+    DeliveryListener,
+    Outbox,
+    RelaySettings,
+    SenderSettings,
+)
+from slackwater_messaging.database import KeptConnection, make_durable
 from slackwater_messaging.group import GroupMember
-from slackwater_messaging.receiving import TransactionalProcessor
+from slackwater_messaging.receiving import ProcessorSettings, ReceiverSettings, TransactionalProcessor
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions
 from slackwater_messaging.topics import topic_reader
 
+SECOND = timedelta(seconds=1)
 HOSTILE = KafkaSettings(
     "127.0.0.1:1",
     {
@@ -116,6 +126,49 @@ def test_the_defaults_that_the_pages_name() -> None:
     assert settings.request_timeout == timedelta(seconds=30)
     assert settings.retry_after == timedelta(seconds=5)
     assert settings.patience > settings.transaction_timeout  # it waits for transactions until they time out
+
+
+def test_the_defaults_of_relays_and_loops_that_the_pages_name() -> None:
+    relay = RelaySettings()
+    assert (relay.batch, relay.first_pause, relay.longest_pause) == (500, timedelta(milliseconds=10), SECOND)
+    assert relay.retry_after == timedelta(seconds=30)
+    for loop in (ReceiverSettings(), ProcessorSettings()):
+        assert (loop.max_batch, loop.latest, loop.patience) == (500, False, timedelta(minutes=5))
+
+
+def test_a_kept_connection_is_one_connection_until_it_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers have few connections: what polls for years must not open one for each call."""
+    opened: list[SimpleNamespace] = []
+
+    def connect(*_: object, **__: object) -> Any:
+        opened.append(SimpleNamespace(closed=False))
+        opened[-1].close = lambda: setattr(opened[-1], "closed", True)
+        return opened[-1]
+
+    monkeypatch.setattr(psycopg.Connection, "connect", connect)
+    for kept in (KeptConnection("postgresql://shop"), KeptConnection(connect)):
+        opened.clear()
+        kept.close()
+        assert {id(kept.open()) for _ in range(3)} == {id(opened[0])}
+        opened[0].closed = True
+        kept.open()
+        kept.close()
+        kept.close()
+        assert [each.closed for each in opened] == [True, True]
+        kept.open()
+        assert len(opened) == 3
+
+
+def test_a_connection_that_cannot_be_made_durable_is_not_left_open() -> None:
+    closed: list[bool] = []
+
+    def fail() -> None:
+        raise psycopg.OperationalError("away")
+
+    connection: Any = SimpleNamespace(transaction=fail, close=lambda: closed.append(True))
+    with pytest.raises(psycopg.OperationalError):
+        make_durable(connection)
+    assert closed == [True]
 
 
 def test_a_capture_relay_does_not_store_positions_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from slackwater.protocol.rights import Right
 from slackwater_lab.errors import ProgramEndedError, WorkRefusedError
 from slackwater_lab.programs import Program, slackwater_command
 from slackwater_lab.secured_servers import SecuredServers
-from slackwater_messaging import MessagingError
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +30,6 @@ _FAILURES = (
     KafkaException,
     WorkRefusedError,
     MarkersError,
-    MessagingError,
     SlackwaterError,
     ProgramEndedError,
 )

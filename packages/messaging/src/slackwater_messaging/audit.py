@@ -10,8 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Message as Record
 from psycopg import Connection
 
-from slackwater.protocol import KafkaSettings, epoch_ms, from_epoch_ms
-from slackwater_messaging.errors import MessagingConfigError
+from slackwater.protocol import ConfigError, KafkaSettings, epoch_ms, from_epoch_ms
 from slackwater_messaging.message import header_of
 from slackwater_messaging.topics import topic_reader
 
@@ -78,9 +77,9 @@ def audit_messages(
         progress: Called from time to time with the number of records read so far.
 
     Raises:
-        MessagingConfigError: The query does not return ids with aware times.
-        MessagingStateError: A topic does not exist.
-        MessagingUnavailableError: Kafka does not answer.
+        ConfigError: The query does not return ids with aware times.
+        StateError: A topic does not exist.
+        UnavailableError: Kafka does not answer.
         psycopg.Error: The database does not answer, or rejects the query.
     """
     known = _committed(connection, query, window)
@@ -120,7 +119,7 @@ def id_finder(place: str) -> FindId:
             for a field of a nested object).
 
     Raises:
-        MessagingConfigError: It is none of these.
+        ConfigError: It is none of these.
     """
     kind, _, name = place.partition(":")
     if place == "key":
@@ -130,7 +129,7 @@ def id_finder(place: str) -> FindId:
     if kind == "value" and name:
         return lambda record: _field(record.value(), name.split("."))
     hint = "expected key, header:NAME, or value:FIELD of a JSON object"
-    raise MessagingConfigError(f"the place of the message id is {place!r}", hint)
+    raise ConfigError(f"the place of the message id is {place!r}", hint)
 
 
 def _committed(connection: Connection[Any], query: str, window: AuditWindow) -> dict[str, datetime]:
@@ -139,7 +138,7 @@ def _committed(connection: Connection[Any], query: str, window: AuditWindow) -> 
     for row in connection.execute(query.encode(), parameters):
         if len(row) != 2 or not isinstance(row[1], datetime) or row[1].tzinfo is None:
             hint = "expected SELECT id, committed_at FROM …, where committed_at is a timestamp with time zone"
-            raise MessagingConfigError(f"the query returned {row!r}", hint)
+            raise ConfigError(f"the query returned {row!r}", hint)
         found[str(row[0])] = row[1]
     return found
 

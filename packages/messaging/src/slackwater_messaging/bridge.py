@@ -23,7 +23,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from slackwater.client.finishing import finished
-from slackwater_messaging.errors import MessagingConfigError
+from slackwater.protocol import ConfigError
 
 T = TypeVar("T")
 Statement = str | bytes | sql.SQL | sql.Composed
@@ -145,7 +145,7 @@ def driver_of(connection: object) -> AsyncDriver:
     """Returns the driver of an asynchronous connection.
 
     Raises:
-        MessagingConfigError: It is neither psycopg's nor asyncpg's.
+        ConfigError: It is neither psycopg's nor asyncpg's.
     """
     if isinstance(connection, psycopg.AsyncConnection):
         return PsycopgDriver(connection)
@@ -155,7 +155,7 @@ def driver_of(connection: object) -> AsyncDriver:
 
         return AsyncpgDriver(connection)
     problem = f"the connection is a {module}.{type(connection).__name__}"
-    raise MessagingConfigError(problem, "expected a psycopg.AsyncConnection or a connection of asyncpg")
+    raise ConfigError(problem, "expected a psycopg.AsyncConnection or a connection of asyncpg")
 
 
 class Bridge:
@@ -231,7 +231,7 @@ def bridge(connection: object) -> psycopg.Connection[Any]:
     """Returns the stand-in for an asynchronous connection; call it in the connection's event loop.
 
     Raises:
-        MessagingConfigError: The connection is neither psycopg's nor asyncpg's.
+        ConfigError: The connection is neither psycopg's nor asyncpg's.
     """
     return cast("psycopg.Connection[Any]", Bridge(driver_of(connection), asyncio.get_running_loop()))
 

@@ -1,13 +1,13 @@
 """The service's connection to its database: whether it is free, its transactions, and one that is kept."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater.protocol import ConfigError, StateError
 
 Database = psycopg.Connection[Any]
 
@@ -21,15 +21,21 @@ LOST_CONNECTION: Final = (
 succeed. psycopg does not classify time-outs that end a connection as operational errors."""
 
 
+_DURABLE: Final = b"""
+SELECT CASE current_setting('synchronous_commit') WHEN 'off'
+THEN set_config('synchronous_commit', 'on', false) END
+"""
+
+
 class KeptConnection:
-    """A connection with autocommit that is opened on demand, and again after it has broken.
+    """A connection that is opened on demand, and again after it has broken.
 
     Args:
-        database: A connection string of libpq.
+        connect: A connection string of libpq, for a connection with autocommit; or a function that opens one.
     """
 
-    def __init__(self, database: str) -> None:
-        self._database = database
+    def __init__(self, connect: str | Callable[[], Database]) -> None:
+        self._connect = connect
         self._connection: Database | None = None
 
     def open(self) -> Database:
@@ -39,7 +45,11 @@ class KeptConnection:
             psycopg.OperationalError: The database cannot be reached.
         """
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg.Connection[Any].connect(self._database, autocommit=True)
+            self._connection = (
+                psycopg.Connection[Any].connect(self._connect, autocommit=True)
+                if isinstance(self._connect, str)
+                else self._connect()
+            )
         return self._connection
 
     def close(self) -> None:
@@ -49,28 +59,39 @@ class KeptConnection:
             self._connection = None
 
 
+def make_durable(connection: Database) -> Database:
+    """Returns a new connection whose commits wait for the disk, because Kafka learns of them afterwards."""
+    try:
+        with connection.transaction():
+            connection.execute(_DURABLE)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def check_idle(connection: Database) -> None:
     """Checks that a connection has no open transaction: the next one has to begin and end with the block.
 
     Raises:
-        MessagingConfigError: It has an open transaction.
+        ConfigError: It has an open transaction.
     """
     status = connection.info.transaction_status
     if status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
         hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise MessagingConfigError(f"the connection already has an open transaction ({status.name})", hint)
+        raise ConfigError(f"the connection already has an open transaction ({status.name})", hint)
 
 
 def check_whole(connection: Database) -> None:
     """Checks that a transaction has neither failed nor ended, which COMMIT would not report.
 
     Raises:
-        MessagingStateError: A statement has failed, or the transaction has ended.
+        StateError: A statement has failed, or the transaction has ended.
     """
     status = connection.info.transaction_status
     if status is not TransactionStatus.INTRANS:
         hint = "nothing was sent; let errors of statements leave the with block, and do not commit inside it"
-        raise MessagingStateError(f"the database transaction has failed or was ended ({status.name})", hint)
+        raise StateError(f"the database transaction has failed or was ended ({status.name})", hint)
 
 
 @contextmanager

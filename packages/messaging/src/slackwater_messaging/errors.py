@@ -1,17 +1,19 @@
-"""Errors of the package, by what can be done about them.
+"""What this package raises beside the kinds of :mod:`slackwater.protocol`, and the needed rights.
 
 ::
 
-    MessagingError
-    ├── MessagingConfigError       an argument, a table or a topic has to be changed
-    ├── MessagingStateError        tables and topics no longer match, or another process has taken over
-    └── MessagingUnavailableError  a server failed or did not answer; nothing is lost
+    StateError
+    ├── FencedError         another process uses the name; what this one did was rolled back
+    ├── TakenOverError      another process has received messages of this batch
+    └── HalfCommittedError  one side has committed, and the other one has not
+    UnavailableError
+    └── InDoubtError        it is not known yet whether a prepared transaction was committed
 """
 
 from typing import Final
 
 from slackwater.kafka.advice import NeededRights
-from slackwater.protocol import SlackwaterError
+from slackwater.protocol import StateError
 
 READING: Final = NeededRights(
     user="the service's user", on_topics="Read on the topic", on_group="Read on the consumer's group"
@@ -24,17 +26,16 @@ WRITING: Final = NeededRights(
 )
 
 
-class MessagingError(SlackwaterError):
-    """Root of all errors of this package."""
+class FencedError(StateError):
+    """Another process uses the name of this sender, relay or processor, or a transaction took too long.
+
+    Kafka has rolled the transaction back.
+    """
 
 
-class MessagingConfigError(MessagingError):
-    """Arguments, tables or topics cannot be used as they are."""
+class TakenOverError(StateError):
+    """Another process has taken over a partition of this inbox, or has processed messages of this batch.
 
-
-class MessagingStateError(MessagingError):
-    """Tables and topics no longer match each other, or another process has taken over."""
-
-
-class MessagingUnavailableError(MessagingError):
-    """A server failed or did not answer. Nothing is lost: a retry continues where the call stopped."""
+    The transaction was rolled back. Load the partitions again, and receive the same messages again; they will
+    be recognised as repeats.
+    """

@@ -9,13 +9,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from confluent_kafka import Message as KafkaMessage
 
 from slackwater.kafka.retry import ABSENT_CODES, OUT_OF_RANGE_CODES, Retry, is_transient, kafka_error
-from slackwater.protocol import KafkaSettings
-from slackwater_messaging.errors import (
-    READING,
-    MessagingConfigError,
-    MessagingStateError,
-    MessagingUnavailableError,
-)
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
+from slackwater_messaging.errors import READING
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.topics import quiet
 
@@ -42,7 +37,7 @@ class GroupMember:
         skips_lost: Whether reading continues with the oldest record if the next one is no longer in Kafka.
 
     Raises:
-        MessagingConfigError: A librdkafka setting cannot be used here.
+        ConfigError: A librdkafka setting cannot be used here.
     """
 
     def __init__(
@@ -58,7 +53,7 @@ class GroupMember:
     ) -> None:
         if "cooperative" in kafka.options.get(_STRATEGY, ""):
             problem = f"{_STRATEGY} is {kafka.options[_STRATEGY]}"
-            raise MessagingConfigError(
+            raise ConfigError(
                 problem, "expected range or roundrobin; cooperative assignment is not supported"
             )
         self._group = group
@@ -107,8 +102,8 @@ class GroupMember:
         """Fills an empty batch with available messages; waits for the first one for up to ``seconds``.
 
         Raises:
-            MessagingStateError: The next record is no longer in Kafka, or a topic does not exist.
-            MessagingUnavailableError: Kafka rejects the request.
+            StateError: The next record is no longer in Kafka, or a topic does not exist.
+            UnavailableError: Kafka rejects the request.
         """
         if self.batch:
             return
@@ -131,13 +126,13 @@ class GroupMember:
         """Stays in the group before the next attempt to process the batch, longer after each failure.
 
         Raises:
-            MessagingUnavailableError: Attempts have failed for too long.
+            UnavailableError: Attempts have failed for too long.
         """
         self._processing.note(error)
         if self._processing.is_over:
             problem = f"group {self._group}: {self._processing.outcome}"
             hint = "check that the server is up; nothing was lost"
-            raise MessagingUnavailableError(problem, hint) from error
+            raise UnavailableError(problem, hint) from error
         self._processing.pause()
 
     def succeeded(self) -> None:
@@ -246,15 +241,13 @@ class GroupMember:
         if error.code() in OUT_OF_RANGE_CODES:
             problem = f"group {self._group}: the next record of {place} is no longer in Kafka"
             hint = "records were deleted, or the topic was recreated; set the group's offset to continue"
-            raise MessagingStateError(f"{problem}: {error.str()}", hint)
+            raise StateError(f"{problem}: {error.str()}", hint)
         if error.code() in ABSENT_CODES:
-            raise MessagingStateError(
-                f"topic {message.topic()} does not exist", "create it, or correct its name"
-            )
+            raise StateError(f"topic {message.topic()} does not exist", "create it, or correct its name")
         if not is_transient(error):
             problem = f"group {self._group}: reading failed: {error.str()}"
             hint = READING.advice(error) or "check the address, and the rights of the client's user"
-            raise MessagingUnavailableError(problem, hint)
+            raise UnavailableError(problem, hint)
         self._reading.note(error)
 
 

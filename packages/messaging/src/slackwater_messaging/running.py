@@ -9,9 +9,8 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from slackwater.kafka.retry import Retry
-from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol import Clock, ConfigError, SystemClock
 from slackwater_messaging.bridge import run_in_thread
-from slackwater_messaging.errors import MessagingConfigError
 
 
 class Exclusive:
@@ -31,10 +30,10 @@ class Exclusive:
         """Holds it for the block.
 
         Raises:
-            MessagingConfigError: Another call holds it.
+            ConfigError: Another call holds it.
         """
         if not self._lock.acquire(blocking=False):
-            raise MessagingConfigError(f"{self._what} is in use by another thread or task", self._hint)
+            raise ConfigError(f"{self._what} is in use by another thread or task", self._hint)
         try:
             yield
         finally:
@@ -82,7 +81,7 @@ class Runner(Closing):
         """Works until it is asked to stop. Waits for servers that do not answer.
 
         Raises:
-            MessagingError: An error that another attempt would meet again.
+            SlackwaterError: An error that another attempt would meet again.
         """
         retry = Retry(self._what, clock=self._clock, pause=stop.wait)
         while not stop.is_set():

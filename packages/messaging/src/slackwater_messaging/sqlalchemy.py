@@ -17,69 +17,56 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, Protocol
+from typing import Any
 
 import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
+from slackwater.protocol import ConfigError
 from slackwater_messaging.bridge import driver_of
 from slackwater_messaging.database import Database
-from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.receiving.receipt import Receipt, as_key
 from slackwater_messaging.receiving.table import TableInbox
-from slackwater_messaging.sending.transaction import AnyDatabase, SendingTransaction
+from slackwater_messaging.sending.pool import SenderPool
+from slackwater_messaging.sending.transaction import Sender, SendingTransaction
 
-
-class Sender(Protocol):
-    """What senders have in common."""
-
-    def transaction(self, connection: Database) -> AbstractContextManager[SendingTransaction[Database]]:
-        """Opens a transaction."""
-        ...
-
-    def transaction_async(
-        self, connection: AnyDatabase
-    ) -> AbstractAsyncContextManager[SendingTransaction[AnyDatabase]]:
-        """Opens a transaction over a connection of asyncio."""
-        ...
+AnySender = Sender | SenderPool[Any]
 
 
 def connection_of(session: Session | Connection) -> Database:
     """Returns the psycopg connection of a session or connection, in its transaction.
 
     Raises:
-        MessagingConfigError: The engine uses another driver.
+        ConfigError: The engine uses another driver.
     """
     connection = session.connection() if isinstance(session, Session) else session
     found = connection.connection.driver_connection
     if not isinstance(found, psycopg.Connection):
         driver = type(found).__module__
         problem = f"the engine's driver is {driver}: its connection is a {driver}.{type(found).__name__}"
-        raise MessagingConfigError(problem, "create the engine with postgresql+psycopg://…")
+        raise ConfigError(problem, "create the engine with postgresql+psycopg://…")
     return found
 
 
 @contextmanager
-def session_transaction(sender: Sender, session: Session) -> Iterator[SendingTransaction[Database]]:
+def session_transaction(sender: AnySender, session: Session) -> Iterator[SendingTransaction[Database]]:
     """Opens a sender's transaction together with a session; the changes of the session commit with it.
 
     The session must not have an open transaction. It is flushed at the end of the block, and commits with the
     sender; do not call its ``commit``. If the block raises, the session is rolled back.
 
     Raises:
-        MessagingConfigError: The session has an open transaction, or uses another driver.
-        MessagingError: The same errors as the sender's ``transaction``.
+        ConfigError: The session has an open transaction, or uses another driver.
+        SlackwaterError: The same errors as the sender's ``transaction``.
     """
     if session.in_transaction():
         hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise MessagingConfigError("the session already has an open transaction", hint)
+        raise ConfigError("the session already has an open transaction", hint)
     try:
         with sender.transaction(connection_of(session)) as sending:
             yield sending
@@ -98,7 +85,7 @@ def receive(inbox: TableInbox, session: Session | Connection, key: bytes | str) 
     the end of the block.
 
     Raises:
-        MessagingConfigError: The session does not use PostgreSQL with psycopg 3, or the key is not valid.
+        ConfigError: The session does not use PostgreSQL with psycopg 3, or the key is not valid.
         psycopg.Error: The database rejects a statement of the inbox.
         sqlalchemy.exc.SQLAlchemyError: The database rejects a statement of the session.
     """
@@ -113,10 +100,10 @@ def receive(inbox: TableInbox, session: Session | Connection, key: bytes | str) 
 async def async_connection_of(session: AsyncSession | AsyncConnection) -> Any:
     """Returns the connection of psycopg or asyncpg of an asynchronous session, in its transaction.
 
-    Use it with ``Outbox.send_async`` and ``AsyncTableInbox.receive``.
+    Use it with ``Outbox.send_async`` and ``TableInbox.receive_async``.
 
     Raises:
-        MessagingConfigError: The engine uses another driver.
+        ConfigError: The engine uses another driver.
     """
     await session.execute(text("SELECT 1"))  # asyncpg's transaction begins only with the first statement
     return await _driver_connection(session)
@@ -124,17 +111,17 @@ async def async_connection_of(session: AsyncSession | AsyncConnection) -> Any:
 
 @asynccontextmanager
 async def async_session_transaction(
-    sender: Sender, session: AsyncSession
+    sender: AnySender, session: AsyncSession
 ) -> AsyncIterator[SendingTransaction[Any]]:
     """Does what :func:`session_transaction` does with an asynchronous session.
 
     Raises:
-        MessagingConfigError: The session has an open transaction, or uses another driver.
-        MessagingError: The same errors as the sender's ``transaction_async``.
+        ConfigError: The session has an open transaction, or uses another driver.
+        SlackwaterError: The same errors as the sender's ``transaction_async``.
     """
     if session.in_transaction():
         hint = "commit or roll back first, and do all work of the new transaction inside the with block"
-        raise MessagingConfigError("the session already has an open transaction", hint)
+        raise ConfigError("the session already has an open transaction", hint)
     try:
         level = await _let_begin(session)
         async with sender.transaction_async(await _driver_connection(session)) as sending:

@@ -13,8 +13,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater.kafka.reader import TopicReader
 from slackwater.kafka.retry import ABSENT_CODES, KafkaRetry, create_topics, kafka_error
-from slackwater.protocol import Clock, KafkaSettings
-from slackwater_messaging.errors import READING, MessagingStateError, MessagingUnavailableError
+from slackwater.protocol import Clock, KafkaSettings, StateError, UnavailableError
+from slackwater_messaging.errors import READING
 
 _SECONDS: Final = 30.0
 _ONLY_CRITICAL: Final = "2"
@@ -41,8 +41,8 @@ def topic_reader(
         clock: Measures deadlines.
 
     Raises:
-        MessagingStateError: A topic does not exist.
-        MessagingUnavailableError: Kafka rejects a request or does not answer, or a transaction stays open.
+        StateError: A topic does not exist.
+        UnavailableError: Kafka rejects a request or does not answer, or a transaction stays open.
     """
     config, seconds = quiet(kafka).client_config, patience.total_seconds()
     with (
@@ -56,7 +56,7 @@ def ensure_compacted_topic(kafka: KafkaSettings, topic: str) -> None:
     """Creates a compacted topic with one partition, unless it exists.
 
     Raises:
-        MessagingUnavailableError: Kafka rejects the request or does not answer.
+        UnavailableError: Kafka rejects the request or does not answer.
     """
     admin = AdminClient({**quiet(kafka).client_config})
     wanted = NewTopic(topic, 1, -1, config={"cleanup.policy": "compact"})
@@ -74,15 +74,15 @@ def explained(what: str) -> Iterator[None]:
     except KafkaException as error:
         found = kafka_error(error)
         if found is not None and found.code() in ABSENT_CODES:
-            raise MessagingStateError(
+            raise StateError(
                 f"{what} failed: the topic does not exist", "create it, or correct its name"
             ) from error
         raise _unavailable(what, found or KafkaError(KafkaError._FAIL, str(error))) from error  # noqa: SLF001
 
 
-def _unavailable(what: str, error: KafkaError) -> MessagingUnavailableError:
+def _unavailable(what: str, error: KafkaError) -> UnavailableError:
     hint = READING.advice(error) or (
         "check that the brokers are up and reachable; a transaction that stays open is hanging: see "
         "docs/runbooks.md#readers-stand-still"
     )
-    return MessagingUnavailableError(f"{what} failed: {error.str()} ({error.name()})", hint)
+    return UnavailableError(f"{what} failed: {error.str()} ({error.name()})", hint)

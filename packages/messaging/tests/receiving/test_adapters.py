@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from slackwater.dev import PostgresServer
-from slackwater_messaging.errors import MessagingConfigError
-from slackwater_messaging.receiving import AsyncTableInbox, TableInbox
+from slackwater.protocol import ConfigError
+from slackwater_messaging.receiving import TableInbox
 from slackwater_messaging.sqlalchemy import receive
 
 pytestmark = pytest.mark.integration
@@ -102,7 +102,7 @@ def test_another_driver_is_refused() -> None:
             pass
 
     engine = create_engine("sqlite://")
-    with engine.begin() as connection, pytest.raises(MessagingConfigError, match=r"is a sqlite3\.Connection"):
+    with engine.begin() as connection, pytest.raises(ConfigError, match=r"is a sqlite3\.Connection"):
         use(connection)
     engine.dispose()
 
@@ -110,14 +110,14 @@ def test_another_driver_is_refused() -> None:
 def test_concurrent_requests_with_one_key_have_one_effect_and_one_answer(
     postgres_server: PostgresServer, options: str
 ) -> None:
-    inbox = AsyncTableInbox("inbox")
+    inbox = TableInbox("inbox")
     answers: list[bytes | None] = []
 
     async def request(n: int) -> None:
         async with await psycopg.AsyncConnection.connect(
             postgres_server.dsn(), options=options
         ) as connection:
-            async with inbox.receive(connection, "same") as receipt:
+            async with inbox.receive_async(connection, "same") as receipt:
                 if not receipt.is_repeat:
                     await connection.execute("INSERT INTO effect (item) VALUES (%s)", [str(n)])
                     receipt.answer = str(n).encode()
@@ -128,7 +128,7 @@ def test_concurrent_requests_with_one_key_have_one_effect_and_one_answer(
             postgres_server.dsn(), options=options
         ) as connection:
             await connection.execute("CREATE TABLE effect (item text)")
-            await inbox.create(connection)
+            await inbox.create_async(connection)
             await connection.commit()
             await asyncio.gather(*(request(n) for n in range(10)))
             found = await connection.execute("SELECT item FROM effect")
@@ -142,17 +142,17 @@ def test_concurrent_requests_with_one_key_have_one_effect_and_one_answer(
 def test_old_keys_are_deleted_by_an_asynchronous_service_too(
     postgres_server: PostgresServer, options: str
 ) -> None:
-    inbox = AsyncTableInbox("inbox", remember=timedelta(microseconds=1))
+    inbox = TableInbox("inbox", remember=timedelta(microseconds=1))
 
     async def run() -> list[int]:
         async with await psycopg.AsyncConnection.connect(
             postgres_server.dsn(), options=options
         ) as connection:
-            await inbox.create(connection)
+            await inbox.create_async(connection)
             for key in "abc":
-                async with inbox.receive(connection, key):
+                async with inbox.receive_async(connection, key):
                     pass
-            return [await inbox.clean(connection, at_most=2) for _ in range(3)]
+            return [await inbox.clean_async(connection, at_most=2) for _ in range(3)]
 
     assert asyncio.run(run()) == [2, 1, 0]
 
@@ -160,19 +160,19 @@ def test_old_keys_are_deleted_by_an_asynchronous_service_too(
 def test_an_asynchronous_service_takes_the_key_back_after_an_error(
     postgres_server: PostgresServer, options: str
 ) -> None:
-    inbox = AsyncTableInbox("inbox")
+    inbox = TableInbox("inbox")
 
     async def run() -> bool:
         async with await psycopg.AsyncConnection.connect(
             postgres_server.dsn(), options=options
         ) as connection:
-            await inbox.create(connection)
+            await inbox.create_async(connection)
             try:
-                async with inbox.receive(connection, "a"):
+                async with inbox.receive_async(connection, "a"):
                     raise ZeroDivisionError
             except ZeroDivisionError:
                 await connection.commit()
-            async with inbox.receive(connection, "a") as receipt:
+            async with inbox.receive_async(connection, "a") as receipt:
                 return receipt.is_repeat
 
     assert asyncio.run(run()) is False

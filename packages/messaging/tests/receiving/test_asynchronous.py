@@ -12,17 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.topics import make_topics
-from slackwater_messaging import (
-    DeliveryListener,
-    Message,
-    MessagingConfigError,
-    PollingRelay,
-    ProvenSender,
-    SendingTransaction,
-)
+from slackwater_messaging import DeliveryListener, Message, PollingRelay, ProvenSender, SendingTransaction
 from slackwater_messaging.asyncpg_driver import AsyncpgDriver
 from slackwater_messaging.receiving import (
     AsyncReceiver,
@@ -187,7 +180,7 @@ def test_a_relay_and_a_listener_work_as_tasks(world: World) -> None:
 
 def test_a_connection_of_another_kind_is_refused(world: World) -> None:
     async def use(send: Callable[[object], Awaitable[None]]) -> None:
-        with pytest.raises(MessagingConfigError, match=r"is a builtins\.object; expected a psycopg\.Async"):
+        with pytest.raises(ConfigError, match=r"is a builtins\.object; expected a psycopg\.Async"):
             await send(object())
 
     async def by_sender(connection: object) -> None:

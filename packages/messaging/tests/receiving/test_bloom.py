@@ -10,8 +10,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from slackwater.protocol import SystemClock, epoch_ms
-from slackwater_messaging import MessagingStateError
+from slackwater.protocol import StateError, SystemClock, epoch_ms
 from slackwater_messaging.receiving import BloomInbox, FilterPolicy, Place, ReceivedMessage, TakenOverError
 
 PLACE, OTHER = Place("orders", 0), Place("orders", 1)
@@ -89,7 +88,7 @@ def test_after_a_failed_commit_only_the_database_knows_what_was_received(
     database.commit_error, database.is_commit_lost = AWAY, is_lost
     with pytest.raises(psycopg.OperationalError):
         receive(inbox, database, 1, b"b")
-    with pytest.raises(MessagingStateError, match="has not loaded orders/0"):
+    with pytest.raises(StateError, match="has not loaded orders/0"):
         receive(inbox, database, 1, b"b")
     assert inbox.load(database, [PLACE]) == {PLACE: 1 if is_lost else 2}
     assert receive(inbox, database, 1, b"b") is is_lost
@@ -147,7 +146,7 @@ def test_what_a_partition_s_filter_knew_is_forgotten_with_the_partition(
     inbox.forget([PLACE])
     assert PLACE not in inbox._chains  # noqa: SLF001
     for use in (lambda: receive(inbox, database, 1, b"b"), lambda: inbox.save(database, [PLACE])):
-        with pytest.raises(MessagingStateError, match="has not loaded orders/0"):
+        with pytest.raises(StateError, match="has not loaded orders/0"):
             use()
     inbox.save(database, [OTHER])
     assert inbox.load(database, [PLACE]) == {PLACE: 1}
@@ -163,7 +162,7 @@ def test_a_load_that_fails_leaves_nothing_of_an_earlier_one(inbox: BloomInbox, d
     with pytest.raises(Exception, match="transaction"):
         inbox.load(database, [OTHER])
     database.info.transaction_status = TransactionStatus.IDLE
-    with pytest.raises(MessagingStateError, match="has not loaded orders/1"):
+    with pytest.raises(StateError, match="has not loaded orders/1"):
         inbox.save(database, [OTHER])
 
 
@@ -171,7 +170,7 @@ def test_who_cannot_save_a_partition_has_to_load_it_again(inbox: BloomInbox, dat
     database.positions[PLACE] = 7
     with pytest.raises(TakenOverError):
         inbox.save(database, [PLACE])
-    with pytest.raises(MessagingStateError, match="has not loaded orders/0"):
+    with pytest.raises(StateError, match="has not loaded orders/0"):
         inbox.save(database, [PLACE])
     assert inbox.load(database, [PLACE]) == {PLACE: 7}
     inbox.save(database, [PLACE])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater.protocol import ConfigError, StateError
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of, split_digests
 
 DAY_MS = 86_400_000
 WEEK = FilterPolicy(capacity=700, error_rate=1e-9, remember=timedelta(days=7), windows=7)
-GOLDEN = Path(__file__).parent / "filter-format-1.bin"
+GOLDEN = Path(__file__).parent / "filter-format-2.bin"
 
 
 def digests(prefix: str, count: int) -> list[bytes]:
@@ -112,7 +112,7 @@ def test_a_filter_that_is_damaged_is_refused(place: int) -> None:
     chain.add(digests("a", 10), 0)
     packed = bytearray(chain.take_changes()[0][0][2])
     packed[place] ^= 1
-    with pytest.raises(MessagingStateError, match="damaged"):
+    with pytest.raises(StateError, match="damaged"):
         FilterChain.restore(WEEK, [bytes(packed)])
 
 
@@ -121,14 +121,16 @@ def test_a_filter_that_is_damaged_is_refused(place: int) -> None:
     [(b"", "complete header"), (b"SWBF", "complete header"), (b"x" * 200, "complete header")],
 )
 def test_what_is_no_filter_is_refused(packed: bytes, problem: str) -> None:
-    with pytest.raises(MessagingStateError, match=problem):
+    with pytest.raises(StateError, match=problem):
         FilterChain.restore(WEEK, [packed])
 
 
-def test_a_newer_format_is_refused() -> None:
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_format_is_refused(version: int) -> None:
+    """Also the first one, which did not say to which partition a filter belongs."""
     packed = bytearray(GOLDEN.read_bytes())
-    packed[4] = 3
-    with pytest.raises(MessagingStateError, match="format 3, but 2 is expected"):
+    packed[4] = version
+    with pytest.raises(StateError, match=f"format {version}, but 2 is expected"):
         FilterChain.restore(WEEK, [bytes(packed)])
 
 
@@ -138,7 +140,7 @@ def test_a_filter_of_another_partition_is_refused() -> None:
         chain.add([digest_of(b"key")], 0)
     mine, others = ([packed for _, _, packed in chain.take_changes()[0]] for chain in (one, other))
     assert digest_of(b"key") in FilterChain.restore(WEEK, mine, b"orders/0")
-    with pytest.raises(MessagingStateError, match="belongs to another partition"):
+    with pytest.raises(StateError, match="belongs to another partition"):
         FilterChain.restore(WEEK, others, b"orders/0")
 
 
@@ -146,12 +148,12 @@ def test_a_filter_that_stands_where_another_one_should_is_refused() -> None:
     chain = FilterChain(WEEK)
     chain.add(digests("k", 101), 0)
     first, _ = (packed for _, _, packed in chain.take_changes()[0])
-    with pytest.raises(MessagingStateError, match="it is there twice"):
+    with pytest.raises(StateError, match="it is there twice"):
         FilterChain.restore(WEEK, [first, first])
 
 
 def test_a_filter_that_was_stored_by_an_earlier_version_can_be_read() -> None:
-    """The file is never recreated: bits and digests have to mean the same for ever, in every process."""
+    """The bits in the file are never recomputed: they mean the same for ever, in every process."""
     chain = FilterChain.restore(WEEK, [GOLDEN.read_bytes()])
     assert all(d in chain for d in digests("golden", 100))
     assert not any(d in chain for d in digests("other", 1_000))
@@ -208,5 +210,5 @@ def test_digests_that_were_joined_are_taken_apart() -> None:
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(values: dict[str, object]) -> None:
-    with pytest.raises(MessagingConfigError, match="expected"):
+    with pytest.raises(ConfigError, match="expected"):
         FilterPolicy(**{"capacity": 10, "error_rate": 0.1, **values})  # type: ignore[arg-type]

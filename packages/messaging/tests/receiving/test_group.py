@@ -9,8 +9,7 @@ import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from slackwater.protocol import KafkaSettings, SystemClock
-from slackwater_messaging import MessagingStateError, MessagingUnavailableError
+from slackwater.protocol import KafkaSettings, StateError, SystemClock, UnavailableError
 from slackwater_messaging.group import GroupMember
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import ReceivedMessage
@@ -126,7 +125,7 @@ def test_an_error_in_the_middle_of_a_portion_drops_no_message(monkeypatch: pytes
     real = member._consumer  # noqa: SLF001
     monkeypatch.setattr(member, "_consumer", Portion(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
     member.places = (Place("orders", 0),)
-    with pytest.raises(MessagingUnavailableError, match="reading failed"):
+    with pytest.raises(UnavailableError, match="reading failed"):
         member.read(10, 0)
     member.read(10, 0)
     assert [each.offset for each in member.batch] == [0, 1, 2, 3, 4]
@@ -332,7 +331,7 @@ def test_failures_end_after_the_patience_and_successes_in_between_begin_it_again
     clock.seconds += 299
     member.wait_after(away)
     clock.seconds += 1
-    with pytest.raises(MessagingUnavailableError, match="group: tried for 300 s: away") as caught:
+    with pytest.raises(UnavailableError, match="group: tried for 300 s: away") as caught:
         member.wait_after(away)
     assert caught.value.__cause__ is away
 
@@ -351,7 +350,7 @@ def test_a_broker_that_is_away_is_logged_once(
 def test_a_position_that_is_no_longer_in_kafka_is_named(member: GroupMember, consumer: Consumer) -> None:
     member.begin({})
     consumer.waiting = [Fetched(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))]
-    with pytest.raises(MessagingStateError, match="is no longer in Kafka"):
+    with pytest.raises(StateError, match="is no longer in Kafka"):
         member.read(10, 0)
 
 

@@ -9,13 +9,8 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.protocol import KafkaSettings
-from slackwater_messaging import (
-    Message,
-    MessagingConfigError,
-    MessagingStateError,
-    MessagingUnavailableError,
-)
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
+from slackwater_messaging import FencedError, Message, SenderSettings
 from slackwater_messaging.message import Place
 from slackwater_messaging.receiving import (
     ProcessorStep,
@@ -196,8 +191,8 @@ def test_a_call_that_fails_gives_the_producer_up_and_keeps_the_batch(
     step: str,
 ) -> None:
     group.waiting = [message(4)]
-    failing[step] = MessagingStateError("fenced")
-    with pytest.raises(MessagingStateError):
+    failing[step] = StateError("fenced")
+    with pytest.raises(StateError):
         processor.poll(shout, timeout=NOW)
     assert log[-1] == "discard"
     log.clear()
@@ -251,7 +246,7 @@ def writer(monkeypatch: pytest.MonkeyPatch) -> _Transactions:
     Broken.undelivered.clear()
     Broken.refusals.clear()
     minute = timedelta(minutes=1)
-    return _Transactions(KAFKA, "a", transaction_timeout=minute, request_timeout=minute)
+    return _Transactions(KAFKA, "a", SenderSettings(request_timeout=minute))
 
 
 def write(writer: _Transactions, *undelivered: KafkaError, refusal: KafkaError | None = None) -> None:
@@ -274,13 +269,13 @@ def test_who_was_fenced_is_told_so_and_not_that_another_attempt_may_succeed(
     writer: _Transactions, code: int
 ) -> None:
     for refusal in (KafkaError(code, fatal=True), KafkaError(code, txn_requires_abort=True)):
-        with pytest.raises(MessagingStateError, match="another process uses the same transactional id"):
+        with pytest.raises(FencedError, match="another process uses the same name"):
             write(writer, refusal=refusal)
 
 
 def test_an_output_that_kafka_refuses_is_the_reason_of_its_transaction_alone(writer: _Transactions) -> None:
     large, lost = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), KafkaError(KafkaError._PURGE_QUEUE)  # noqa: SLF001
-    with pytest.raises(MessagingConfigError, match=r"max\.message\.bytes"):
+    with pytest.raises(ConfigError, match=r"max\.message\.bytes"):
         write(writer, large, lost, refusal=ABORT)
     with pytest.raises(_PassingError):
         write(writer, refusal=ABORT)
@@ -296,7 +291,7 @@ def test_a_transaction_that_failed_by_itself_may_succeed_when_it_is_tried_again(
 
 
 def test_what_nobody_knows_is_not_tried_again(writer: _Transactions) -> None:
-    with pytest.raises(MessagingUnavailableError, match="check the address"):
+    with pytest.raises(UnavailableError, match="check that the brokers"):
         write(writer, refusal=KafkaError(KafkaError._SSL))  # noqa: SLF001
 
 
@@ -366,6 +361,14 @@ class Connection:
         self.log, self.closed = log, False
         log.append("connect")
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield
+        self.log.append("durable")
+
+    def execute(self, statement: bytes) -> None:
+        assert b"synchronous_commit" in statement
+
     def close(self) -> None:
         self.closed = True
         self.log.append("disconnect")
@@ -394,7 +397,7 @@ def test_a_receiver_loads_before_it_reads_and_commits_offsets_last(
     group.waiting = [message(4)]
     assert receiver.poll(handle, reply=lambda _: log.append("reply"), timeout=NOW) == 1
     assert log == [
-        *("forget []", "connect", "load [0]", "begin", "maintain", "read", "receive"),
+        *("forget []", "connect", "durable", "load [0]", "begin", "maintain", "read", "receive"),
         *("handle 4", "database", "reply", "done", "commit"),
     ]
     assert group.begun_at == {ZERO: 3}
@@ -419,8 +422,8 @@ def test_after_a_failure_everything_is_loaded_again_and_the_batch_is_tried_again
     assert "done" not in log
     log.clear()
     assert receiver.poll(handle, timeout=NOW) == 1
-    assert [each for each in log if each in ("connect", "load [0]", "handle 4", "done")] == [
-        *(["connect"] if is_broken else []),
+    assert [each for each in log if each in ("connect", "durable", "load [0]", "handle 4", "done")] == [
+        *(["connect", "durable"] if is_broken else []),
         *("load [0]", "handle 4", "done"),
     ]
 
@@ -524,7 +527,7 @@ FAILURES = [RuntimeError("failed"), AWAY]
 
 
 @pytest.mark.parametrize("error", [*FAILURES, psycopg.OperationalError("away"), TakenOverError("another")])
-@pytest.mark.parametrize("at", range(1, 15))
+@pytest.mark.parametrize("at", range(1, 16))
 def test_a_receiver_goes_on_after_any_one_call_has_failed(
     at: int, error: Exception, group: Group, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -601,7 +604,7 @@ class Producer:
         self.is_discarded = True
 
 
-@pytest.mark.parametrize("error", [*FAILURES, MessagingStateError("fenced"), _PassingError("late")])
+@pytest.mark.parametrize("error", [*FAILURES, StateError("fenced"), _PassingError("late")])
 @pytest.mark.parametrize("at", range(1, 12))
 def test_a_processor_goes_on_after_any_one_call_has_failed(
     at: int, error: Exception, processor: TransactionalProcessor, group: Group, log: Log, monkeypatch: Any

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater.dev import KafkaBroker, PostgresServer, Server
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
 from slackwater_lab.messaging.receiving.crash import (
     IMPATIENT,
     SOON,
@@ -26,7 +26,6 @@ from slackwater_lab.messaging.receiving.crash import (
 from slackwater_lab.messaging.receiving.member import Effects, processor, receiver
 from slackwater_lab.messaging.receiving.ways import Twin, Way, make_inbox
 from slackwater_lab.messaging.receiving.world import RIGHT, World, stop
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.receiving import (
     ProcessorStep,
     ReceivedMessage,
@@ -239,7 +238,7 @@ def test_a_database_that_stays_away_is_named_in_the_end(broker: KafkaBroker, ser
             connect=refuse,
             settings=ReceiverSettings(patience=timedelta(milliseconds=300)),
         ) as receiving,
-        pytest.raises(MessagingUnavailableError, match=r"tried for 0.3 s: nobody listens"),
+        pytest.raises(UnavailableError, match=r"tried for 0.3 s: nobody listens"),
     ):
         receiving.run(lambda connection, message: None)
 
@@ -259,7 +258,7 @@ def test_answers_without_a_place_for_them_are_refused(broker: KafkaBroker, serve
     effects = Effects(world.settings)
     with (
         receiver(world.settings) as receiving,
-        pytest.raises(MessagingConfigError, match="BloomInbox does not store them"),
+        pytest.raises(ConfigError, match="BloomInbox does not store them"),
     ):
         receiving.poll(effects.handle, reply=effects.reply)
 
@@ -269,7 +268,7 @@ def test_a_way_to_assign_partitions_one_by_one_is_refused(
 ) -> None:
     world = World(broker.bootstrap, server.dsn(), Way.TABLE)
     world.settings.options["partition.assignment.strategy"] = "cooperative-sticky"
-    with pytest.raises(MessagingConfigError, match="expected range or roundrobin"):
+    with pytest.raises(ConfigError, match="expected range or roundrobin"):
         receiver(world.settings)
 
 
@@ -283,7 +282,7 @@ def test_a_topic_that_does_not_exist_is_named(broker: KafkaBroker, server: Postg
             inbox=make_inbox(Way.TABLE, f"{world.settings.schema}.inbox"),
             connect=lambda: psycopg.connect(server.dsn()),
         ) as receiving,
-        pytest.raises(MessagingStateError, match="topic nowhere does not exist; create it"),
+        pytest.raises(StateError, match="topic nowhere does not exist; create it"),
     ):
         receiving.run(lambda connection, message: None)
 
@@ -303,7 +302,7 @@ def test_records_that_were_deleted_before_they_were_read_are_named(
     effects = Effects(world.settings)
     with (
         receiver(world.settings) as receiving,
-        pytest.raises(MessagingStateError, match="is no longer in Kafka"),
+        pytest.raises(StateError, match="is no longer in Kafka"),
     ):
         receiving.run(effects.handle)
 

@@ -8,13 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater.protocol import StateError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
 from slackwater_messaging import (
     ChainedSender,
     CommitOrder,
     HalfCommittedError,
-    MessagingStateError,
     PreparedSender,
     ProvenSender,
     SavedSender,
@@ -103,7 +103,7 @@ def test_an_error_that_was_swallowed_undoes_both_sides(world: World, way: str) -
 
     with (
         WAYS[way](world, no_probe) as sender,
-        pytest.raises(MessagingStateError, match="has failed or was ended"),
+        pytest.raises(StateError, match="has failed or was ended"),
     ):
         asyncio.run(swallow(sender))
     assert (world.values(), world.waiting) == ([], 0)

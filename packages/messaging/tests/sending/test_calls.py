@@ -10,17 +10,14 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError, UnavailableError
 from slackwater.protocol.keys import outcome_topic
 from slackwater_lab.fakes.topics import FlakyConsumer
 from slackwater_messaging import (
     CapturedOutbox,
     CaptureRelay,
+    FencedError,
     Message,
-    MessagingConfigError,
-    MessagingError,
-    MessagingStateError,
-    MessagingUnavailableError,
     Outbox,
     PollingRelay,
     PreparedSender,
@@ -32,7 +29,7 @@ from slackwater_messaging.sending.indoubt import decide, is_committed
 from slackwater_messaging.sending.kafka import BatchProducer, MessageTransactions, SenderProducer, failure
 
 KAFKA = KafkaSettings("127.0.0.1:1", {"log_level": "0"})
-AWAY = MessagingUnavailableError("away")
+AWAY = UnavailableError("away")
 MESSAGE = Message(topic="paid", value=b"x")
 
 
@@ -73,7 +70,7 @@ def test_a_transaction_has_one_producer_until_something_fails(producer: SenderPr
         producer.write([(MESSAGE, None)])
         producer.commit()
     assert calls.log == ["new", "open", *["begin", "send", "arrive", "commit"] * 2]
-    with pytest.raises(MessagingStateError, match="ended before its commit"):
+    with pytest.raises(StateError, match="ended before its commit"):
         producer.commit()
 
 
@@ -82,11 +79,11 @@ def test_after_a_failed_write_the_next_transaction_has_a_new_producer(
     producer: SenderProducer, calls: Calls, call: str
 ) -> None:
     calls.failing[call] = AWAY
-    with pytest.raises(MessagingUnavailableError):
+    with pytest.raises(UnavailableError):
         producer.write([(MESSAGE, None)])
     assert calls.log[-1] == "discard"
     assert ("abort" in calls.log) is (call != "begin")
-    with pytest.raises(MessagingStateError):
+    with pytest.raises(StateError):
         producer.commit()
     producer.write([(MESSAGE, None)])
     assert calls.log[-5:] == ["new", "open", "begin", "send", "arrive"]
@@ -98,7 +95,7 @@ def test_after_a_failed_commit_nothing_is_aborted_and_the_next_producer_is_new(
     """The outcome is not known: an abort could be answered although the commit has happened."""
     producer.write([(MESSAGE, None)])
     calls.failing["commit"] = AWAY
-    with pytest.raises(MessagingUnavailableError):
+    with pytest.raises(UnavailableError):
         producer.commit()
     producer.abort()
     assert calls.log[-2:] == ["commit", "discard"]
@@ -110,7 +107,7 @@ def test_a_producer_that_could_not_take_over_the_name_is_discarded(
     producer: SenderProducer, calls: Calls
 ) -> None:
     calls.failing["open"] = AWAY
-    with pytest.raises(MessagingUnavailableError):
+    with pytest.raises(UnavailableError):
         producer.open()
     assert calls.log == ["new", "open", "discard"]
     producer.abort()
@@ -156,11 +153,11 @@ def database(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> Any:
     def nothing(_: object) -> Iterator[None]:
         yield
 
+    monkeypatch.setattr("slackwater_messaging.sending.transaction.check_idle", lambda _: None)
     for place in ("saved", "prepared"):
         module = f"slackwater_messaging.sending.{place}"
         monkeypatch.setattr(f"{module}.database_transaction", transaction)
         monkeypatch.setattr(f"{module}.autocommit", nothing)
-        monkeypatch.setattr(f"{module}.check_idle", lambda _: None)
         monkeypatch.setattr(f"{module}.check_whole", lambda _: None)
     return SimpleNamespace(
         execute=lambda _: calls("prepare", SimpleNamespace(statusmessage="PREPARE TRANSACTION"))
@@ -222,7 +219,7 @@ def test_rows_that_could_not_be_removed_are_looked_for_in_the_topics(
 def test_a_failed_recovery_is_tried_again(saved: SavedSender, calls: Calls, database: Any) -> None:
     send(saved, database)
     calls.failing["open"] = AWAY
-    with pytest.raises(MessagingError):
+    with pytest.raises(SlackwaterError):
         saved.recover(database)
     assert not saved.is_settled
     send(saved, database)
@@ -284,7 +281,7 @@ def test_a_commit_without_an_answer_is_decided_after_the_name_was_taken_over(
     if is_done:
         send(prepared, database)
     else:
-        with pytest.raises(MessagingUnavailableError):
+        with pytest.raises(UnavailableError):
             send(prepared, database)
     assert calls.log[-6:] == ["commit", "discard", "new", "open", "ask", "finish" if is_done else "undo"]
     assert asked == [SenderSettings().patience]  # it waits while a Kafka transaction is open
@@ -362,9 +359,48 @@ def test_a_relay_commits_its_position_with_the_messages_and_starts_over_after_a_
     assert relay.run_once() == 2
     assert calls.log[2:] == ["begin", "send", "send", "arrive", "send_offsets", "commit"]
     calls.failing["commit"] = AWAY
-    with pytest.raises(MessagingUnavailableError):
+    with pytest.raises(UnavailableError):
         relay.run_once()
     assert calls.log[-3:] == ["commit", "discard", "leave"]
+
+
+@pytest.mark.parametrize("call", ["poll", "begin", "send", "arrive", "offsets", "send_offsets", "commit"])
+def test_a_capture_relay_goes_on_after_any_one_call_has_failed(
+    producer: SenderProducer, calls: Calls, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """It joins its group again, and reads where Kafka has committed; what was read before is not kept."""
+    stored = [1, 2]
+
+    def join() -> Any:
+        unread, taken = list(stored), list[int]()
+
+        def poll(_: object) -> Any:
+            calls("poll")
+            if not unread:
+                return None
+            taken.append(unread.pop(0))
+            return SimpleNamespace(commit=SimpleNamespace(lsn=taken[-1]), number=taken[-1])
+
+        return SimpleNamespace(
+            poll=poll,
+            offsets=lambda: calls("offsets", list(taken)),
+            group_metadata=lambda: None,
+            close=lambda: calls("leave"),
+        )
+
+    relay = CaptureRelay(KAFKA, CapturedOutbox(), source="inv", name="relay", batch=2)
+    monkeypatch.setattr(relay, "_producer", producer)
+    monkeypatch.setattr(relay, "_open_consumer", join)
+    row = SavedMessage(MessageId("public.outbox", 1, 1), MESSAGE)
+    monkeypatch.setattr(CapturedOutbox, "messages", lambda *_: [row])
+    calls.failing[call] = AWAY
+    with pytest.raises(UnavailableError):
+        relay.run_once()
+    assert calls.log[-1] == "leave"
+    calls.log.clear()
+    assert relay.run_once() == 2
+    done = [each for each in calls.log if each not in ("poll", "offsets")]
+    assert done[-6:] == ["begin", "send", "send", "arrive", "send_offsets", "commit"]
 
 
 class Late:
@@ -406,7 +442,7 @@ def test_a_batch_of_which_anything_is_unclear_has_not_arrived(
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", make)
     batch = [SavedMessage(MessageId("outbox", number, 1), MESSAGE) for number in range(2)]
     producer = BatchProducer(KAFKA, timedelta(seconds=1))
-    with pytest.raises(MessagingUnavailableError, match="of 2 messages did not arrive"):
+    with pytest.raises(UnavailableError, match="of 2 messages did not arrive"):
         producer.deliver(batch)
 
     def flush(_: float) -> None:
@@ -419,7 +455,7 @@ def test_a_batch_of_which_anything_is_unclear_has_not_arrived(
         return made[-1]
 
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", second)
-    with pytest.raises(MessagingUnavailableError, match="1 of 2 messages did not arrive"):
+    with pytest.raises(UnavailableError, match="1 of 2 messages did not arrive"):
         producer.deliver(batch)
 
 
@@ -429,7 +465,7 @@ def test_an_error_of_a_request_is_no_report(monkeypatch: pytest.MonkeyPatch) -> 
             raise KafkaException(KafkaError(KafkaError._FATAL))  # noqa: SLF001
 
     monkeypatch.setattr("slackwater_messaging.sending.kafka.Producer", Refusing)
-    with pytest.raises(MessagingUnavailableError, match="writing messages failed"):
+    with pytest.raises(UnavailableError, match="writing messages failed"):
         BatchProducer(KAFKA, timedelta(seconds=1)).deliver([SavedMessage(MessageId("outbox", 1, 1), MESSAGE)])
 
 
@@ -493,12 +529,12 @@ LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 @pytest.mark.parametrize(
     ("code", "expected", "hint"),
     [
-        (KafkaError._FENCED, MessagingStateError, "has taken over the sender's name"),  # noqa: SLF001
-        (KafkaError.PRODUCER_FENCED, MessagingStateError, "has taken over the sender's name"),
-        (KafkaError.INVALID_PRODUCER_EPOCH, MessagingStateError, "transaction_timeout"),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, MessagingConfigError, "create the topic"),
-        (KafkaError.MSG_SIZE_TOO_LARGE, MessagingConfigError, "max.message.bytes"),
-        (KafkaError.NOT_COORDINATOR, MessagingUnavailableError, "check that the brokers are up"),
+        (KafkaError._FENCED, FencedError, "another process uses the same name"),  # noqa: SLF001
+        (KafkaError.PRODUCER_FENCED, FencedError, "another process uses the same name"),
+        (KafkaError.INVALID_PRODUCER_EPOCH, FencedError, "longer than its time-out"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, ConfigError, "create the topic"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, ConfigError, "max.message.bytes"),
+        (KafkaError.NOT_COORDINATOR, UnavailableError, "check that the brokers are up"),
     ],
 )
 def test_what_kafka_refuses_says_who_has_to_do_something(code: int, expected: type, hint: str) -> None:
@@ -510,7 +546,7 @@ def test_what_kafka_refuses_says_who_has_to_do_something(code: int, expected: ty
 def test_a_batch_is_written_in_order_and_by_no_settings_of_the_user(made: list[Client]) -> None:
     kafka = KafkaSettings("127.0.0.1:1", {"enable.idempotence": "false", "partitioner": "random"})
     producer = BatchProducer(kafka, timedelta(seconds=1))
-    with pytest.raises(MessagingUnavailableError):
+    with pytest.raises(UnavailableError):
         producer.deliver(BATCH)
     assert made[0].config["enable.idempotence"] is True
     assert made[0].config["partitioner"] == "murmur2_random"
@@ -531,7 +567,7 @@ def test_a_producer_that_cannot_go_on_is_no_refusal_of_a_message(
                 patched.setattr(Client, "produce", raising(KafkaException(error)))
             else:
                 patched.setattr(Client, "flush", lambda self, _: [each(error, None) for each in self.reports])
-            with pytest.raises(MessagingUnavailableError):
+            with pytest.raises(UnavailableError):
                 producer.deliver(BATCH)
     assert [client.log for client in made] == [["purge"], ["purge"]]
 
@@ -548,9 +584,7 @@ def test_messages_wait_for_room_and_those_that_are_refused_are_named(made: list[
     producer.deliver([])  # makes the client
     made[0].refusals = [BufferError(), BufferError(), KafkaException(LARGE)]
     made[0].errors = [None]
-    assert {place: type(error) for place, error in producer.deliver(BATCH).items()} == {
-        0: MessagingConfigError
-    }
+    assert {place: type(error) for place, error in producer.deliver(BATCH).items()} == {0: ConfigError}
     assert made[0].log == ["flush", "poll", "poll", "flush"]
     assert len(made[0].sent) == 1
 
@@ -577,7 +611,7 @@ def test_messages_that_are_refused_have_not_arrived_and_others_are_not_waited_fo
     for _ in range(3):
         transactions.send(MESSAGE)
     made[0].errors = [LARGE]
-    with pytest.raises(MessagingConfigError, match=r"max\.message\.bytes"):
+    with pytest.raises(ConfigError, match=r"max\.message\.bytes"):
         transactions.arrive()
     assert made[0].log == ["flush"]
     made[0].sent, made[0].reports = [], []
@@ -592,7 +626,7 @@ def test_messages_that_were_dropped_have_the_reason_of_their_transaction(
     transactions.send(MESSAGE)
     made[0].errors = [KafkaError(KafkaError._PURGE_QUEUE)]  # noqa: SLF001
     made[0].reason = KafkaError(KafkaError._FENCED)  # noqa: SLF001
-    with pytest.raises(MessagingStateError, match="has taken over the sender's name"):
+    with pytest.raises(StateError, match="another process uses the same name"):
         transactions.arrive()
 
 
@@ -633,7 +667,7 @@ def test_a_relay_goes_on_after_any_one_call_has_failed(
     outbox, arrived = Waiting(calls), list[MessageId]()
     relay = PollingRelay("", KAFKA, outbox)
 
-    def deliver(batch: list[SavedMessage]) -> dict[int, MessagingError]:
+    def deliver(batch: list[SavedMessage]) -> dict[int, SlackwaterError]:
         calls("deliver")
         arrived.extend(each.id for each in batch)
         calls("arrived")

@@ -13,11 +13,11 @@ import pytest
 
 from slackwater.cdc import BadInputError
 from slackwater.client import ChangeTopics, TransactionalConsumer
+from slackwater.protocol import ConfigError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
 from slackwater_lab.fakes.outputs import ChangeWriter, KafkaTopics
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import MessagingConfigError
 from slackwater_messaging.message import header_of
 from slackwater_messaging.sending import HEADER_MESSAGE, CapturedOutbox, CaptureRelay, SendStep
 
@@ -148,7 +148,7 @@ def test_a_topic_that_is_not_there_is_named_and_nothing_is_passed_over(world: Wo
     log.commit("a", "b", topic=f"{world.name}.later")
     stop = threading.Event()
     with log.relay() as relay:
-        with pytest.raises(MessagingConfigError, match="create the topic"):
+        with pytest.raises(ConfigError, match="create the topic"):
             relay.run(stop)
         later = world.make_topic("later")
         while not world.values(later):
@@ -168,5 +168,5 @@ def test_the_table_is_empty_for_everybody(world: World) -> None:
 
 
 def test_change_topics_name_the_schema() -> None:
-    with pytest.raises(MessagingConfigError, match=r"expected schema\.table"):
+    with pytest.raises(ConfigError, match=r"expected schema\.table"):
         CapturedOutbox("outbox")

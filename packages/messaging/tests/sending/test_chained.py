@@ -7,9 +7,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from slackwater.protocol import ConfigError, StateError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message, MessagingConfigError, MessagingStateError
+from slackwater_messaging import Message
 from slackwater_messaging.sending import (
     ChainedSender,
     CommitOrder,
@@ -51,7 +52,7 @@ def test_both_sides_commit_or_the_error_of_the_business_undoes_both(world: World
 def test_a_message_that_kafka_refuses_undoes_both_sides(world: World, order: CommitOrder) -> None:
     with chained(world, order) as sender:
         do(world, sender, 1)
-        with pytest.raises(MessagingConfigError, match=r"raise the topic's max\.message\.bytes"):
+        with pytest.raises(ConfigError, match=r"raise the topic's max\.message\.bytes"):
             do(world, sender, 2, world.message("2"), Message(topic=world.topic, value=os.urandom(2_000_000)))
         do(world, sender, 3)
     assert (world.numbers, world.values()) == ([1, 3], ["1", "3"])
@@ -68,7 +69,7 @@ def test_a_transaction_without_messages_does_not_touch_kafka(world: World, order
 @ORDERS
 def test_an_error_that_was_swallowed_is_not_committed_by_one_side(world: World, order: CommitOrder) -> None:
     """COMMIT of a failed transaction is a rollback that says nothing."""
-    refused = pytest.raises(MessagingStateError, match=r"has failed or was ended \(INERROR\)")
+    refused = pytest.raises(StateError, match=r"has failed or was ended \(INERROR\)")
     with chained(world, order) as sender, refused:
         _swallow(world, sender)
     assert (world.numbers, world.values()) == ([], [])
@@ -79,7 +80,7 @@ def test_a_connection_in_a_transaction_is_refused(world: World, order: CommitOrd
     with (
         chained(world, order) as sender,
         world.connection.transaction(),
-        pytest.raises(MessagingConfigError, match="already has an open transaction"),
+        pytest.raises(ConfigError, match="already has an open transaction"),
     ):
         do(world, sender, 1)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_messaging import MessagingConfigError
+from slackwater.protocol import ConfigError
 from slackwater_messaging.message import decode_headers, encode_headers, header_of, microseconds
 from slackwater_messaging.sending import MessageId, Outbox
 from slackwater_messaging.sending.indoubt import gid_of, sender_of
@@ -57,11 +57,11 @@ def test_the_sender_stands_in_the_name_of_a_prepared_transaction() -> None:
 
 @pytest.mark.parametrize("name", ["", "a.b.c", "out box", 'x"y', "1st", "ä"])
 def test_a_name_that_is_no_table_is_refused(name: str) -> None:
-    with pytest.raises(MessagingConfigError, match=r"expected table or schema\.table"):
+    with pytest.raises(ConfigError, match=r"expected table or schema\.table"):
         Outbox(name)
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "ä", "x" * 101])
 def test_a_name_that_is_no_transactional_id_is_refused(name: str) -> None:
-    with pytest.raises(MessagingConfigError, match="the name of a sender is"):
+    with pytest.raises(ConfigError, match="the name of a sender is"):
         check_name(name)

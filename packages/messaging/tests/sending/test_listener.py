@@ -8,13 +8,12 @@ import psycopg
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
 from slackwater_lab.probes import At
-from slackwater_messaging import MessagingConfigError, MessagingUnavailableError
 from slackwater_messaging.message import Place
 from slackwater_messaging.sending import DeliveryListener, MessageId, Outbox, SendStep
 
-Refused = MessagingUnavailableError
+Refused = UnavailableError
 
 
 class Record:
@@ -159,7 +158,7 @@ def test_a_second_caller_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[str] = []
 
     def again() -> None:
-        with pytest.raises(MessagingConfigError, match="in use by another thread or task") as caught:
+        with pytest.raises(ConfigError, match="in use by another thread or task") as caught:
             listener.run_once()
         refused.append(str(caught.value))
 

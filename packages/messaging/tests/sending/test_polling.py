@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message, MessagingConfigError, MessagingUnavailableError
+from slackwater_messaging import Message
 from slackwater_messaging.message import header_of
 from slackwater_messaging.sending import (
     HEADER_MESSAGE,
@@ -107,6 +107,17 @@ def test_relays_share_lanes_and_keep_the_order_of_each_key(world: World) -> None
     assert [value for value in world.values() if value != "b"] == ["0", "1", "2", "3", "4"]
 
 
+def test_relays_of_two_outboxes_do_not_keep_each_other_out(world: World) -> None:
+    outbox, others = Outbox(f"{world.name}_other"), list[int]()
+    outbox.create(world.connection)
+    for table in (world.outbox, outbox):
+        table.send(world.connection, world.message("1", "a"))
+    with PollingRelay(world.dsn, world.kafka, outbox, settings=SOON) as other:
+        probe = At(SendStep.TAKEN, lambda: others.append(other.run_once()))
+        with relay(world, probe=probe) as each:
+            assert (each.run_once(), others) == (1, [1])
+
+
 def _key_of_another_lane(world: World, key: str) -> str:
     lanes: dict[int, str] = {}
     for number in range(100):
@@ -144,6 +155,36 @@ def test_messages_that_a_sender_saved_are_not_the_relays(world: World) -> None:
     assert (world.values(), world.waiting) == (["the relay's"], 1)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "used"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+)
+def test_a_message_s_transaction_is_on_disk_when_it_is_visible(world: World, wanted: str, used: str) -> None:
+    """A relay sends what it sees, and a crash of the database would take back what it has sent."""
+    show = b"SHOW synchronous_commit"
+    with psycopg.connect(world.dsn, options=f"-c synchronous_commit={wanted}") as connection:
+        for write in (
+            lambda: world.outbox.send(connection, world.message("1")),
+            lambda: world.outbox.save(connection, [world.message("2")], "sender"),
+        ):
+            write()
+            assert connection.execute(show).fetchone() == (used,)
+            connection.commit()
+            assert connection.execute(show).fetchone() == (wanted,)
+            connection.commit()
+
+
+def test_a_row_that_another_transaction_has_locked_is_not_waited_for(world: World) -> None:
+    world.outbox.send(world.connection, world.message("held", "a"), world.message("free", "a"))
+    with psycopg.connect(world.dsn) as other:
+        other.execute(f"SELECT FROM {world.outbox.table} WHERE id = 1 FOR UPDATE".encode())
+        dsn = f"{world.dsn}?options=-c%20lock_timeout%3D1s"
+        with PollingRelay(dsn, world.kafka, world.outbox, settings=SOON) as each:
+            assert each.run_once() == 1
+            other.rollback()
+            assert each.run_once() == 1
+    assert world.values() == ["free", "held"]
+
+
 def test_a_refused_message_holds_up_its_lane_and_no_other(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,7 +194,7 @@ def test_a_refused_message_holds_up_its_lane_and_no_other(
     with relay(world) as each, caplog.at_level(logging.ERROR):
         assert each.run_once() == 2
         (error,) = each.refused.values()
-        assert isinstance(error, MessagingConfigError)
+        assert isinstance(error, ConfigError)
         assert f"{world.outbox.table}/1/" in caplog.text
         world.outbox.send(world.connection, world.message("later", "a"), world.message("on", other))
         assert each.run_once() == 1
@@ -181,7 +222,7 @@ def test_nothing_is_removed_while_kafka_is_away(world: World) -> None:
     settings = RelaySettings(request_timeout=timedelta(seconds=1))
     nowhere = KafkaSettings("127.0.0.1:1")
     each = PollingRelay(world.dsn, nowhere, world.outbox, settings=settings)
-    with pytest.raises(MessagingUnavailableError, match="1 of 1 messages did not arrive"), each:
+    with pytest.raises(UnavailableError, match="1 of 1 messages did not arrive"), each:
         each.run_once()
     assert world.waiting == 1
     with relay(world) as each:

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from slackwater.protocol import ConfigError, StateError, UnavailableError
 from slackwater.protocol.keys import outcome_topic
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message, MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging import Message
 from slackwater_messaging.sending import (
     InDoubtError,
     Outcome,
@@ -103,7 +104,7 @@ def test_an_operator_may_decide_while_the_sender_lives(
         with prepared(world, probe=At(step, decide)) as sender:
             if outcome is Outcome.COMMITTED:
                 do(world, sender, 1)
-            with pytest.raises(MessagingStateError, match="FENCED"):
+            with pytest.raises(StateError, match="FENCED"):
                 do(world, sender, 1 + len(world.numbers))
             do(world, sender, 2)
     assert decided == [outcome]
@@ -135,7 +136,7 @@ def test_an_answer_of_kafka_that_is_lost_is_looked_up(
         if is_done:
             do(world, sender, 1)
         else:
-            with pytest.raises(MessagingUnavailableError, match="lost"):
+            with pytest.raises(UnavailableError, match="lost"):
                 do(world, sender, 1)
         monkeypatch.undo()
         do(world, sender, 2)
@@ -162,7 +163,7 @@ def test_what_another_process_left_is_decided_after_an_own_failure_too(world: Wo
     """The name was somebody else's between the failure and the next transaction."""
     with prepared(world) as sender:
         do(world, sender, 0)
-        with pytest.raises(MessagingConfigError, match=r"raise the topic's max\.message\.bytes"):
+        with pytest.raises(ConfigError, match=r"raise the topic's max\.message\.bytes"):
             _send_too_much(world, sender)
         _die(world, SendStep.KAFKA_COMMITTED)
         do(world, sender, 2)
@@ -189,7 +190,7 @@ def test_a_database_that_goes_away_behind_kafka_s_commit_commits_later(world: Wo
 
 
 def test_an_error_that_was_swallowed_undoes_both_sides(world: World) -> None:
-    with prepared(world) as sender, pytest.raises(MessagingStateError, match="has failed or was ended"):
+    with prepared(world) as sender, pytest.raises(StateError, match="has failed or was ended"):
         _swallow(world, sender)
     assert (world.values(), left(world)) == ([], [])
 
@@ -202,7 +203,7 @@ def test_a_failed_transaction_that_the_database_calls_prepared_is_none(world: Wo
             world.connection.execute("SELECT * FROM nowhere")
 
     with prepared(world, probe=At(SendStep.PRODUCED, fail)) as sender:
-        with pytest.raises(MessagingStateError, match="but answered ROLLBACK"):
+        with pytest.raises(StateError, match="but answered ROLLBACK"):
             do(world, sender, 1)
         do(world, sender, 2)
     assert (world.numbers, world.values()) == ([2], ["2"])
@@ -213,7 +214,7 @@ def test_without_its_outcomes_nobody_decides(world: World) -> None:
     topic = outcome_topic(world.name)
     admin = AdminClient({"bootstrap.servers": world.bootstrap})
     admin.delete_topics([topic])[topic].result(60)
-    with pytest.raises(MessagingStateError, match="does not exist"):
+    with pytest.raises(StateError, match="does not exist"):
         resolve(world.connection, world.kafka, world.name)
     assert left(world) == [gid]
     world.connection.execute(f"ROLLBACK PREPARED '{gid}'".encode())
@@ -221,7 +222,7 @@ def test_without_its_outcomes_nobody_decides(world: World) -> None:
 
 def test_a_database_that_prepares_nothing_says_how_to_change_that() -> None:
     error = psycopg.errors.ObjectNotInPrerequisiteState("prepared transactions are disabled")
-    with pytest.raises(MessagingConfigError, match="set the server's max_prepared_transactions"):
+    with pytest.raises(ConfigError, match="set the server's max_prepared_transactions"):
         _explain(error)
 
 
@@ -257,10 +258,10 @@ def _lose_answers(monkeypatch: pytest.MonkeyPatch, *, is_done: bool) -> None:
         if is_done:
             commit(producer)
         producer.close()
-        raise MessagingUnavailableError("the answer is lost")
+        raise UnavailableError("the answer is lost")
 
     monkeypatch.setattr(SenderProducer, "commit", lose)
 
 
 def _away(_: SenderProducer) -> None:
-    raise MessagingUnavailableError("away")
+    raise UnavailableError("away")

@@ -5,8 +5,8 @@ import threading
 import psycopg
 import pytest
 
-from slackwater.protocol import KafkaSettings
-from slackwater_messaging import DeliveryListener, MessagingUnavailableError, Outbox, PollingRelay
+from slackwater.protocol import KafkaSettings, UnavailableError
+from slackwater_messaging import DeliveryListener, Outbox, PollingRelay
 from slackwater_messaging.topics import quiet
 
 KAFKA = KafkaSettings("127.0.0.1:1")
@@ -32,7 +32,7 @@ def test_librdkafka_is_quiet_unless_it_is_told_to_speak() -> None:
     assert quiet(KafkaSettings("a:1", {"log_level": "7"})).client_config["log_level"] == "7"
 
 
-@pytest.mark.parametrize("error", [MessagingUnavailableError("away"), psycopg.OperationalError("away")])
+@pytest.mark.parametrize("error", [UnavailableError("away"), psycopg.OperationalError("away")])
 @pytest.mark.parametrize("kind", ["relay", "listener"])
 def test_a_relay_and_a_listener_say_once_that_they_wait(
     kind: str, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, StateError, UnavailableError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
-from slackwater_messaging import Message, MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging import Message
 from slackwater_messaging.sending import (
     DeliveryListener,
     ProvenSender,
@@ -82,7 +82,7 @@ def test_messages_behind_ones_that_wait_wait_with_them(world: World, monkeypatch
 
 
 def _away(*_: object) -> None:
-    raise MessagingUnavailableError("away")
+    raise UnavailableError("away")
 
 
 def test_a_sender_looks_for_kafka_only_now_and_then(world: World) -> None:
@@ -154,7 +154,7 @@ def test_recovery_waits_for_transactions_of_others_that_stand_open(world: World)
     with pytest.raises(Death):
         do(world, saved(world, probe=At(SendStep.KAFKA_COMMITTED)), 1)
     impatient = SenderSettings(patience=timedelta(seconds=0.5), retry_after=timedelta(0))
-    stuck = pytest.raises(MessagingUnavailableError, match=rf"{world.topic}/0 at offset 0 of 3")
+    stuck = pytest.raises(UnavailableError, match=rf"{world.topic}/0 at offset 0 of 3")
     with saved(world, settings=impatient) as sender, stuck:
         sender.recover(world.connection)
     other.abort_transaction(60)
@@ -195,6 +195,21 @@ def test_a_commit_of_which_nobody_hears_is_sent_by_the_next_transaction(
     assert (world.numbers, world.values()) == ([1, 2, 3], ["1", "2", "3"])
 
 
+def test_a_row_of_a_table_that_was_created_again_is_not_taken_for_the_one_that_was_sent(world: World) -> None:
+    """Ids start over, so that two messages have the same one."""
+
+    def recreate() -> None:
+        world.connection.execute(f"TRUNCATE {world.outbox.table} RESTART IDENTITY".encode())
+        world.outbox.save(world.connection, [world.message("new")], world.name)
+
+    with saved(world, probe=At(SendStep.KAFKA_COMMITTED, recreate)) as sender:
+        do(world, sender, 1)
+        assert (sender.is_settled, world.waiting) == (False, 1)
+        do(world, sender, 2)
+        assert (sender.is_settled, world.waiting) == (True, 0)
+    assert world.values() == ["1", "new", "2"]
+
+
 def test_two_processes_with_one_name_lose_and_repeat_nothing(world: World) -> None:
     with saved(world) as one, saved(world) as other:
         for number in range(6):
@@ -214,14 +229,14 @@ def test_a_message_that_kafka_refuses_stays_saved_and_recovery_says_why(
         plain.flush(60)
         assert world.values() == ["of others"]  # nothing is open before it
         assert "MSG_SIZE_TOO_LARGE" in caplog.text
-        with pytest.raises(MessagingConfigError, match=r"raise the topic's max\.message\.bytes"):
+        with pytest.raises(ConfigError, match=r"raise the topic's max\.message\.bytes"):
             sender.recover(world.connection)
     assert (world.numbers, world.values(), world.waiting) == ([1], ["of others"], 2)
 
 
 def test_recovery_refuses_a_topic_that_is_gone(world: World) -> None:
     world.outbox.save(world.connection, [Message(topic=f"{world.name}.gone", value=b"")], world.name)
-    with saved(world) as sender, pytest.raises(MessagingStateError, match="does not exist"):
+    with saved(world) as sender, pytest.raises(StateError, match="does not exist"):
         sender.recover(world.connection)
 
 

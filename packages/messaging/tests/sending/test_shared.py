@@ -12,13 +12,12 @@ import asyncpg
 import psycopg
 import pytest
 
+from slackwater.protocol import ConfigError, UnavailableError
 from slackwater_lab.messaging.sending.world import World
 from slackwater_lab.probes import At, Death
 from slackwater_messaging import (
     ChainedSender,
     CommitOrder,
-    MessagingConfigError,
-    MessagingUnavailableError,
     PreparedSender,
     ProvenSender,
     SavedSender,
@@ -77,7 +76,7 @@ def test_tasks_that_share_a_sender_are_refused_and_lose_nothing(world: World, wa
                 for number in range(first, first + EACH):
                     try:
                         await request(world, sender, connection, number)
-                    except MessagingConfigError as error:
+                    except ConfigError as error:
                         assert "SenderPool" in str(error)  # noqa: PT017 - some of many
                         refused.append(number)
 
@@ -175,7 +174,7 @@ def test_a_slot_whose_messages_wait_is_used_first_and_recovers(
         with monkeypatch.context() as away:
             away.setattr(
                 "slackwater_messaging.sending.kafka.SenderProducer.write",
-                lambda *_: (_ for _ in ()).throw(MessagingUnavailableError("away")),
+                lambda *_: (_ for _ in ()).throw(UnavailableError("away")),
             )
             do(world, pool, 3)
         assert world.waiting == 1
@@ -208,9 +207,9 @@ def test_a_transaction_that_finds_no_free_slot_in_time_says_so(world: World) -> 
     ):
         with pool.transaction(connection) as sending:
             sending.connection.execute(*world.insert(1))
-            with pytest.raises(MessagingUnavailableError, match=r"all 1 senders of pool .* raise its size"):
+            with pytest.raises(UnavailableError, match=r"all 1 senders of pool .* raise its size"):
                 do(world, pool, 2)
-            with pytest.raises(MessagingUnavailableError, match="all 1 senders"):
+            with pytest.raises(UnavailableError, match="all 1 senders"):
                 asyncio.run(crowd(pool))
         do(world, pool, 2)
     assert world.numbers == [1, 2]
@@ -243,5 +242,5 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_its_place_to_the_next(wo
 
 
 def test_a_pool_without_slots_is_refused(world: World) -> None:
-    with pytest.raises(MessagingConfigError, match="expected at least 1"):
+    with pytest.raises(ConfigError, match="expected at least 1"):
         pool_of(world, "saved", 0)

@@ -9,17 +9,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from slackwater.protocol import ConfigError
 from slackwater_lab.messaging.sending.world import World
-from slackwater_messaging import (
-    ChainedSender,
-    CommitOrder,
-    MessagingConfigError,
-    PreparedSender,
-    SavedSender,
-)
-from slackwater_messaging.receiving import AsyncTableInbox
+from slackwater_messaging import ChainedSender, CommitOrder, PreparedSender, SavedSender
+from slackwater_messaging.receiving import TableInbox
 from slackwater_messaging.sqlalchemy import (
-    Sender,
     async_connection_of,
     async_session_transaction,
     connection_of,
@@ -49,7 +43,7 @@ def session(world: World) -> Iterator[Session]:
     engine.dispose()
 
 
-def senders(world: World) -> dict[str, Sender]:
+def senders(world: World) -> dict[str, ChainedSender | SavedSender | PreparedSender]:
     return {
         "chained": ChainedSender(world.kafka, world.name, order=CommitOrder.DATABASE_FIRST),
         "saved": SavedSender(world.kafka, world.outbox, world.name),
@@ -93,7 +87,7 @@ def test_a_sender_commits_what_the_session_has_changed(world: World, session: Se
 def test_a_session_in_a_transaction_is_refused(world: World, session: Session) -> None:
     session.begin()
     with (
-        pytest.raises(MessagingConfigError, match="already has an open transaction"),
+        pytest.raises(ConfigError, match="already has an open transaction"),
         session_transaction(senders(world)["saved"], session),
     ):
         pass
@@ -102,7 +96,7 @@ def test_a_session_in_a_transaction_is_refused(world: World, session: Session) -
 def test_another_driver_is_refused() -> None:
     with (
         Session(sa.create_engine("sqlite://")) as session,
-        pytest.raises(MessagingConfigError, match=r"driver is sqlite3.*postgresql\+psycopg"),
+        pytest.raises(ConfigError, match=r"driver is sqlite3.*postgresql\+psycopg"),
     ):
         connection_of(session)
 
@@ -125,11 +119,11 @@ async def opened(world: World, driver: str) -> AsyncIterator[AsyncSession]:
 def test_an_outbox_and_an_inbox_write_in_the_asynchronous_session_s_transaction(
     world: World, driver: str
 ) -> None:
-    inbox = AsyncTableInbox(f"{world.name}_inbox")
+    inbox = TableInbox(f"{world.name}_inbox")
 
     async def do(session: AsyncSession, number: int) -> bool:
         connection = await async_connection_of(session)
-        async with inbox.receive(connection, str(number)) as receipt:
+        async with inbox.receive_async(connection, str(number)) as receipt:
             if not receipt.is_repeat:
                 await world.outbox.send_async(connection, world.message(str(number)))
                 session.add(Business(number=number))
@@ -138,7 +132,7 @@ def test_an_outbox_and_an_inbox_write_in_the_asynchronous_session_s_transaction(
 
     async def work() -> None:
         async with opened(world, driver) as session:
-            await inbox.create(await async_connection_of(session))
+            await inbox.create_async(await async_connection_of(session))
             await session.commit()
             assert not await do(session, 1)
             assert world.waiting == 0
@@ -183,7 +177,7 @@ def test_an_asynchronous_session_in_a_transaction_is_refused(world: World) -> No
     async def work() -> None:
         async with opened(world, "asyncpg") as session:
             await session.execute(sa.text("SELECT 1"))
-            with pytest.raises(MessagingConfigError, match="already has an open transaction"):
+            with pytest.raises(ConfigError, match="already has an open transaction"):
                 async with async_session_transaction(senders(world)["saved"], session):
                     pass
 

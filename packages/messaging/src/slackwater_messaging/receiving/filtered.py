@@ -10,12 +10,12 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
-from slackwater.protocol import Clock, SystemClock, epoch_ms
+from slackwater.protocol import Clock, ConfigError, StateError, SystemClock, epoch_ms
 from slackwater_messaging.database import check_idle
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of, split_digests
-from slackwater_messaging.receiving.receipt import KeyOf, Receipt, TakenOverError, new_receipts
+from slackwater_messaging.receiving.receipt import KeyOf, Receipt, new_receipts
 from slackwater_messaging.receiving.table import TableInbox, identifier
 from slackwater_messaging.running import Exclusive
 
@@ -130,7 +130,7 @@ class _ChainInbox(ABC):
         """Reads a partition's chain; requires a transaction.
 
         Raises:
-            MessagingStateError: A filter is damaged, or belongs to another partition.
+            StateError: A filter is damaged, or belongs to another partition.
         """
         packed = connection.execute(self._sql(_LOAD_FILTERS), place).fetchall()
         name = f"{place.topic}/{place.partition}".encode()
@@ -377,7 +377,7 @@ class BloomInbox(_ChainInbox):
         row = connection.execute(self._sql(_LOCK_POSITION), place).fetchone()
         if row is None:
             problem = f"the position of {place.topic}/{place.partition} was removed from the database"
-            raise MessagingStateError(problem, "load the partition again, which creates a new position")
+            raise StateError(problem, "load the partition again, which creates a new position")
         return int(row[0])
 
     def _advance(self, connection: psycopg.Connection[Any], place: Place, end: int) -> None:
@@ -400,15 +400,13 @@ class BloomInbox(_ChainInbox):
         missing = [place for place in places if place not in self._next]
         if missing:
             listed = ", ".join(f"{place.topic}/{place.partition}" for place in missing)
-            raise MessagingStateError(
-                f"the inbox has not loaded {listed}", "call load() when a partition is assigned"
-            )
+            raise StateError(f"the inbox has not loaded {listed}", "call load() when a partition is assigned")
 
 
 def _require_no_answers(receipts: Sequence[Receipt]) -> None:
     if any(receipt.answer is not None for receipt in receipts):
         problem = "a message was given an answer, but a BloomInbox does not store answers"
-        raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox, or give no answer")
+        raise ConfigError(problem, "use a TableInbox or a FilteredInbox, or give no answer")
 
 
 def _taken_over(place: Place) -> TakenOverError:

@@ -15,12 +15,10 @@ from math import log
 
 from rbloom import Bloom
 
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater.protocol import ConfigError, StateError
 
 _MAGIC = b"SWBF"
 _VERSION = 2
-_WITHOUT_NAME = 1
-"""The version whose filters do not say to which chain they belong."""
 _HEADER = struct.Struct(">4sBqIQQd")
 """Magic, version, start of the window in ms, number in the window, keys added, capacity, error rate."""
 _CHECKSUM_BYTES = 16
@@ -42,7 +40,7 @@ class FilterPolicy:
     """How much a chain of filters remembers, and with which error rate.
 
     Raises:
-        MessagingConfigError: A number is out of range.
+        ConfigError: A number is out of range.
     """
 
     capacity: int
@@ -58,12 +56,12 @@ class FilterPolicy:
     def __post_init__(self) -> None:
         if self.capacity < 1 or self.windows < 1:
             problem = f"capacity is {self.capacity} and windows {self.windows}"
-            raise MessagingConfigError(problem, "expected positive numbers")
+            raise ConfigError(problem, "expected positive numbers")
         if not 0 < self.error_rate < 1:
-            raise MessagingConfigError(f"error_rate is {self.error_rate}", "expected a rate such as 1e-6")
+            raise ConfigError(f"error_rate is {self.error_rate}", "expected a rate such as 1e-6")
         if self.window_ms < 1:
             problem = f"remember is {self.remember}, divided into {self.windows} windows"
-            raise MessagingConfigError(problem, "expected at least a millisecond for each window")
+            raise ConfigError(problem, "expected at least a millisecond for each window")
 
     @property
     def window_ms(self) -> int:
@@ -153,7 +151,7 @@ class FilterChain:
         """Returns a chain with stored filters.
 
         Raises:
-            MessagingStateError: A filter is damaged, has an unknown format, or belongs to another chain.
+            StateError: A filter is damaged, has an unknown format, or belongs to another chain.
         """
         chain = cls(policy, name)
         chain._filters = sorted(
@@ -161,7 +159,7 @@ class FilterChain:
             key=lambda found: (found.window_ms, found.number),
         )
         if len({(each.window_ms, each.number) for each in chain._filters}) < len(packed):
-            raise MessagingStateError("a stored filter is damaged: it is there twice", _ADVICE)
+            raise StateError("a stored filter is damaged: it is there twice", _ADVICE)
         return chain
 
     def _at(self, time_ms: int) -> _Filter:
@@ -199,16 +197,16 @@ def _checksum(body: bytes, key: bytes) -> bytes:
 def _unpack(packed: bytes, policy: FilterPolicy, name: bytes) -> _Filter:
     body, checksum = packed[:-_CHECKSUM_BYTES], packed[-_CHECKSUM_BYTES:]
     if len(body) < _HEADER.size or body[:4] != _MAGIC:
-        raise MessagingStateError(
+        raise StateError(
             "a stored filter is damaged: it lacks a complete header that begins with SWBF", _ADVICE
         )
     _, version, window_ms, number, count, capacity, error_rate = _HEADER.unpack_from(body)
-    if version not in (_VERSION, _WITHOUT_NAME):
+    if version != _VERSION:
         problem = f"a stored filter has format {version}, but {_VERSION} is expected"
-        raise MessagingStateError(problem, "upgrade all members of the group together")
-    if checksum != _checksum(body, b"" if version == _WITHOUT_NAME else digest_of(name)):
+        raise StateError(problem, "upgrade all members of the group together")
+    if checksum != _checksum(body, digest_of(name)):
         problem = "a stored filter is damaged, or belongs to another partition: its checksum does not match"
-        raise MessagingStateError(problem, _ADVICE)
+        raise StateError(problem, _ADVICE)
     found = _Filter(window_ms, number, policy)
     found.count, found.capacity, found.error_rate, found.is_changed = count, capacity, error_rate, False
     found.bloom = Bloom.load_bytes(body[_HEADER.size :], _as_integer)

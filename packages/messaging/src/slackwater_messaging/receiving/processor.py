@@ -9,32 +9,21 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka import Message as Record
+from confluent_kafka import KafkaException, TopicPartition
 
-from slackwater.kafka.retry import is_transient, kafka_error
-from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.protocol import KafkaSettings
+from slackwater.kafka.retry import is_transient
+from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError
 from slackwater_messaging.bridge import run_in_thread
-from slackwater_messaging.errors import (
-    WRITING,
-    MessagingConfigError,
-    MessagingError,
-    MessagingStateError,
-    MessagingUnavailableError,
-)
 from slackwater_messaging.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.message import Message, ReceivedMessage
 from slackwater_messaging.running import Closing, Exclusive
+from slackwater_messaging.sending.kafka import MessageTransactions, SenderSettings, failure
 from slackwater_messaging.topics import quiet
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
 """Returns the outputs of a message. It may be called again, so it must have no other effects."""
 AsyncProcess = Callable[[ReceivedMessage], Coroutine[Any, Any, Iterable[Message]]]
 """Does what :data:`Process` does, as a coroutine."""
-
-_TRANSACTION_TIMEOUT = timedelta(seconds=60)
-"""How long a killed process delays readers of its outputs, unless it is restarted before."""
 
 
 class ProcessorStep(StrEnum):
@@ -62,7 +51,7 @@ class ProcessorSettings:
     timeout: timedelta = timedelta(seconds=10)
     """The limit for one request; after that the outcome of the transaction is checked."""
     patience: timedelta = timedelta(minutes=5)
-    """How long a broker may be unavailable before :class:`MessagingUnavailableError` is raised."""
+    """How long a broker may be unavailable before :class:`UnavailableError` is raised."""
 
 
 class TransactionalProcessor(Closing):
@@ -143,11 +132,11 @@ class TransactionalProcessor(Closing):
             The number of processed messages; also 0 if an attempt has to be repeated.
 
         Raises:
-            MessagingConfigError: Kafka rejects an output, a right is missing, or the processor is in use by
+            ConfigError: Kafka rejects an output, a right is missing, or the processor is in use by
                 another thread or task.
-            MessagingStateError: Another process uses the transactional id, or the next record is no longer in
+            StateError: Another process uses the transactional id, or the next record is no longer in
                 Kafka.
-            MessagingUnavailableError: Kafka was unavailable for too long.
+            UnavailableError: Kafka was unavailable for too long.
             KafkaException: Kafka rejects another request.
         """
         with self._use.held():
@@ -203,10 +192,7 @@ class TransactionalProcessor(Closing):
         """
         if self._transactions is None:
             transactions = _Transactions(
-                self._kafka,
-                self._id,
-                transaction_timeout=_TRANSACTION_TIMEOUT,
-                request_timeout=self._settings.timeout,
+                self._kafka, self._id, SenderSettings(request_timeout=self._settings.timeout)
             )
             transactions.open()
             self._member.drop_below(self._member.committed())
@@ -220,39 +206,19 @@ class TransactionalProcessor(Closing):
             self._transactions = None
 
 
-class _PassingError(MessagingError):
+class _PassingError(SlackwaterError):
     """Kafka does not answer, or the group has changed: another transaction may succeed."""
 
 
-class _Transactions(KafkaTransactions):
+class _Transactions(MessageTransactions):
     """Transactions whose failures say whether another one may succeed."""
 
-    _undelivered: KafkaError | None = None
-    """Why an output of the open transaction was not delivered: Kafka's error of the commit may not say it."""
-
-    def begin(self) -> None:
-        """Starts a transaction, without a round trip."""
-        self._undelivered = None
-        super().begin()
-
-    def send(self, message: Message) -> None:
-        """Queues an output."""
-        self.produce(message.topic, message.key, message.value, list(message.headers), self._report)
-
-    def _report(self, error: KafkaError | None, _: Record) -> None:
-        self._undelivered = self._undelivered or error
-
-    def _meaning(self, what: str, error: KafkaException) -> MessagingError:
-        found = kafka_error(error)
-        if found is None:
-            return MessagingUnavailableError(f"{what} failed: {error}")
-        if is_fenced(found):
-            problem = f"{what} failed: another process uses the same transactional id: {found.str()}"
-            return MessagingStateError(problem, "give each process its own transactional id")
-        for each in (found, self._undelivered):
-            if each is not None and (advice := WRITING.advice(each)):
-                return MessagingConfigError(f"{what} failed: {each.str()}", advice)
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
+        found = error.args[0]
+        for each in filter(None, (found, self.undelivered)):
+            meant = failure(what, each)
+            if isinstance(meant, StateError | ConfigError):
+                return meant
         if is_transient(found) or found.txn_requires_abort():
             return _PassingError(f"{what} failed: {found.str()}")
-        problem = f"{what} failed: {found.str()}"
-        return MessagingUnavailableError(problem, "check the address, and the rights of the client's user")
+        return failure(what, found)

@@ -6,19 +6,11 @@ from typing import Any, Protocol
 
 import psycopg
 
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater.protocol import ConfigError, StateError
 from slackwater_messaging.message import Place, ReceivedMessage
 
 _MAX_KEY_BYTES = 1024
 """An index entry of PostgreSQL has to fit a third of a page."""
-
-
-class TakenOverError(MessagingStateError):
-    """Another process has processed messages of this batch in the meantime.
-
-    The transaction was rolled back. Load the partitions again, and receive the same messages again; they will
-    be recognised as repeats.
-    """
 
 
 KeyOf = Callable[[ReceivedMessage], bytes | str]
@@ -39,7 +31,7 @@ def header_key(name: str) -> KeyOf:
     def key_of(message: ReceivedMessage) -> bytes:
         found = next((value for each, value in reversed(message.headers) if each == name), b"")
         if not found:
-            raise MessagingConfigError(
+            raise ConfigError(
                 f"it lacks the header {name}", "use another key, or let its sender add the header"
             )
         return found
@@ -51,12 +43,12 @@ def as_key(key: bytes | str) -> bytes:
     """Returns a key as bytes.
 
     Raises:
-        MessagingConfigError: It is empty or too long.
+        ConfigError: It is empty or too long.
     """
     found = key.encode() if isinstance(key, str) else bytes(key)
     if not 0 < len(found) <= _MAX_KEY_BYTES:
         problem = f"a key has {len(found)} bytes, expected 1 to {_MAX_KEY_BYTES}: {found[:40]!r}"
-        raise MessagingConfigError(problem, "use a digest of the key, such as hashlib.sha256(key).digest()")
+        raise ConfigError(problem, "use a digest of the key, such as hashlib.sha256(key).digest()")
     return found
 
 
@@ -96,7 +88,7 @@ class Receipt:
         None: no answer is stored. Set it after the message was processed.
 
         Raises:
-            MessagingStateError: The answer is set on a repeat, whose answer is already stored.
+            StateError: The answer is set on a repeat, whose answer is already stored.
         """
         return self._answer if self._first is None else self._first.answer
 
@@ -104,7 +96,7 @@ class Receipt:
     def answer(self, answer: bytes | None) -> None:
         if self.is_repeat:
             problem = f"the message with key {self.key!r} is a repeat, and its answer is already stored"
-            raise MessagingStateError(problem, "check is_repeat before you process the message")
+            raise StateError(problem, "check is_repeat before you process the message")
         self._answer = answer
 
     def become_repeat(self, answer: bytes | None) -> None:
@@ -139,7 +131,7 @@ class Inbox(Protocol):
             others, the consumer group stores them.
 
         Raises:
-            MessagingStateError: The stored data are damaged, or were written with other settings.
+            StateError: The stored data are damaged, or were written with other settings.
             psycopg.Error: The database rejects a statement.
         """
         ...
@@ -154,7 +146,7 @@ class Inbox(Protocol):
 
         Raises:
             TakenOverError: Another process has processed some of the messages; nothing was stored.
-            MessagingConfigError: A key is not valid, or the connection already has an open transaction, whose
+            ConfigError: A key is not valid, or the connection already has an open transaction, whose
                 end the inbox would not control.
             psycopg.Error: The database rejects a statement.
         """
@@ -182,9 +174,9 @@ def new_receipts(
     for message in messages:
         try:
             key = as_key(key_of(message))
-        except MessagingConfigError as error:
+        except ConfigError as error:
             place = f"{message.topic}/{message.partition}, offset {message.offset}"
-            raise MessagingConfigError(f"message at {place}: {error.problem}", error.hint) from error
+            raise ConfigError(f"message at {place}: {error.problem}", error.hint) from error
         if key in first:
             receipts.append(Receipt(key, message, first=first[key]))
             continue

@@ -14,13 +14,13 @@ from typing import Any, Generic, TypeVar, cast
 import psycopg
 from confluent_kafka import KafkaException
 
-from slackwater.protocol import Clock, KafkaSettings, SystemClock
+from slackwater.protocol import Clock, ConfigError, KafkaSettings, SlackwaterError, SystemClock
 from slackwater_messaging.bridge import Bridge, driver_of, in_thread, run_in_thread
-from slackwater_messaging.database import LOST_CONNECTION
-from slackwater_messaging.errors import MessagingConfigError, MessagingError
+from slackwater_messaging.database import LOST_CONNECTION, KeptConnection, make_durable
+from slackwater_messaging.errors import TakenOverError
 from slackwater_messaging.group import GroupMember, is_passing
 from slackwater_messaging.message import Place, ReceivedMessage
-from slackwater_messaging.receiving.receipt import Inbox, Receipt, TakenOverError
+from slackwater_messaging.receiving.receipt import Inbox, Receipt
 from slackwater_messaging.running import Closing, Exclusive
 
 AnyConnection = TypeVar("AnyConnection")
@@ -63,7 +63,7 @@ class ReceiverSettings:
     latest: bool = False
     """Where a group without committed offsets begins: with new messages only, or with the oldest one."""
     patience: timedelta = timedelta(minutes=5)
-    """How long a server may be unavailable before :class:`MessagingUnavailableError` is raised."""
+    """How long a server may be unavailable before :class:`UnavailableError` is raised."""
     maintain_interval: timedelta = timedelta(seconds=10)
     """How often the inbox may do a small part of its periodic work."""
 
@@ -104,10 +104,9 @@ class Receiver(Closing):
         self._settings = settings or ReceiverSettings()
         self._use = Exclusive(f"the receiver of group {group}", "give each thread and task its own")
         self._inbox = inbox
-        self._connect = connect
         self._probe = probe
         self._clock: Clock = SystemClock()
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection = KeptConnection(lambda: make_durable(connect()))
         self._loaded: set[Place] = set()
         self._stop = threading.Event()
         self._maintain_at = self._clock.monotonic()
@@ -141,14 +140,14 @@ class Receiver(Closing):
             The number of received messages, including repeats; also 0 if an attempt has to be repeated.
 
         Raises:
-            MessagingConfigError: ``reply`` is given, but the inbox does not store answers, or another thread
+            ConfigError: ``reply`` is given, but the inbox does not store answers, or another thread
                 or task uses the receiver.
-            MessagingStateError: The next record is no longer in Kafka, or stored filters are damaged.
-            MessagingUnavailableError: The database or Kafka was unavailable for too long.
+            StateError: The next record is no longer in Kafka, or stored filters are damaged.
+            UnavailableError: The database or Kafka was unavailable for too long.
         """
         if reply is not None and not self._inbox.keeps_answers:
             problem = f"reply= needs stored answers, but {type(self._inbox).__name__} does not store them"
-            raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox")
+            raise ConfigError(problem, "use a TableInbox or a FilteredInbox")
         with self._use.held():
             return self._poll(handle, reply, timeout.total_seconds())
 
@@ -157,7 +156,7 @@ class Receiver(Closing):
         try:
             self._member.close()
         finally:
-            self._disconnect()
+            self._connection.close()
 
     def _poll(self, handle: Handle, reply: Reply | None, seconds: float) -> int:
         """Tries to process a batch; returns 0 if it has to be tried again."""
@@ -192,7 +191,7 @@ class Receiver(Closing):
         return len(batch)
 
     def _process(self, batch: Sequence[ReceivedMessage], handle: Handle, reply: Reply | None) -> None:
-        connection = self._connected()
+        connection = self._connection.open()
         with self._inbox.receive_batch(connection, batch) as receipts:
             self._probe(ReceiverStep.RECEIVED)
             for receipt in receipts:
@@ -212,7 +211,7 @@ class Receiver(Closing):
         missing = [place for place in self._member.places if place not in self._loaded]
         if not missing:
             return
-        positions = self._inbox.load(self._connected(), missing)
+        positions = self._inbox.load(self._connection.open(), missing)
         self._loaded.update(missing)
         if not self._member.is_begun:
             self._member.begin(positions)
@@ -222,40 +221,30 @@ class Receiver(Closing):
         now = self._clock.monotonic()
         if now >= self._maintain_at:
             self._maintain_at = now + self._settings.maintain_interval.total_seconds()
-            self._inbox.maintain(self._connected())
+            self._inbox.maintain(self._connection.open())
             self._probe(ReceiverStep.MAINTAINED)
 
     def _give_away(self, places: Sequence[Place]) -> None:
         """Called before other members take over the partitions. A failure costs them only time."""
         given = [place for place in places if place in self._loaded]
         try:
-            self._inbox.save(self._connected(), given)
-        except (psycopg.Error, MessagingError) as error:
+            self._inbox.save(self._connection.open(), given)
+        except (psycopg.Error, SlackwaterError) as error:
             logger.warning("the inbox could not be saved for %d revoked partitions: %s", len(given), error)
-            self._disconnect()
+            self._connection.close()
         self._inbox.forget(given)
         self._loaded.difference_update(given)
 
     def _begin_again(self, error: Exception, *, is_broken: bool) -> None:
         """Waits, while it stays in the group, before the same batch is processed again."""
         if is_broken:
-            self._disconnect()
+            self._connection.close()
         self._unload()
         self._member.wait_after(error)
 
     def _unload(self) -> None:
         self._inbox.forget(list(self._loaded))
         self._loaded.clear()
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        if self._connection is None or self._connection.closed:
-            self._connection = self._connect()
-        return self._connection
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 class AsyncReceiver(Generic[AnyConnection]):
@@ -311,7 +300,7 @@ class AsyncReceiver(Generic[AnyConnection]):
         """Receives until the task is cancelled, which takes effect after the current batch.
 
         Raises:
-            MessagingError: The same errors as :meth:`Receiver.poll`.
+            SlackwaterError: The same errors as :meth:`Receiver.poll`.
         """
 
         def call(_: object, message: ReceivedMessage) -> bytes | None:

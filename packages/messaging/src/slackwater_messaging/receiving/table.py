@@ -9,8 +9,8 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
+from slackwater.protocol import ConfigError
 from slackwater_messaging.bridge import bridge, in_thread, in_threads
-from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.message import Place, ReceivedMessage
 from slackwater_messaging.receiving.receipt import KeyOf, Receipt, as_key, new_receipts, offset_key
 
@@ -32,7 +32,7 @@ _INSERT = """
 INSERT INTO {table} (key) SELECT key FROM unnest(%s::bytea[]) AS key ORDER BY key
 ON CONFLICT DO NOTHING RETURNING key
 """
-"""Inserts keys, sorted, so that transactions do not wait for each other in a circle; returns the new ones."""
+"""Inserts keys in their order, so that transactions do not wait in a circle; returns the new ones."""
 _INSERT_ANSWERED = """
 INSERT INTO {table} (key, answer)
 SELECT key, answer FROM unnest(%s::bytea[], %s::bytea[]) AS new (key, answer) ORDER BY key
@@ -54,12 +54,12 @@ def identifier(name: str, suffix: str = "") -> sql.Identifier:
     """Returns ``schema.table`` or ``table`` as an identifier.
 
     Raises:
-        MessagingConfigError: It is not one or two names, or too long.
+        ConfigError: It is not one or two names, or too long.
     """
     parts = f"{name}{suffix}".split(".")
     if len(parts) > 2 or not all(0 < len(part.encode()) <= 63 for part in parts):
         problem = f"{name}{suffix!s} is not a valid name of a table"
-        raise MessagingConfigError(problem, "expected table or schema.table, at most 63 bytes each")
+        raise ConfigError(problem, "expected table or schema.table, at most 63 bytes each")
     return sql.Identifier(*parts)
 
 
@@ -93,9 +93,9 @@ class TableInbox:
         self.table = table
         """The name."""
         if remember <= timedelta(0):
-            raise MessagingConfigError(f"{table}: remember is {remember}", "expected a positive duration")
+            raise ConfigError(f"{table}: remember is {remember}", "expected a positive duration")
         if not 1 <= shards <= _MAX_SHARDS:
-            raise MessagingConfigError(f"{table}: shards is {shards}", f"expected 1 to {_MAX_SHARDS}")
+            raise ConfigError(f"{table}: shards is {shards}", f"expected 1 to {_MAX_SHARDS}")
         self._remember, self._shards = remember, shards
         self.key_of = key_of
         """Returns the key of a message of a batch."""
@@ -120,7 +120,7 @@ class TableInbox:
         rolls back the key together with the effect.
 
         Raises:
-            MessagingConfigError: The key is not valid.
+            ConfigError: The key is not valid.
             psycopg.Error: The database rejects a statement.
         """
         with connection.transaction():
@@ -128,6 +128,20 @@ class TableInbox:
             self.mark(connection, [receipt])
             yield receipt
             self.store(connection, [receipt])
+
+    async def create_async(self, connection: object) -> None:
+        """Does what :meth:`create` does, over a ``psycopg.AsyncConnection`` or a connection of asyncpg."""
+        await in_thread(self.create, bridge(connection))
+
+    @asynccontextmanager
+    async def receive_async(self, connection: object, key: bytes | str) -> AsyncIterator[Receipt]:
+        """Does what :meth:`receive` does, over a ``psycopg.AsyncConnection`` or a connection of asyncpg."""
+        async with in_threads(self.receive(bridge(connection), key)) as receipt:
+            yield receipt
+
+    async def clean_async(self, connection: object, *, at_most: int = CLEAN_AT_ONCE) -> int:
+        """Does what :meth:`clean` does, over a ``psycopg.AsyncConnection`` or a connection of asyncpg."""
+        return await in_thread(partial(self.clean, at_most=at_most), bridge(connection))
 
     @contextmanager
     def receive_batch(
@@ -145,7 +159,7 @@ class TableInbox:
         """Inserts the keys of receipts, which must be distinct; receipts of existing keys become repeats."""
         left = {receipt.key: receipt for receipt in receipts}
         while left:
-            inserted = connection.execute(self._sql(_INSERT), [sorted(left)]).fetchall()
+            inserted = connection.execute(self._sql(_INSERT), [list(left)]).fetchall()
             for (key,) in inserted:
                 del left[key]
             if not left:
@@ -202,34 +216,3 @@ class TableInbox:
 
     def _sql(self, template: LiteralString, **names: sql.Composable) -> sql.Composed:
         return sql.SQL(template).format(**self._names, **names)
-
-
-class AsyncTableInbox:
-    """:class:`TableInbox` for requests in services that use ``asyncio``, with the same table and rows.
-
-    Connections are psycopg's asynchronous ones, or asyncpg's.
-
-    Args:
-        table: See :class:`TableInbox`.
-        remember: See :class:`TableInbox`.
-        shards: See :class:`TableInbox`.
-    """
-
-    def __init__(self, table: str, *, remember: timedelta = timedelta(days=30), shards: int = 16) -> None:
-        self.table = table
-        """The name."""
-        self._inbox = TableInbox(table, remember=remember, shards=shards)
-
-    async def create(self, connection: object) -> None:
-        """Creates the table unless it exists."""
-        await in_thread(self._inbox.create, bridge(connection))
-
-    @asynccontextmanager
-    async def receive(self, connection: object, key: bytes | str) -> AsyncIterator[Receipt]:
-        """Returns whether a request was received before; see :meth:`TableInbox.receive`."""
-        async with in_threads(self._inbox.receive(bridge(connection), key)) as receipt:
-            yield receipt
-
-    async def clean(self, connection: object, *, at_most: int = CLEAN_AT_ONCE) -> int:
-        """Deletes the oldest expired keys; see :meth:`TableInbox.clean`."""
-        return await in_thread(partial(self._inbox.clean, at_most=at_most), bridge(connection))

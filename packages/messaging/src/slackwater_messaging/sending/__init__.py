@@ -10,6 +10,7 @@ from slackwater_messaging.sending.indoubt import (
     is_committed,
     resolve,
 )
+from slackwater_messaging.sending.kafka import SenderSettings
 from slackwater_messaging.sending.listener import DeliveryListener
 from slackwater_messaging.sending.outbox import Outbox, SavedMessage
 from slackwater_messaging.sending.polling import PollingRelay, RelaySettings
@@ -18,7 +19,6 @@ from slackwater_messaging.sending.prepared import InDoubtError, PreparedSender
 from slackwater_messaging.sending.saved import ProvenSender, Recovery, SavedSender
 from slackwater_messaging.sending.transaction import (
     HalfCommittedError,
-    SenderSettings,
     SendingTransaction,
     SendProbe,
     SendStep,

@@ -26,14 +26,14 @@ from slackwater.client import (
     TransactionalConsumer,
 )
 from slackwater.kafka.retry import KafkaRetry
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, KafkaSettings, UnavailableError
 from slackwater.protocol.keys import HEADER_COMMIT_LSN
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.errors import FencedError
 from slackwater_messaging.message import Message, MessageId, decode_headers, microseconds
 from slackwater_messaging.running import Runner
-from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.sending.kafka import SenderProducer, SenderSettings
 from slackwater_messaging.sending.outbox import MessageTable, SavedMessage
-from slackwater_messaging.sending.transaction import SenderSettings, SendProbe, SendStep, check_name, no_probe
+from slackwater_messaging.sending.transaction import SendProbe, SendStep, check_name, no_probe
 from slackwater_messaging.topics import explained, quiet
 
 _DEFINITION: Final = """
@@ -66,7 +66,7 @@ class CapturedOutbox(MessageTable):
         table: The name, ``schema.table``.
 
     Raises:
-        MessagingConfigError: The name is not valid.
+        ConfigError: The name is not valid.
     """
 
     template = _DEFINITION
@@ -76,7 +76,7 @@ class CapturedOutbox(MessageTable):
         schema, dot, name = table.partition(".")
         if not dot:
             hint = "expected schema.table, because names of change topics contain the schema"
-            raise MessagingConfigError(f"the name of the captured outbox is {table!r}", hint)
+            raise ConfigError(f"the name of the captured outbox is {table!r}", hint)
         self._names["remove"] = sql.Identifier(schema, f"{name[:56]}_remove")
 
     def messages(self, transaction: Iterable[Record]) -> Iterator[SavedMessage]:
@@ -134,10 +134,10 @@ class CaptureRelay(Runner):
         probe: Called after each step.
 
     Raises:
-        MessagingConfigError: The name cannot be used.
+        ConfigError: The name cannot be used.
     """
 
-    passing = MessagingStateError, MessagingUnavailableError, ClientUnavailableError
+    passing = FencedError, UnavailableError, ClientUnavailableError
 
     def __init__(
         self,
@@ -165,9 +165,9 @@ class CaptureRelay(Runner):
         """Sends the messages of transactions that arrive within ``timeout``; returns the number of messages.
 
         Raises:
-            MessagingError: Kafka failed or did not answer. Either nothing is visible, or the outcome is not
+            SlackwaterError: Kafka failed or did not answer. Either nothing is visible, or the outcome is not
                 known; the next call continues at the position that Kafka has committed.
-            MessagingConfigError: The relay is in use by another thread or task.
+            ConfigError: The relay is in use by another thread or task.
             ClientError: The change topics cannot be read.
             slackwater.cdc.BadInputError: A record is not one of the table.
         """

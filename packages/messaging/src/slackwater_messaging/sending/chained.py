@@ -4,15 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
-from slackwater.protocol import KafkaSettings
-from slackwater_messaging.database import Database, check_idle, check_whole, database_transaction
-from slackwater_messaging.errors import MessagingError
+from slackwater.protocol import KafkaSettings, SlackwaterError
+from slackwater_messaging.database import Database, check_whole, database_transaction
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.sending.kafka import SenderSettings
 from slackwater_messaging.sending.transaction import (
     HalfCommittedError,
     Sender,
-    SenderSettings,
     SendingTransaction,
     SendProbe,
     SendStep,
@@ -34,20 +32,16 @@ class ChainedSender(Sender):
 
     Everything that can be rejected is tried before the first commit, except for deferred constraints: at that
     point Kafka has all records. The remaining risk is a crash, or the failure of a server, between the two
-    commits; see :class:`CommitOrder`. The outcome is not recorded anywhere, so audit the topic.
-
-    One transaction at a time; requests that run at once share a :class:`SenderPool`. Each process needs its
-    own name, because the name is a transactional id.
+    commits; see :class:`CommitOrder`. The outcome is not recorded anywhere, so audit the topic. If one side
+    has committed, and the other has not, or its outcome is not known, a transaction raises
+    :class:`HalfCommittedError`.
 
     Args:
-        kafka: The brokers.
-        name: The name of the sender.
+        kafka: See :class:`Sender`.
+        name: See :class:`Sender`.
         order: Which of the two commits first.
-        settings: Time limits.
-        probe: Called after each step.
-
-    Raises:
-        MessagingConfigError: The name cannot be used.
+        settings: See :class:`Sender`.
+        probe: See :class:`Sender`.
     """
 
     def __init__(
@@ -59,30 +53,16 @@ class ChainedSender(Sender):
         settings: SenderSettings | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
-        super().__init__(name)
-        self._order, self._probe = order, probe
-        self._producer = SenderProducer(kafka, name, settings or SenderSettings())
+        super().__init__(kafka, name, settings=settings, probe=probe)
+        self._order = order
 
-    @contextmanager
-    def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        """Opens a transaction; commits both sides when the block ends.
-
-        Raises:
-            HalfCommittedError: One side has committed, and the other has not, or its outcome is not known.
-            MessagingConfigError: The sender is in use by another thread or task.
-            MessagingError: Kafka rejects the messages or does not answer; both sides are rolled back.
-        """
-        with self._use.held(), self._transaction(connection) as sending:
-            yield sending
-
-    def close(self) -> None:
-        """Closes the connection to Kafka. Idempotent."""
-        with self._use.held():
-            self._producer.close()
+    @property
+    def is_settled(self) -> bool:
+        """Always true: nothing is recovered."""
+        return True
 
     @contextmanager
     def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        check_idle(connection)
         sending = SendingTransaction(connection)
         shown: list[Message] = []
         try:
@@ -113,7 +93,7 @@ class ChainedSender(Sender):
         if messages and self._order is CommitOrder.DATABASE_FIRST:
             try:
                 self._producer.commit()
-            except MessagingError as error:
+            except SlackwaterError as error:
                 raise HalfCommittedError(str(error), "the database", tuple(messages)) from error
             self._probe(SendStep.KAFKA_COMMITTED)
 

@@ -17,8 +17,8 @@ from slackwater.protocol import KafkaSettings
 from slackwater.protocol.keys import outcome_topic
 from slackwater_messaging.database import Database, autocommit
 from slackwater_messaging.message import Message
-from slackwater_messaging.sending.kafka import SenderProducer
-from slackwater_messaging.sending.transaction import SenderSettings, check_name
+from slackwater_messaging.sending.kafka import SenderProducer, SenderSettings
+from slackwater_messaging.sending.transaction import check_name
 from slackwater_messaging.topics import topic_reader
 
 _ANSWER: Final = timedelta(seconds=30)
@@ -89,8 +89,8 @@ def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelt
             there is none once the sender's name was taken over.
 
     Raises:
-        MessagingStateError: The sender's topic of outcomes no longer exists, so the outcome is not known.
-        MessagingUnavailableError: Kafka does not answer.
+        StateError: The sender's topic of outcomes no longer exists, so the outcome is not known.
+        UnavailableError: Kafka does not answer.
     """
     with topic_reader(kafka, patience or _ANSWER) as reader:
         newest = reader.newest(reader.places(outcome_topic(sender))[0], waits=patience is not None)
@@ -106,9 +106,9 @@ def resolve(
     decided.
 
     Raises:
-        MessagingConfigError: The connection has an open transaction.
-        MessagingStateError: The sender's topic of outcomes no longer exists.
-        MessagingUnavailableError: Kafka does not answer.
+        ConfigError: The connection has an open transaction.
+        StateError: The sender's topic of outcomes no longer exists.
+        UnavailableError: Kafka does not answer.
         psycopg.Error: The database does not answer, or the user may not decide.
     """
     producer = SenderProducer(kafka, check_name(sender), settings or SenderSettings())

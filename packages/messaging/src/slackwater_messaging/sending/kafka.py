@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -11,17 +12,10 @@ from confluent_kafka import Message as Record
 
 from slackwater.kafka.retry import ABSENT_CODES, is_transient
 from slackwater.kafka.transactions import KafkaTransactions, is_fenced
-from slackwater.protocol import KafkaSettings
-from slackwater_messaging.errors import (
-    WRITING,
-    MessagingConfigError,
-    MessagingError,
-    MessagingStateError,
-    MessagingUnavailableError,
-)
+from slackwater.protocol import ConfigError, KafkaSettings, SlackwaterError, StateError, UnavailableError
+from slackwater_messaging.errors import WRITING, FencedError
 from slackwater_messaging.message import HEADER_MESSAGE, Message
 from slackwater_messaging.sending.outbox import SavedMessage
-from slackwater_messaging.sending.transaction import SenderSettings
 from slackwater_messaging.topics import quiet
 
 _QUEUE_SECONDS = 0.05
@@ -30,36 +24,54 @@ _UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderSettings:
+    """The time limits of a sender."""
+
+    request_timeout: timedelta = timedelta(seconds=30)
+    """The limit for one request to Kafka, including retries of transient errors."""
+    transaction_timeout: timedelta = timedelta(seconds=60)
+    """Kafka aborts a transaction that is open for longer."""
+    clock_margin: timedelta = timedelta(minutes=10)
+    """The maximum difference between the clocks of database, services and brokers. Recovery begins to read
+    topics this much before its oldest message."""
+    patience: timedelta = timedelta(minutes=2)
+    """How long recovery waits for open transactions of other producers, which hide later records."""
+    retry_after: timedelta = timedelta(seconds=5)
+    """The time between a failed delivery of saved messages and the next attempt."""
+
+
 def _unknown_topic_ms(request_timeout: timedelta) -> int:
     return int(min(5.0, request_timeout.total_seconds() / 2) * 1000)
 
 
-def failure(what: str, error: KafkaError) -> MessagingError:
+def failure(what: str, error: KafkaError) -> SlackwaterError:
     """Returns the error to raise for an error of Kafka in an operation."""
     problem = f"{what} failed: {error.str()} ({error.name()})"
     if is_fenced(error):
         hint = (
-            "another process has taken over the sender's name, or a transaction was open for longer than "
-            "transaction_timeout"
+            "another process uses the same name, or a transaction was open for longer than its time-out; "
+            "give each process its own name"
         )
-        return MessagingStateError(problem, hint)
+        return FencedError(problem, hint)
     absent = "create the topic, or correct its name" if error.code() in ABSENT_CODES else None
     if advice := absent or WRITING.advice(error):
-        return MessagingConfigError(problem, advice)
-    return MessagingUnavailableError(problem, "check that the brokers are up and reachable")
+        return ConfigError(problem, advice)
+    return UnavailableError(problem, "check that the brokers are up and reachable")
 
 
 class MessageTransactions(KafkaTransactions):
     """Writes messages in Kafka transactions under a sender's name. Use it from one thread.
 
-    Every method raises :class:`MessagingStateError` if another process has taken over the name,
-    :class:`MessagingConfigError` for requests that Kafka would reject again, and
-    :class:`MessagingUnavailableError` for all other failures.
+    Every method raises :class:`FencedError` if another process has taken over the name,
+    :class:`ConfigError` for requests that Kafka would reject again, and
+    :class:`UnavailableError` for all other failures.
     """
 
     def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: SenderSettings) -> None:
         self.transactional_id, self._place = transactional_id, kafka.bootstrap
-        self._first_error: KafkaError | None = None
+        self.undelivered: KafkaError | None = None
+        """Why a message of the open transaction did not arrive; an error of the commit may not say it."""
         super().__init__(
             kafka,
             transactional_id,
@@ -70,7 +82,7 @@ class MessageTransactions(KafkaTransactions):
 
     def begin(self) -> None:
         """Starts a transaction, without a round trip."""
-        self._first_error = None
+        self.undelivered = None
         super().begin()
 
     def send(self, message: Message, message_id: object = None) -> None:
@@ -82,15 +94,15 @@ class MessageTransactions(KafkaTransactions):
 
     def arrive(self) -> None:
         """Waits until Kafka has all queued messages. They are not visible yet."""
-        self.flush(lambda: self._first_error is not None)
-        if self._first_error is not None:
+        self.flush(lambda: self.undelivered is not None)
+        if self.undelivered is not None:
             self.check()
-            raise failure("writing messages", self._first_error)
+            raise failure("writing messages", self.undelivered)
 
     def _report(self, error: KafkaError | None, _: Record) -> None:
-        self._first_error = self._first_error or error
+        self.undelivered = self.undelivered or error
 
-    def _meaning(self, what: str, error: KafkaException) -> MessagingError:
+    def _meaning(self, what: str, error: KafkaException) -> SlackwaterError:
         return failure(f"{what} as {self.transactional_id} at {self._place}", error.args[0])
 
 
@@ -141,7 +153,7 @@ class SenderProducer:
         """Commits the transaction. After an error, its outcome is not known until :meth:`open`.
 
         Raises:
-            MessagingStateError: There is no open transaction, so nothing was committed.
+            StateError: There is no open transaction, so nothing was committed.
         """
         producer = self._begun("its commit")
         try:
@@ -160,7 +172,7 @@ class SenderProducer:
     def _begun(self, what: str) -> MessageTransactions:
         if self._producer is None or not self._is_begun:
             problem = f"the Kafka transaction of sender {self.name} ended before {what}"
-            raise MessagingStateError(problem, "use a sender from one thread or task at a time")
+            raise StateError(problem, "use a sender from one thread or task at a time")
         return self._producer
 
     def close(self) -> None:
@@ -194,14 +206,14 @@ class BatchProducer:
         }
         self._producer: Producer | None = None
 
-    def deliver(self, batch: Sequence[SavedMessage]) -> dict[int, MessagingError]:
+    def deliver(self, batch: Sequence[SavedMessage]) -> dict[int, SlackwaterError]:
         """Writes a batch; returns when each message has arrived or was rejected.
 
         Returns:
             The error of each rejected message, by its index in the batch. A retry would be rejected, too.
 
         Raises:
-            MessagingUnavailableError: Kafka does not answer. Some messages may have arrived.
+            UnavailableError: Kafka does not answer. Some messages may have arrived.
         """
         producer = self._producer = self._producer or Producer(self._config, logger=_librdkafka_log)
         reports = _Reports(len(batch))
@@ -218,7 +230,7 @@ class BatchProducer:
             reason = unclear or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - it has no other name
             count = reports.left + len(reports.refused)
             problem = f"{count} of {len(batch)} messages did not arrive at {self._place}: {reason.str()}"
-            raise MessagingUnavailableError(problem, "they will be sent again")
+            raise UnavailableError(problem, "they will be sent again")
         return {place: failure("writing a message", error) for place, error in reports.refused.items()}
 
     def discard(self) -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Collection
 from datetime import timedelta
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import KafkaSettings, UnavailableError
 from slackwater_messaging.database import LOST_CONNECTION, KeptConnection
-from slackwater_messaging.errors import MessagingUnavailableError
 from slackwater_messaging.group import GroupMember
 from slackwater_messaging.message import HEADER_MESSAGE, MessageId, ReceivedMessage, header_of
 from slackwater_messaging.running import Runner
@@ -33,7 +32,7 @@ class DeliveryListener(Runner):
         probe: Called after each step.
     """
 
-    passing = MessagingUnavailableError, *LOST_CONNECTION
+    passing = UnavailableError, *LOST_CONNECTION
 
     def __init__(
         self,
@@ -56,8 +55,8 @@ class DeliveryListener(Runner):
         After an error, the next call first removes the rows that this one could not remove.
 
         Raises:
-            MessagingConfigError: The listener is in use by another thread or task.
-            MessagingUnavailableError: Kafka rejects a request.
+            ConfigError: The listener is in use by another thread or task.
+            UnavailableError: Kafka rejects a request.
             psycopg.Error: The database failed or did not answer.
         """
         with self._use.held(), explained("reading the destination topics"):

@@ -15,9 +15,9 @@ from typing import Any, Final, LiteralString
 
 from psycopg import sql
 
+from slackwater.protocol import ConfigError
 from slackwater_messaging.bridge import driver_of
 from slackwater_messaging.database import Database
-from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.message import Message, MessageId, decode_headers, encode_headers, microseconds
 
 LANES: Final = 16
@@ -41,8 +41,11 @@ CREATE TABLE IF NOT EXISTS {table} (
 _MESSAGES: Final = """
 FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[])
     WITH ORDINALITY AS message(topic, key, value, headers, place)
+WHERE (SELECT CASE current_setting('synchronous_commit') WHEN 'off'
+    THEN set_config('synchronous_commit', 'on', true) END) IS DISTINCT FROM ''
 ORDER BY place
 """
+"""A message may be sent as soon as its transaction is visible, so a crash must not take that back."""
 _SEND: Final = (
     "INSERT INTO {table} (topic, key, value, headers) SELECT topic, key, value, headers::jsonb" + _MESSAGES
 )
@@ -77,8 +80,9 @@ removed AS (
     DELETE FROM {table} AS saved USING sent
     WHERE saved.id = sent.id
         AND saved.created_at = timestamptz 'epoch' + sent.created_us * interval '1 microsecond'
+    RETURNING saved.id
 )
-SELECT EXISTS (SELECT FROM {table} WHERE sender = %s AND id NOT IN (SELECT id FROM sent))
+SELECT EXISTS (SELECT FROM {table} WHERE sender = %s AND id NOT IN (SELECT id FROM removed))
 """
 
 
@@ -97,7 +101,7 @@ class MessageTable:
         table: The name, ``table`` or ``schema.table``. Records contain it, so it must identify one table.
 
     Raises:
-        MessagingConfigError: The name is not valid.
+        ConfigError: The name is not valid.
     """
 
     template: LiteralString
@@ -107,7 +111,7 @@ class MessageTable:
         parts = table.split(".")
         if len(parts) > 2 or not all(_NAME.fullmatch(part) for part in parts):
             hint = "expected table or schema.table: letters, digits, '_' and '$'"
-            raise MessagingConfigError(f"the name of the outbox is {table!r}", hint)
+            raise ConfigError(f"the name of the outbox is {table!r}", hint)
         self.table = table
         self._names = {"table": sql.Identifier(*parts)}
 

@@ -5,9 +5,8 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
-from slackwater.protocol import Clock, KafkaSettings
+from slackwater.protocol import Clock, KafkaSettings, SlackwaterError, UnavailableError
 from slackwater_messaging.database import LOST_CONNECTION, Database, KeptConnection
-from slackwater_messaging.errors import MessagingError, MessagingUnavailableError
 from slackwater_messaging.running import Runner
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Outbox, SavedMessage
@@ -53,7 +52,7 @@ class PollingRelay(Runner):
         probe: Called after each step.
     """
 
-    passing = MessagingUnavailableError, *LOST_CONNECTION
+    passing = UnavailableError, *LOST_CONNECTION
 
     def __init__(
         self,
@@ -73,16 +72,16 @@ class PollingRelay(Runner):
         self._connection = KeptConnection(database)
         self._next = 0
         self._held_until: dict[int, float] = {}
-        self.refused: dict[int, MessagingError] = {}
+        self.refused: dict[int, SlackwaterError] = {}
         """For each blocked lane, the error that blocks it."""
 
     def run_once(self) -> int:
         """Sends a batch from each lane that has messages and no other relay; returns the number of messages.
 
         Raises:
-            MessagingUnavailableError: Kafka does not answer. Messages of a batch may have arrived, and will
+            UnavailableError: Kafka does not answer. Messages of a batch may have arrived, and will
                 be sent again.
-            MessagingConfigError: The relay is in use by another thread or task.
+            ConfigError: The relay is in use by another thread or task.
             psycopg.Error: The database failed or did not answer; the same applies.
         """
         with self._use.held():
@@ -130,7 +129,7 @@ class PollingRelay(Runner):
         self._note(lane, taken, refused)
         return len(arrived)
 
-    def _note(self, lane: int, taken: list[SavedMessage], refused: dict[int, MessagingError]) -> None:
+    def _note(self, lane: int, taken: list[SavedMessage], refused: dict[int, SlackwaterError]) -> None:
         self.refused.pop(lane, None)
         self._held_until.pop(lane, None)
         for place, error in refused.items():

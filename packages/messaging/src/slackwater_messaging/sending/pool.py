@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
-from slackwater.protocol import Clock, SystemClock
+from slackwater.protocol import Clock, ConfigError, SlackwaterError, SystemClock, UnavailableError
 from slackwater.protocol.keys import slot_prefix
 from slackwater_messaging.bridge import bridge, in_thread
 from slackwater_messaging.database import Database, check_idle
-from slackwater_messaging.errors import MessagingConfigError, MessagingError, MessagingUnavailableError
 from slackwater_messaging.running import Closing
 from slackwater_messaging.sending.transaction import AnyDatabase, Sender, SendingTransaction
 
@@ -50,7 +49,7 @@ class SenderPool(Closing, Generic[AnySender]):
         clock: Measures these times.
 
     Raises:
-        MessagingConfigError: The name or the size is not valid.
+        ConfigError: The name or the size is not valid.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class SenderPool(Closing, Generic[AnySender]):
         clock: Clock | None = None,
     ) -> None:
         if size < 1:
-            raise MessagingConfigError(f"the size of pool {name} is {size}", "expected at least 1")
+            raise ConfigError(f"the size of pool {name} is {size}", "expected at least 1")
         self.name = name
         """The name."""
         self._make, self._seconds = make, wait.total_seconds()
@@ -82,7 +81,7 @@ class SenderPool(Closing, Generic[AnySender]):
         """Opens a transaction of a free sender; see its ``transaction``.
 
         Raises:
-            MessagingUnavailableError: All senders were in use for longer than ``wait``.
+            UnavailableError: All senders were in use for longer than ``wait``.
         """
         check_idle(connection)
         self._recover_if_due(connection)
@@ -113,7 +112,7 @@ class SenderPool(Closing, Generic[AnySender]):
         Slots of this pool that are in use are left out; each recovers by itself after a failure.
 
         Raises:
-            MessagingError: Kafka failed or did not answer.
+            SlackwaterError: Kafka failed or did not answer.
             psycopg.Error: The database failed or did not answer.
         """
         sender = next(iter(self._senders.values()))
@@ -140,7 +139,7 @@ class SenderPool(Closing, Generic[AnySender]):
             if self._is_due:
                 self.recover(connection)
                 self._look_at = self._clock.monotonic() + _LOOK_AGAIN.total_seconds()
-        except MessagingError as error:
+        except SlackwaterError as error:
             self._look_at = self._clock.monotonic() + self._retry_after.total_seconds()
             logger.warning("pool %s: what earlier processes have left waits: %s", self.name, error)
         finally:
@@ -208,6 +207,6 @@ class SenderPool(Closing, Generic[AnySender]):
                 self._give_back(asked.result())
             raise
 
-    def _exhausted(self) -> MessagingUnavailableError:
+    def _exhausted(self) -> UnavailableError:
         problem = f"all {len(self._senders)} senders of pool {self.name} were in use for {self._seconds:g} s"
-        return MessagingUnavailableError(problem, "raise its size, or shorten the transactions")
+        return UnavailableError(problem, "raise its size, or shorten the transactions")

@@ -11,15 +11,9 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from slackwater.protocol import KafkaSettings
+from slackwater.protocol import ConfigError, SlackwaterError, StateError, UnavailableError
 from slackwater.protocol.keys import outcome_topic
-from slackwater_messaging.database import Database, autocommit, check_idle, check_whole, database_transaction
-from slackwater_messaging.errors import (
-    MessagingConfigError,
-    MessagingError,
-    MessagingStateError,
-    MessagingUnavailableError,
-)
+from slackwater_messaging.database import Database, autocommit, check_whole, database_transaction
 from slackwater_messaging.message import Message
 from slackwater_messaging.sending.indoubt import (
     Outcome,
@@ -30,21 +24,17 @@ from slackwater_messaging.sending.indoubt import (
     is_committed,
     outcome_record,
 )
-from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.transaction import (
     Sender,
-    SenderSettings,
     SendingTransaction,
-    SendProbe,
     SendStep,
-    no_probe,
 )
 from slackwater_messaging.topics import ensure_compacted_topic
 
 _PREPARED = "PREPARE TRANSACTION"
 
 
-class InDoubtError(MessagingUnavailableError):
+class InDoubtError(UnavailableError):
     """It is not known yet whether a transaction was committed, because Kafka has not answered.
 
     The database keeps it prepared, with its locks, until the sender's next transaction or
@@ -69,53 +59,15 @@ class PreparedSender(Sender):
     The database needs ``max_prepared_transactions`` above 0. The topic of the sender's outcomes is created if
     it does not exist.
 
-    One transaction at a time; requests that run at once share a :class:`SenderPool`. Each process needs its
-    own name.
-
-    Args:
-        kafka: The brokers.
-        name: The name of the sender.
-        settings: Time limits.
-        probe: Called after each step.
-
-    Raises:
-        MessagingConfigError: The name cannot be used.
+    A transaction first resolves what an earlier process with this name has left prepared. It raises
+    :class:`InDoubtError` if it is not known yet whether it was committed. If the connection breaks after
+    Kafka's commit, the database commits when the transaction is resolved.
     """
 
-    def __init__(
-        self,
-        kafka: KafkaSettings,
-        name: str,
-        *,
-        settings: SenderSettings | None = None,
-        probe: SendProbe = no_probe,
-    ) -> None:
-        super().__init__(name)
-        self._probe = probe
-        self._producer = SenderProducer(kafka, name, settings or SenderSettings())
-        self._is_settled = False
-        self._has_topic = False
-
-    @contextmanager
-    def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        """Opens a transaction; commits both sides when the block ends.
-
-        It first resolves transactions that an earlier process with this name has left prepared.
-
-        Raises:
-            InDoubtError: It is not known yet whether the transaction was committed.
-            MessagingConfigError: The database cannot prepare transactions, Kafka rejects the messages, or
-                the sender is in use by another thread or task.
-            MessagingError: Kafka failed or did not answer; both sides are rolled back.
-            psycopg.OperationalError: The connection broke. If that happened after Kafka's commit, the
-                database commits when the transaction is resolved.
-        """
-        with self._use.held(), self._transaction(connection) as sending:
-            yield sending
+    _has_topic = False
 
     @contextmanager
     def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        check_idle(connection)
         if not self._is_settled:
             self._recover(connection)
         sending, gid = SendingTransaction(connection), gid_of(self.name, uuid.uuid4().hex)
@@ -139,29 +91,18 @@ class PreparedSender(Sender):
         """Takes over the sender's name, and resolves the transactions that are prepared under it.
 
         Raises:
-            MessagingStateError: The topic of outcomes no longer exists.
-            MessagingUnavailableError: Kafka does not answer.
+            StateError: The topic of outcomes no longer exists.
+            UnavailableError: Kafka does not answer.
             psycopg.Error: The database failed or did not answer.
-            MessagingConfigError: The sender is in use by another thread or task.
+            ConfigError: The sender is in use by another thread or task.
         """
         with self._use.held():
             return self._recover(connection)
-
-    @property
-    def is_settled(self) -> bool:
-        """False if transactions may be prepared under the name, which the next transaction resolves."""
-        return self._is_settled
 
     def waiting_senders(self, connection: Database) -> set[str]:
         """Returns the names of all senders that have transactions prepared in the connection's database."""
         with autocommit(connection):
             return {each.sender for each in find_prepared(connection) if each.sender and each.is_here}
-
-    def close(self) -> None:
-        """Closes the connection to Kafka. Idempotent."""
-        with self._use.held():
-            self._producer.close()
-            self._is_settled = False
 
     def _recover(self, connection: Database) -> dict[str, Outcome]:
         self._is_settled = False
@@ -182,7 +123,7 @@ class PreparedSender(Sender):
     def _check_prepared(self, status: str | None) -> None:
         """PREPARE TRANSACTION rolls back a transaction in which a statement has failed, without an error."""
         if status != _PREPARED:
-            raise MessagingStateError(
+            raise StateError(
                 f"the database did not prepare the transaction, but answered {status}",
                 "let errors of statements leave the with block",
             )
@@ -193,7 +134,7 @@ class PreparedSender(Sender):
         self._producer.abort()
         self._is_settled = False
 
-    def _commit(self, gid: str) -> MessagingError | None:
+    def _commit(self, gid: str) -> SlackwaterError | None:
         """Commits in Kafka, or returns the reason once it is certain that Kafka has not committed.
 
         Raises:
@@ -201,18 +142,18 @@ class PreparedSender(Sender):
         """
         try:
             self._producer.commit()
-        except MessagingError as error:
+        except SlackwaterError as error:
             try:
                 self._producer.open()
                 producer = self._producer
                 if not is_committed(producer.kafka, self.name, gid, producer.settings.patience):
                     return error
-            except MessagingError as later:
+            except SlackwaterError as later:
                 raise InDoubtError(str(later), gid) from error
         self._probe(SendStep.KAFKA_COMMITTED)
         return None
 
-    def _end(self, failed: MessagingError | None) -> None:
+    def _end(self, failed: SlackwaterError | None) -> None:
         if failed is not None:
             raise failed
         self._probe(SendStep.DATABASE_COMMITTED)
@@ -227,4 +168,4 @@ def _explain(error: BaseException) -> None:
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
         problem = f"the database cannot prepare transactions: {error}"
         hint = "set the server's max_prepared_transactions above 0, and restart the server"
-        raise MessagingConfigError(problem, hint) from error
+        raise ConfigError(problem, hint) from error

@@ -13,15 +13,13 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from slackwater.protocol import Clock, KafkaSettings, SystemClock, epoch_ms
-from slackwater_messaging.database import Database, autocommit, check_idle, check_whole, database_transaction
-from slackwater_messaging.errors import MessagingError
+from slackwater.protocol import Clock, KafkaSettings, SlackwaterError, SystemClock, epoch_ms
+from slackwater_messaging.database import Database, autocommit, check_whole, database_transaction
 from slackwater_messaging.message import HEADER_MESSAGE, header_of
-from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.sending.kafka import SenderSettings
 from slackwater_messaging.sending.outbox import Outbox, SavedMessage
 from slackwater_messaging.sending.transaction import (
     Sender,
-    SenderSettings,
     SendingTransaction,
     SendProbe,
     SendStep,
@@ -57,20 +55,17 @@ class SavedSender(Sender):
     A sender recovers before its first transaction and after every failure: it takes over its name, reads the
     messages saved under it, reads the topics from the time of the oldest saved message on, and sends the
     messages that are missing there. Topics must therefore keep records for longer than a sender may be down.
+    The rows of a process that does not return wait until another one recovers under its name.
 
-    One transaction at a time; requests that run at once share a :class:`SenderPool`. Each process needs its
-    own name. The rows of a process that does not return wait until another one recovers under its name.
+    If Kafka fails or does not answer after the commit, a transaction logs a warning and raises nothing.
 
     Args:
-        kafka: The brokers.
+        kafka: See :class:`Sender`.
         outbox: The table.
-        name: The name of the sender.
-        settings: Time limits.
+        name: See :class:`Sender`.
+        settings: See :class:`Sender`.
         clock: Measures deadlines.
-        probe: Called after each step.
-
-    Raises:
-        MessagingConfigError: The name cannot be used.
+        probe: See :class:`Sender`.
     """
 
     removes = True
@@ -86,34 +81,12 @@ class SavedSender(Sender):
         clock: Clock | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
-        super().__init__(name)
-        self._outbox, self._probe = outbox, probe
-        self._settings, self._clock = settings or SenderSettings(), clock or SystemClock()
-        self._producer = SenderProducer(kafka, name, self._settings)
-        self._is_settled = False
+        super().__init__(kafka, name, settings=settings, probe=probe)
+        self._outbox, self._clock = outbox, clock or SystemClock()
         self._retry_at = float("-inf")
-
-    @property
-    def is_settled(self) -> bool:
-        """False if saved messages may wait for :meth:`recover`, which the next transaction tries."""
-        return self._is_settled
-
-    @contextmanager
-    def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        """Opens a transaction; at the end of the block it is committed, and then its messages are sent.
-
-        If Kafka fails or does not answer after the commit, a warning is logged, and the messages remain
-        saved. A later transaction or :meth:`recover` sends them.
-
-        Raises:
-            MessagingConfigError: The sender is in use by another thread or task.
-        """
-        with self._use.held(), self._transaction(connection) as sending:
-            yield sending
 
     @contextmanager
     def _transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
-        check_idle(connection)
         if self._is_due:
             with self._waiting_for_servers():
                 self._recover(connection)
@@ -136,10 +109,10 @@ class SavedSender(Sender):
         """Sends the sender's saved messages that are missing in their topics, and removes the rows.
 
         Raises:
-            MessagingStateError: A topic no longer exists, or another process has taken over the sender's
+            StateError: A topic no longer exists, or another process has taken over the sender's
                 name.
-            MessagingUnavailableError: A server failed or did not answer. The messages remain saved.
-            MessagingConfigError: The sender is in use by another thread or task.
+            UnavailableError: A server failed or did not answer. The messages remain saved.
+            ConfigError: The sender is in use by another thread or task.
         """
         with self._use.held():
             return self._recover(connection)
@@ -148,12 +121,6 @@ class SavedSender(Sender):
         """Returns the names of all senders whose saved messages are in the table."""
         with autocommit(connection):
             return self._outbox.senders(connection)
-
-    def close(self) -> None:
-        """Closes the connection to Kafka. Idempotent."""
-        with self._use.held():
-            self._producer.close()
-            self._is_settled = False
 
     def _recover(self, connection: Database) -> Recovery:
         self._is_settled = False
@@ -224,7 +191,7 @@ class SavedSender(Sender):
         """Leaves saved messages to a later attempt when a server fails or does not answer."""
         try:
             yield
-        except (MessagingError, psycopg.OperationalError) as error:
+        except (SlackwaterError, psycopg.OperationalError) as error:
             self._producer.close()
             self._retry_at = self._clock.monotonic() + self._settings.retry_after.total_seconds()
             logger.warning("sender %s: messages remain saved and will be sent later: %s", self.name, error)

@@ -1,19 +1,18 @@
-"""What all senders have in common: transactions with messages, steps for probes, and time limits."""
+"""What all senders have in common: transactions with messages, and steps for probes."""
 
 import re
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from slackwater.protocol import ConfigError, KafkaSettings, StateError
 from slackwater_messaging.bridge import bridge, in_threads
-from slackwater_messaging.database import Database
-from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater_messaging.database import Database, check_idle
 from slackwater_messaging.message import Message
 from slackwater_messaging.running import Closing, Exclusive
+from slackwater_messaging.sending.kafka import SenderProducer, SenderSettings
 
 AnyDatabase = TypeVar("AnyDatabase")
 
@@ -45,23 +44,6 @@ def no_probe(_: SendStep) -> None:
     """Does nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SenderSettings:
-    """The time limits of a sender."""
-
-    request_timeout: timedelta = timedelta(seconds=30)
-    """The limit for one request to Kafka, including retries of transient errors."""
-    transaction_timeout: timedelta = timedelta(seconds=60)
-    """Kafka aborts a transaction that is open for longer."""
-    clock_margin: timedelta = timedelta(minutes=10)
-    """The maximum difference between the clocks of database, services and brokers. Recovery begins to read
-    topics this much before its oldest message."""
-    patience: timedelta = timedelta(minutes=2)
-    """How long recovery waits for open transactions of other producers, which hide later records."""
-    retry_after: timedelta = timedelta(seconds=5)
-    """The time between a failed delivery of saved messages and the next attempt."""
-
-
 class SendingTransaction(Generic[AnyDatabase]):
     """An open database transaction with its messages, which are sent when the ``with`` block ends.
 
@@ -82,27 +64,65 @@ class SendingTransaction(Generic[AnyDatabase]):
 class Sender(Closing):
     """What all senders have in common: a name, and one transaction at a time.
 
+    Requests that run at once share a :class:`SenderPool`. Each process needs its own name, because the name
+    is a transactional id.
+
     Args:
-        name: The name.
+        kafka: The brokers.
+        name: The name of the sender.
+        settings: Time limits.
+        probe: Called after each step.
 
     Raises:
-        MessagingConfigError: It is not valid.
+        ConfigError: The name cannot be used.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        name: str,
+        *,
+        settings: SenderSettings | None = None,
+        probe: SendProbe = no_probe,
+    ) -> None:
         self.name = check_name(name)
         """The name."""
+        self._settings, self._probe = settings or SenderSettings(), probe
+        self._producer = SenderProducer(kafka, name, self._settings)
+        self._is_settled = False
         hint = "give each thread and task its own sender, or let all requests share a SenderPool"
         self._use = Exclusive(f"sender {name}", hint)
 
+    @contextmanager
+    def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
+        """Opens a transaction. When the block ends, it is committed with its messages, as the class says.
+
+        Raises:
+            ConfigError: The connection has an open transaction, the sender is in use by another thread or
+                task, or Kafka rejects the messages.
+            SlackwaterError: Another error of Kafka, or an error that was hidden in the block. Unless the
+                class says otherwise, both sides are rolled back.
+            psycopg.Error: The database rejects the transaction, or the connection broke.
+        """
+        with self._use.held():
+            check_idle(connection)
+            with self._transaction(connection) as sending:
+                yield sending
+
     @abstractmethod
-    def transaction(self, connection: Database) -> AbstractContextManager[SendingTransaction[Database]]:
-        """Opens a transaction; it ends with the block."""
+    def _transaction(self, connection: Database) -> AbstractContextManager[SendingTransaction[Database]]:
+        """Does what :meth:`transaction` does, for the only caller."""
+
+    def close(self) -> None:
+        """Closes the connection to Kafka. Idempotent."""
+        with self._use.held():
+            self._producer.close()
+            self._is_settled = False
 
     @property
     def is_settled(self) -> bool:
         """False if something may wait for :meth:`recover`, which the next transaction tries."""
-        return True
+        return self._is_settled
 
     def recover(self, connection: Database) -> object:
         """Completes what earlier processes with this name, or earlier failures, have left."""
@@ -130,7 +150,7 @@ class Sender(Closing):
             opened.messages = sending.messages
 
 
-class HalfCommittedError(MessagingStateError):
+class HalfCommittedError(StateError):
     """Either the database or Kafka has committed; the other one has not, or its outcome is not known."""
 
     def __init__(self, problem: str, committed: str, messages: tuple[Message, ...]) -> None:
@@ -148,9 +168,9 @@ def check_name(name: str) -> str:
     """Returns the name of a sender.
 
     Raises:
-        MessagingConfigError: The name is not valid.
+        ConfigError: The name is not valid.
     """
     if not _NAME.fullmatch(name):
         hint = "expected up to 100 letters, digits, '.', '_' and '-'"
-        raise MessagingConfigError(f"the name of a sender is {name!r}", hint)
+        raise ConfigError(f"the name of a sender is {name!r}", hint)
     return name

@@ -19,14 +19,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from slackwater.dev import KafkaBroker, PostgresServer
-from slackwater.protocol import SystemClock
+from slackwater.protocol import SlackwaterError, SystemClock
 from slackwater_lab.errors import RunFailedError
 from slackwater_lab.messaging.sending.crash import PARTITIONS, new_order
 from slackwater_lab.messaging.sending.judge import Verdict, judge
 from slackwater_lab.messaging.sending.service import Business, Order
 from slackwater_lab.messaging.sending.ways import WAYS, Delivery
 from slackwater_lab.probes import At
-from slackwater_messaging import ChainedSender, MessagingError, SenderSettings
+from slackwater_messaging import ChainedSender, SenderSettings
 from slackwater_messaging.sending import SendStep
 
 SOON: Final[Mapping[str, str]] = MappingProxyType(
@@ -136,7 +136,7 @@ def _attempt(business: Business, number: int) -> None:
     """Does a piece of business; what fails is left, and the next is done over another connection."""
     try:
         business.do(number)
-    except (MessagingError, psycopg.Error, KafkaException):
+    except (SlackwaterError, psycopg.Error, KafkaException):
         business.close()
 
 
@@ -188,7 +188,7 @@ def _overtake(order: Order) -> None:
         raise RunFailedError(order.way, "has no sender that could be fenced")
     with (
         make(order, _NOTHING) as other,
-        suppress(MessagingError),
+        suppress(SlackwaterError),
         psycopg.connect(order.database, autocommit=True) as connection,
     ):
         if isinstance(other, ChainedSender):

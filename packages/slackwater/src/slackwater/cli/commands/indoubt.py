@@ -9,9 +9,8 @@ from slackwater.cli.databases import POSTGRES_URL, Database, connected
 from slackwater.command.conversion import kafka_settings
 from slackwater.command.invocation import Command, setting, start_command
 from slackwater.command.output import Output, ago
-from slackwater.protocol import KafkaSettings, SystemClock, epoch_ms
+from slackwater.protocol import KafkaSettings, SlackwaterError, SystemClock, epoch_ms
 from slackwater.settings.errors import CommandConfigError
-from slackwater_messaging import MessagingError
 from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_committed, resolve
 
 _HEAD = ("prepared transaction", "sender", "since", "database", "Kafka")
@@ -118,7 +117,7 @@ def _told(kafka: KafkaSettings | None, each: PreparedTransaction) -> str:
         return "was not queried: specify --bootstrap"
     try:
         is_done = is_committed(kafka, each.sender, each.gid)
-    except MessagingError as error:
+    except SlackwaterError as error:
         return f"cannot tell: {error}"
     return _COMMITTED if is_done else _NOT_COMMITTED
 
