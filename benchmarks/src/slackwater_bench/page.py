@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 HEAD = """# Performance
 
 Made by `python -m slackwater_bench page` from [`benchmarks/results/`](../benchmarks/results); do not edit.
-How to run, and what to keep in mind: [`benchmarks/README.md`](../benchmarks/README.md).
+[`benchmarks/README.md`](../benchmarks/README.md) explains how to run the benchmarks, and their limits.
 
 Each number is the median of the newest runs (at most five) at that point; *spread* is the difference of the
-largest and the smallest of them, relative to the median. Everything runs on one machine: broker, Redis,
-sidecar and pipeline share its cores, and where a scenario has them, PostgreSQL, Connect and the writers, too.
-A commit with + had changes that were not committed. "Others" is CPU time of whatever did not belong to the
-run: next to nothing on a quiet machine.
+largest and the smallest of them, relative to the median. Everything runs on one machine: the broker, Redis,
+the sidecar and the pipeline share its cores, and so do PostgreSQL, Connect and the writers, if a scenario has
+them. A commit with + had changes that were not committed. "Others" is the CPU time of processes that did not
+belong to the run; on a quiet machine, it is close to zero.
 """
 _WIDTH, _HEIGHT = 4.6, 3.1
 _PANELS_IN_A_ROW = 2

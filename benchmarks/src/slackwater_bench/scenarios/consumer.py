@@ -51,12 +51,13 @@ CONSUMER = Scenario(
     version=1,
     unit="records/CPU s",
     direction=Direction.HIGHER,
-    measures="Records that one `TransactionalConsumer` hands out per second of processor time, librdkafka's"
-    " threads included, from its start on; on one core, the broker on another one. Documents of an output by"
-    " commit records, or change events by cuts; everything, or by units of which one member owns all; by the"
-    " rows of a transaction. Beside it records per second once the first transaction was handed out, when"
-    " some are there already, and librdkafka's share of the processor time.",
-    why="What a service that needs whole transactions pays for them.",
+    measures="The number of records per second of processor time that one `TransactionalConsumer` delivers "
+    "from its start, including librdkafka's threads; it runs on one core, the broker on another "
+    "one. It reads documents of an output by commit records, or change events by cuts; "
+    "everything, or by units of which one member owns all; by the number of rows of a "
+    "transaction. The other columns contain the records per second after the first transaction, "
+    "and librdkafka's share of the processor time.",
+    why="It shows what whole transactions cost a service.",
     points=tuple(
         {"input": kind, "share": share, "rows": rows, "records": 500_000}
         for kind in ("outputs", "changes")

@@ -237,12 +237,13 @@ CONTROL_PLANE = Scenario(
     version=1,
     unit="ms, p99",
     direction=Direction.LOWER,
-    measures="Time from the moment at which a request for the page or the API was meant to be sent until its"
-    " whole answer was read, over all requests: clients that request three paths each, once a second, of a"
-    " control plane whose cluster is made of records in real topics; every pipeline reports once a second."
-    " Beside it: the CPU of the sidecar, and of the control plane's process (`sidecar workers`), in percent"
-    " of a core, while people look and while nobody does, and their memory.",
-    why="What a page costs that people keep open.",
+    measures="The time from the moment at which a request for the page or the API was meant to be sent "
+    "until its whole response was read, over all requests. Each client requests three paths once "
+    "per second. The cluster consists of records in real topics, and every pipeline reports once "
+    "per second. The other columns contain the CPU of the sidecar and of the control plane's "
+    "process (`sidecar workers`), in percent of a core, with and without viewers, and their "
+    "memory.",
+    why="It shows what a page costs that people keep open.",
     points=(
         {"sources": 10, "pipelines": 200, "people": 1, "seconds": 30},
         {"sources": 10, "pipelines": 200, "people": 5, "seconds": 30},

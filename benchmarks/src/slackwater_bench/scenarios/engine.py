@@ -262,12 +262,13 @@ ENGINE = Scenario(
     version=1,
     unit="change events/s",
     direction=Direction.HIGHER,
-    measures="Change events per second with which a running pipeline works off a backlog until a"
-    " read_committed consumer sees the last transaction: `orders`, two tables joined on one key into nested"
-    " documents; `chain`, three tables joined on two keys and added up; `balances`, account balances and the"
-    " total of all of them. `end to end`: the running sidecar has to find the cuts meanwhile. `engine`: all"
-    " cuts are published before. Count and checksum of every view are compared with the tables at the end.",
-    why="What SQL costs, by the shape of the query.",
+    measures="The number of change events per second at which a running pipeline works off a backlog until "
+    "a read_committed consumer sees the last transaction. `orders` joins two tables on one key "
+    "into nested documents; `chain` joins three tables on two keys and adds them up; `balances` "
+    "computes account balances and the total of all of them. In `end to end`, the running sidecar "
+    "has to find the cuts meanwhile; in `engine`, all cuts are published before. The number of "
+    "rows and the checksum of every view are compared with the tables at the end.",
+    why="It shows what SQL costs, by the shape of the query.",
     points=_POINTS,
     quick_points=tuple({**point, **QUICK} for point in _POINTS if point["emit"] == "latest"),
     run=run_engine,
@@ -283,9 +284,9 @@ ENGINE_SKEW = Scenario(
     version=1,
     unit="change events/s",
     direction=Direction.HIGHER,
-    measures="As `engine`, for meters and their readings added up, when one meter gets a share of all"
-    " changes.",
-    why="A key that everybody changes must not serialise a stage.",
+    measures="The same as `engine`, for meters and their readings added up, when one meter receives a "
+    "share of all changes.",
+    why="A key that receives most of the changes must not serialise a stage.",
     points=_SKEW,
     quick_points=tuple({**point, **QUICK} for point in _SKEW),
     run=run_skewed,

@@ -83,11 +83,11 @@ LATENCY = Scenario(
     version=1,
     unit="ms, p99",
     direction=Direction.LOWER,
-    measures="Time from the moment at which a transaction (an order and its three lines) was *meant* to be"
-    " appended to the topics until a read_committed consumer sees it in the view. An open loop appends at a"
-    " fixed rate, so a system that stalls is charged for every transaction that had to wait (no coordinated"
-    " omission).",
-    why="What Slackwater adds, without database and connector: the time from the topics to the view.",
+    measures="The time from the moment at which a transaction (an order and its three lines) was *meant* "
+    "to be appended to the topics until a read_committed consumer sees it in the view. An open "
+    "loop appends at a fixed rate, so a system that stalls is charged for every transaction that "
+    "had to wait (no coordinated omission).",
+    why="It shows what Slackwater adds, without database and connector.",
     points=tuple({"changes_per_second": rate, "seconds": 30} for rate in (500, 2_000, 5_000, 20_000)),
     quick_points=tuple({"changes_per_second": rate, "seconds": 8} for rate in (500, 5_000)),
     run=run_latency,
@@ -110,8 +110,8 @@ BARRIERS_DELAY = replace(
     LATENCY,
     name="barriers-delay",
     version=1,
-    measures="The latency of 2,000 changes a second, as in latency, by the seconds from one barrier to the"
-    " next; 0: there are none.",
+    measures="The latency at 2,000 changes per second, as in latency, by the seconds from one barrier to "
+    "the next; 0 means that there are none.",
     why="A batch that ends at a barrier leaves what follows to the next one.",
     points=tuple({"barrier_interval": each, "changes_per_second": 2_000, "seconds": 30} for each in (0, 1)),
     quick_points=({"barrier_interval": 1, "changes_per_second": 500, "seconds": 8},),
@@ -210,10 +210,10 @@ LIVE = Scenario(
     version=3,
     unit="ms, p99",
     direction=Direction.LOWER,
-    measures="Time from the commit in PostgreSQL to the moment at which a read_committed consumer sees the"
-    " transaction in the view, for every transaction of four writers at a steady rate (orders workload,"
-    " REPLICA IDENTITY FULL, Debezium, everything on this machine).",
-    why="What a user of the view waits for, all of the way.",
+    measures="The time from the commit in PostgreSQL until a read_committed consumer sees the transaction "
+    "in the view, for every transaction of four writers at a steady rate (orders workload, "
+    "REPLICA IDENTITY FULL, Debezium, everything on this machine).",
+    why="It shows the delay that a user of the view experiences.",
     points=tuple({"changes_per_second": rate, "seconds": 45} for rate in (500, 2_000, 5_000, 20_000)),
     quick_points=({"changes_per_second": 500, "seconds": 10},),
     run=run_live,
@@ -249,10 +249,11 @@ ARRIVALS = Scenario(
     version=1,
     unit="ms, p99",
     direction=Direction.LOWER,
-    measures="Time from the commit of a business transaction in PostgreSQL until it is visible in the view."
-    " Locust's users are clients of the database; transactions arrive at random times that do not depend on"
-    " how long earlier ones take. A process of its own measures.",
-    why="The whole way, connector included, under arrivals as they are in life: steady, in bursts, rising.",
+    measures="The time from the commit of a business transaction in PostgreSQL until it is visible in the "
+    "view. Locust's users are clients of the database; transactions arrive at random times that "
+    "do not depend on how long earlier ones take. A separate process measures.",
+    why="It shows the whole way, including the connector, under realistic arrivals: steady, in "
+    "bursts, rising.",
     points=tuple(
         {"arrivals": arrivals, "transactions_per_second": 200, "seconds": 60}
         for arrivals in ("steady", "burst", "ramp")

@@ -138,13 +138,13 @@ MANY_PIPELINES = Scenario(
     version=1,
     unit="CPU % of the sidecar",
     direction=Direction.LOWER,
-    measures="CPU of the sidecar, in percent of a core, while pipelines read its cuts. Every reader is a"
-    " process with the planner of the Spark source, polls every 10 ms while nothing is new, and is busy for"
-    " 0.3 s after each batch it planned; no Spark JVM. Beside it: commands and bytes of Redis, CPU of Redis"
-    " and Kafka, CPU of a reader, and how old the newest cut is when it is planned, counted from the intended"
-    " commit time.",
-    why="One sidecar serves all pipelines of a source: one more reader must cost it nothing and Redis next to"
-    " nothing. Without traffic a reader only asks.",
+    measures="The CPU of the sidecar, in percent of a core, while pipelines read its cuts. Every reader is "
+    "a process with the planner of the Spark source. It polls every 10 ms while there is nothing "
+    "new, and is busy for 0.3 s after each batch that it has planned; there is no Spark JVM. The "
+    "other columns contain the commands and bytes of Redis, the CPU of Redis, Kafka and a reader, "
+    "and the age of the newest cut when it is planned, counted from the intended commit time.",
+    why="One sidecar serves all pipelines of a source: a further reader must cost it nothing, and "
+    "Redis next to nothing.",
     points=tuple(
         {"readers": readers, "changes_per_second": rate, "seconds": 20}
         for rate in (2_000, 0)

@@ -52,10 +52,10 @@ ENGINE_PROFILE = Scenario(
     version=2,
     unit="us per change event",
     direction=Direction.LOWER,
-    measures="Processor time of a pipeline's parts in one process, without Spark: taking records from"
-    " librdkafka, decoding and packing, each stage (indexes on disk), the state, the sink; `other"
-    " threads` are librdkafka's. Batches of 200,000 change events; the first one is not counted.",
-    why="It shows what separates the engine from twice its speed.",
+    measures="The processor time of a pipeline's parts in one process, without Spark: taking records from "
+    "librdkafka, decoding and packing, each stage (indexes on disk), the state, the sink. `other "
+    "threads` are librdkafka's. Batches have 200,000 change events; the first one is not counted.",
+    why="It shows which part limits the speed of the engine.",
     points=tuple(
         {"case": case, "emit": emit, "events": 1_000_000}
         for case in CASES
@@ -121,12 +121,13 @@ SHARED_ROWS = Scenario(
     version=1,
     unit="change events per CPU second",
     direction=Direction.HIGHER,
-    measures="Change events of orders and their lines that the stages of `pipelines/shop` take in a second of"
-    " processor time, packing included, in batches of 50,000; processor milliseconds of a batch of ten; and"
-    " the live bytes of the state. In one process with indexes on disk, without Spark; each way twice, the"
-    " means. `together` as a pipeline runs: stages that read the same tables by the same keys keep their rows"
-    " once. `apart`: each keeps its own.",
-    why="What sharing saves, and that it costs no speed.",
+    measures="The number of change events of orders and their lines that the stages of `pipelines/shop` "
+    "process per second of processor time, including packing, in batches of 50,000; the processor "
+    "milliseconds of a batch of ten; and the live bytes of the state. Everything runs in one "
+    "process with indexes on disk, without Spark; the values are means of two runs. `together` is "
+    "the way a pipeline runs: stages that read the same tables by the same keys keep their rows "
+    "once. With `apart`, each stage keeps its own rows.",
+    why="It shows what sharing saves, and that it does not cost speed.",
     points=({"orders": 20_000, "events": 300_000},),
     quick_points=({"orders": 2_000, "events": 50_000},),
     run=run_shared_rows,
@@ -162,10 +163,11 @@ ENGINE_COST = Scenario(
     version=1,
     unit="ms per change",
     direction=Direction.LOWER,
-    measures="Processor time of the stages for a batch with one changed row (median of 100), by the rows of"
-    " its group: a line of an order whose lines are added up; a customer, in a column that the documents of"
-    " its orders do not show; a row of a global sum. Indexes on disk, without Spark and Kafka.",
-    why="Cost must follow what changes, not what is there.",
+    measures="The processor time of the stages for a batch with one changed row (median of 100), by the "
+    "number of rows of its group: a line of an order whose lines are added up; a customer, in a "
+    "column that the documents of the orders do not show; a row of a global sum. Indexes are on "
+    "disk; neither Spark nor Kafka takes part.",
+    why="The cost must follow what changes, not what exists.",
     points=tuple(
         {"case": case, "rows": largest // part} for case, largest in LARGEST.items() for part in (100, 10, 1)
     ),
@@ -197,11 +199,11 @@ SIDECAR_PROFILE = Scenario(
     version=1,
     unit="ns per record",
     direction=Direction.LOWER,
-    measures="CPU time of the sidecar's thread for a record of full topics (tombstones included), without"
-    " publishing; by stage: taking records from librdkafka, taking values out of messages, rows (decoding"
-    " included), BEGIN and END (decoding included), moving the frontier. Beside it what decoding costs by"
-    " itself, and decoding for another process.",
-    why="It shows what separates the sidecar from twice its speed.",
+    measures="The CPU time of the sidecar's thread per record of full topics (tombstones included), "
+    "without publishing, by stage: taking records from librdkafka, taking values out of messages, "
+    "rows (decoding included), BEGIN and END (decoding included), moving the frontier. The other "
+    "columns contain the cost of decoding alone, and of decoding for another process.",
+    why="It shows which part limits the speed of the sidecar.",
     points=({"workload": "orders", "events": 1_000_000}, {"workload": "transfers", "events": 1_000_000}),
     quick_points=({"workload": "orders", "events": 200_000},),
     run=run_sidecar_profile,
@@ -241,11 +243,12 @@ SIDECAR_MEMORY = Scenario(
     version=1,
     unit="MiB of growth",
     direction=Direction.LOWER,
-    measures="Largest resident size of a process that feeds records of this many transactions to the"
-    " frontier, without Kafka, in its second half minus that in its first half. Every thousandth transaction"
-    " is repeated, every hundred thousandth begins a new run of the connector.",
-    why="A sidecar runs for months. It remembers the newest two million transactions, to recognise rows that"
-    " come again; nothing else may grow.",
+    measures="The largest resident size of a process that feeds records of this number of transactions to "
+    "the frontier, without Kafka: in its second half, minus that in its first half. Every "
+    "thousandth transaction is repeated, and every hundred thousandth begins a new run of the "
+    "connector.",
+    why="A sidecar runs for months. It remembers the newest two million transactions, to recognise "
+    "repeated rows; nothing else may grow.",
     points=({"transactions": 10_000_000},),
     quick_points=({"transactions": 200_000},),
     run=run_sidecar_memory,
@@ -282,10 +285,11 @@ CUT_COST = Scenario(
     version=1,
     unit="CPU ms per cut",
     direction=Direction.LOWER,
-    measures="CPU time of the sidecar's publisher for one cut of 20 transactions, to a real cut log and a"
-    " real Redis, with simulated partitions. Beside it, per cut: bytes, CPU of Redis, and the CPU time of a"
-    " reader that plans a batch for every single cut.",
-    why="Cost must not explode with the number of partitions: a cut names the end offset of each.",
+    measures="The CPU time of the sidecar's publisher for one cut of 20 transactions, to a real cut log "
+    "and a real Redis, with simulated partitions. The other columns contain, per cut, the bytes, "
+    "the CPU of Redis, and the CPU time of a reader that plans a batch for every single cut.",
+    why="The cost must not explode with the number of partitions, although a cut contains the end "
+    "offset of each.",
     points=tuple({"partitions": partitions, "cuts": 1_000} for partitions in (1, 10, 100, 1_000)),
     quick_points=tuple({"partitions": partitions, "cuts": 200} for partitions in (1, 100)),
     run=run_cut_cost,
@@ -326,10 +330,11 @@ SINK_ALONE = Scenario(
     version=2,
     unit="documents/s",
     direction=Direction.HIGHER,
-    measures="Documents per second through the exactly-once Kafka sink, one Kafka transaction after another, "
-    "documents of about 300 bytes in the form in which the last stage hands them over, divided evenly among "
-    "the output topics of one pipeline.",
-    why="What the sink costs by itself: small transactions pay for the commit, large ones for the documents.",
+    measures="The number of documents per second through the exactly-once Kafka sink, one Kafka "
+    "transaction after another. The documents have about 300 bytes, in the form in which the last "
+    "stage passes them on, and are divided evenly among the output topics of one pipeline.",
+    why="It shows the cost of the sink alone: small transactions pay for the commit, large ones for "
+    "the documents.",
     points=(
         {"documents": 1, "outputs": 1, "transactions": 300},
         {"documents": 100, "outputs": 1, "transactions": 200},
@@ -369,11 +374,11 @@ LAKE = Scenario(
     version=1,
     unit="changed rows/s",
     direction=Direction.HIGHER,
-    measures="Changed rows per second through the sink of lakes, one batch after another, on a local disk:"
-    " rows of about 250 bytes with a list of structs, in the form in which the last stage hands them over."
-    " Two of three are in the table before, anywhere; one is new. Compaction after every tenth batch"
-    " is included.",
-    why="Files are rewritten wherever a row of theirs changes: it says what a batch should hold.",
+    measures="The number of changed rows per second through the sink for lakes, one batch after another, "
+    "on a local disk. The rows have about 250 bytes and contain a list of structs, in the form in "
+    "which the last stage passes them on. Two of three rows are already in the table, at random "
+    "places, and one is new. A compaction after every tenth batch is included.",
+    why="Files that contain a changed row are rewritten, so it shows how large a batch should be.",
     points=tuple(
         {"format": form, "rows": 1_000_000, "changed": changed, "batches": 20}
         for form in ("delta", "iceberg")
@@ -418,10 +423,12 @@ POSTGRES_OUTPUT = Scenario(
     version=1,
     unit="changed rows/s",
     direction=Direction.HIGHER,
-    measures="Rows per second that the exactly-once PostgreSQL sink changes, one database transaction after "
-    "another, documents of about 300 bytes with a list of lines as jsonb, in a table that has them all; "
-    "PostgreSQL on the same machine, with fsync. With one row the time of a whole write is the latency.",
-    why="What the sink costs by itself: small transactions pay for the commit, large ones for the rows.",
+    measures="The number of rows per second that the exactly-once PostgreSQL sink changes, one database "
+    "transaction after another. The documents have about 300 bytes with a list of lines as jsonb, "
+    "in a table that already contains all of them. PostgreSQL runs on the same machine, with "
+    "fsync. With one row, the time of a whole write is the latency.",
+    why="It shows the cost of the sink alone: small transactions pay for the commit, large ones for "
+    "the rows.",
     points=(
         {"documents": 1, "rows": 200_000, "transactions": 300},
         {"documents": 100, "rows": 200_000, "transactions": 100},

@@ -98,11 +98,12 @@ SIDECAR = Scenario(
     version=2,
     unit="records per CPU second",
     direction=Direction.HIGHER,
-    measures="Records (change events, BEGIN and END) of full topics that the sidecar takes up, tracks and"
-    " publishes cuts of, to a real cut log and a real Redis, per second of its CPU time, all rules on; from"
-    " the start of its process to its last cut. Tombstones are read, too, and not counted. Beside it: per"
-    " second of wall time, and its largest resident size.",
-    why="The sidecar is the one part of a source that every record passes.",
+    measures="The number of records (change events, BEGIN and END) per second of CPU time that the sidecar "
+    "reads from full topics, tracks, and publishes in cuts to a real cut log and a real Redis, "
+    "with all rules active, from the start of its process to its last cut. Tombstones are read, "
+    "too, but not counted. The other columns contain the rate per second of wall time, and the "
+    "largest resident size.",
+    why="The sidecar is the only part of a source that every record passes.",
     points=(
         {"workload": "orders", "events": 2_000_000, "partitions": 4, "workers": 1},
         {"workload": "transfers", "events": 2_000_000, "partitions": 4, "workers": 1},
@@ -200,10 +201,10 @@ SIDECAR_DELAY = Scenario(
     version=1,
     unit="ms, p99",
     direction=Direction.LOWER,
-    measures="Time from the moment at which the broker appended an END until a blocking reader of Redis has"
-    " the cut that contains it, at a steady rate of records (change events, BEGIN and END; transactions of"
-    " four rows). Kafka's clock has milliseconds.",
-    why="What the sidecar adds to every pipeline's latency.",
+    measures="The time from the moment at which the broker appended an END until a blocking reader of "
+    "Redis has the cut that contains it, at a steady rate of records (change events, BEGIN and "
+    "END; transactions of four rows). Kafka's clock has a resolution of a millisecond.",
+    why="It shows what the sidecar adds to the delay of every pipeline.",
     points=(
         {"records_per_second": 2_000, "partitions": 4, "seconds": 20},
         {"records_per_second": 20_000, "partitions": 4, "seconds": 20},
@@ -272,10 +273,11 @@ SIDECAR_PARTITIONS = Scenario(
     version=1,
     unit="% of a core",
     direction=Direction.LOWER,
-    measures="CPU time of the sidecar at a steady rate of records, by the number of partitions that its two"
-    " topics have together. Beside it: with nothing to do, how many cuts per second there were, and the size"
-    " of one.",
-    why="A cut names the end offset of every partition, and the broker is asked for all now and then.",
+    measures="The CPU time of the sidecar at a steady rate of records, by the number of partitions of its "
+    "two topics together. The other columns contain the CPU time without traffic, the number of "
+    "cuts per second, and the size of a cut.",
+    why="A cut contains the end offset of every partition, and the sidecar regularly requests all of "
+    "them from the broker.",
     points=tuple(
         {"partitions": partitions, "records_per_second": 2_000, "seconds": 15}
         for partitions in (8, 100, 1_000)

@@ -182,13 +182,13 @@ START = Scenario(
     version=1,
     unit="s, median",
     direction=Direction.LOWER,
-    measures="Time from the start of the process `slackwater run` until the first documents are visible to a"
-    " read_committed consumer: the pipeline `orders` with 100 orders, whose cuts are published before, on a"
-    " broker that runs; a new checkpoint, and an archive of Spark's classes that was made before, or none, as"
-    " on a machine's first start. Beside it: the same for one more transaction after an orderly end, with the"
-    " checkpoint that is there, and the seconds by what the run says that it does.",
-    why="What everybody waits for who starts a pipeline, and by how much a view falls behind when one is"
-    " started again.",
+    measures="The time from the start of the process `slackwater run` until the first documents are "
+    "visible to a read_committed consumer. The pipeline is `orders` with 100 orders, whose cuts "
+    "are published before, on a running broker, with a new checkpoint; with an archive of Spark's "
+    "classes that was created before, or without one, as at the first start on a machine. The "
+    "other columns contain the same for one more transaction after an orderly stop, with the "
+    "existing checkpoint, and the seconds of each step that the run reports.",
+    why="It shows how long a first start takes, and how far a view falls behind during a restart.",
     points=({"starts": 3}, {"starts": 3, "archive": "none"}),
     quick_points=({"starts": 1},),
     run=run_start,

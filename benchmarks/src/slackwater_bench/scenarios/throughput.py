@@ -69,10 +69,11 @@ def _scenario(name: str, measures: str, why: str, points: list[Parameters], **mo
 
 THROUGHPUT = _scenario(
     "throughput",
-    "Change events per second with which a running sidecar and pipeline work off a backlog, from the moment"
-    " the sidecar may resume until a read_committed consumer sees the last transaction. Initial state, 20,000"
-    " main rows, and the start of Spark come before.",
-    "What there is to spare for bursts, outages and first loads.",
+    "The number of change events per second at which a running sidecar and pipeline work off a "
+    "backlog, from the moment at which the sidecar may resume until a read_committed consumer "
+    "sees the last transaction. The initial state of 20,000 main rows and the start of Spark come "
+    "before.",
+    "It shows the reserve for bursts, outages and first loads.",
     [{"workload": "orders"}, {"workload": "transfers"}],
 )
 
@@ -86,26 +87,26 @@ PARTITIONS = _scenario(
 
 CORES = _scenario(
     "cores",
-    "The throughput of the orders workload with everything, the broker included, on one core and on two.",
-    "More cores must help: tasks do not wait for each other.",
+    "The throughput of the orders workload with everything, including the broker, on one core and on two.",
+    "More cores must help, because tasks do not wait for each other.",
     [{"cores": count} for count in (1, 2)],
     axis="cores",
 )
 
 LOCAL_CLUSTER = _scenario(
     "local-cluster",
-    "The throughput of the orders workload with executors in processes of their own:"
-    " a Spark master with two workers of one core each.",
-    "What a cluster costs over threads of one process, on the same machine.",
+    "The throughput of the orders workload with executors in separate processes: a Spark master "
+    "with two workers of one core each.",
+    "It shows what a cluster costs compared with threads of one process, on the same machine.",
     [{"master": "local-cluster[2,1,1024]"}],
 )
 
 
 BARRIERS = _scenario(
     "barriers",
-    "The throughput of the orders workload by the seconds of commit time from one barrier to the next; 0:"
-    " there are none.",
-    "That pipelines end batches at common cuts must cost next to nothing.",
+    "The throughput of the orders workload by the seconds of commit time from one barrier to the "
+    "next; 0 means that there are none.",
+    "Ending batches at common cuts must cost pipelines next to nothing.",
     [{"barrier_interval": seconds} for seconds in (0, 1)],
     axis="barrier_interval",
 )
@@ -130,10 +131,10 @@ STATE_SIZE = Scenario(
     version=1,
     unit="change events/s",
     direction=Direction.HIGHER,
-    measures="Catch-up rate by the number of keys (orders with one line each) in the pipeline's state; one"
-    " key after another is changed, in an order without locality.",
-    why="Cost must follow the changes, not the keys. Few keys have it easier: a batch that changes a key"
-    " several times publishes it once.",
+    measures="The catch-up rate by the number of keys (orders with one line each) in the pipeline's state. "
+    "The keys are changed one after another, in an order without locality.",
+    why="The cost must follow the changes, not the keys. With few keys, a batch changes a key several "
+    "times and publishes it once, which is faster.",
     points=tuple({"keys": 10**power, "events": 500_000} for power in (4, 5, 6, 7)),
     quick_points=tuple({"keys": 10**power, "events": 100_000} for power in (3, 4)),
     run=run_state_size,
@@ -167,10 +168,10 @@ TRANSACTION_SIZE = Scenario(
     version=1,
     unit="change events/s",
     direction=Direction.HIGHER,
-    measures="Catch-up rate over 10,000 orders, as in throughput, with the same changes cut into transactions"
-    " of one size.",
-    why="Small transactions cost bookkeeping per transaction, huge ones must not cost memory or a cliff: a "
-    "transaction is never split.",
+    measures="The catch-up rate over 10,000 orders, as in throughput, with the same changes divided into "
+    "transactions of one size.",
+    why="Small transactions cost bookkeeping per transaction. A huge one is never split, and must "
+    "cause neither a jump in memory nor a drop in speed.",
     points=tuple({"rows": rows, "events": max(rows, 500_000)} for rows in (1, 100, 10_000, 1_000_000)),
     quick_points=({"rows": 1, "events": 100_000}, {"rows": 100_000, "events": 100_000}),
     run=run_transaction_size,

@@ -92,12 +92,13 @@ WIDE = Scenario(
     version=1,
     unit="s per batch, median",
     direction=Direction.LOWER,
-    measures="Seconds from one visible batch to the next in a pipeline of six views over eleven tables, in"
-    " twenty stages; each batch is one transaction of as many changed rows, written when the batch before is"
-    " visible. Writing it and the sidecar's part are in the time. Beside it: the same of one view over two of"
-    " the tables, in one stage, with transactions of as many rows of the same eleven tables, and the ratio of"
-    " both medians; and the seconds from the start of each pipeline until its initial state is visible.",
-    why="What a stage costs a batch, whatever the batch holds: pipelines of many views have many stages.",
+    measures="The seconds from one visible batch to the next in a pipeline of six views over eleven "
+    "tables, in twenty stages. Each batch is one transaction with this number of changed rows, "
+    "written when the previous batch is visible; writing it and the sidecar's part are included. "
+    "The other columns contain the same for one view over two of the tables, in one stage, the "
+    "ratio of both medians, and the seconds from the start of each pipeline until its initial "
+    "state is visible.",
+    why="It shows what each stage costs a batch, whatever the batch contains.",
     points=(
         {"rows": 1, "batches": 30},
         {"rows": 10_000, "batches": 5},
