@@ -75,6 +75,6 @@ def avro_values(settings: SidecarSettings, clock: Clock, get: Get = over_http) -
         get: How the registry is asked.
     """
     registry = settings.servers.registry
-    if registry is None:
+    if registry is None or registry.url is None:
         return None
     return AvroValues(avro_to_json(replace(registry, timeout=_TIMEOUT), get), registry.url, clock)

@@ -199,7 +199,7 @@ def test_an_address_of_a_schema_registry_with_credentials_is_refused_without_rep
     config.write_text(FILE.replace("http://r:1", "http://u:geheim@r:1"))
     assert main.run(["--config", str(config), "sidecar"]) == 2
     told = capsys.readouterr().err
-    assert "setting registry.url: the schema registry's address contains credentials" in told
+    assert f"setting registry (from {config}): the schema registry's address contains credentials" in told
     assert "geheim" not in told
     assert runs == []
 

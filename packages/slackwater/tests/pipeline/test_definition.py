@@ -152,9 +152,9 @@ def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "says"),
     [
-        ('nmae = "o"', "nmae", "did you mean 'name'?"),
+        ('nmae = "o"', "nmae", "did you mean name?"),
         ('name = "o"\nsource = "inv"\ncolour = 1', "colour", "known: name, source"),
-        ('name = "o"\nsource = "inv"\n[output]\ntopics = "x"', "output.topics", "did you mean 'topic'?"),
+        ('name = "o"\nsource = "inv"\n[output]\ntopics = "x"', "output.topics", "did you mean topic?"),
         ('source = "inv"', "name", "expected a text, got nothing"),
         ("name = 7", "name", "expected a text, got 7"),
         ('name = "a b"\nsource = "inv"', "name", "is part of Kafka topic names"),
@@ -176,13 +176,15 @@ def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
         (
             'name = "o"\nsource = "inv"\n[topics]\n"inventory.order" = "x"',
             "topics.inventory.order",
-            "did you mean 'inventory.orders'?",
+            "did you mean inventory.orders or",
         ),
         ('name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = 1', "topics.inventory.orders", "got 1"),
         ('name = "o"\nsource = "inv"\nrevision = 0', "revision", "from 1 to 2147483647, got 0"),
         ('name = "o"\nsource = "inv"\nbuckets = 0', "buckets", "a whole number from 1 to 65536, got 0"),
         ('name = "o"\nsource = "inv"\nbuckets = true', "buckets", "a whole number from 1 to 65536, got True"),
         ('name = "o"\nsource = "inv"\noutput = "x"', "output", "expected a table, got 'x'"),
+        ('name = "o"\nsource = "inv"\noutputs.o = 1', "outputs.o", "expected a table, got 1"),
+        ("name = 7\ncolour = 1", "colour", "pipeline.toml: name: expected a text, got 7\n"),
         ("name = ", "", "not readable as TOML"),
     ],
 )

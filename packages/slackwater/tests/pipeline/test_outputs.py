@@ -13,7 +13,9 @@ DEBEZIUM: dict[str, object] = {"format": "debezium"}
 
 
 def outputs(values: dict[str, object], revision: int = 1) -> tuple[ViewOutput, ...]:
-    return read_outputs(TomlTable("pipeline.toml", "", values), VIEWS, revision)
+    return read_outputs(
+        TomlTable("pipeline.toml", "", values), str(values.get("name", "pipeline")), VIEWS, revision
+    )
 
 
 def test_every_view_is_published_under_its_name_unless_said_otherwise() -> None:
@@ -79,12 +81,11 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
             "output",
             "remove one of the two",
         ),
-        ({"outputs": {"order": {}}}, "outputs.order", "did you mean 'orders'?"),
-        ({"outputs": {"orders": {"topics": "x"}}}, "outputs.orders.topics", "did you mean 'topic'?"),
+        ({"outputs": {"order": {}}}, "outputs.order", "did you mean orders?"),
+        ({"outputs": {"orders": {"topics": "x"}}}, "outputs.orders.topics", "did you mean topic?"),
         ({"outputs": {"orders": {"topic": "a b"}}}, "outputs.orders.topic", "is part of Kafka topic names"),
         ({"outputs": {"orders": {"partitions": 0}}}, "outputs.orders.partitions", "from 1 to 10000, got 0"),
         ({"outputs": {"orders": {"publish": "no"}}}, "outputs.orders.publish", "expected true or false"),
-        ({"outputs": {"orders": 1}}, "outputs.orders", "expected a table, got 1"),
         (
             {"outputs": {"orders": {"publish": False, "partitions": 3}}},
             "outputs.orders.partitions",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from slackwater.settings.declared import Reader
 from slackwater.settings.errors import CommandConfigError
 
 _log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ class Role(StrEnum):
     """Read everything, and decide."""
 
 
-class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, slots=True)
+class Token:
     """An entry of the file of tokens. It holds no secret: the token cannot be made of its hash."""
 
     name: str
@@ -39,8 +41,9 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the token, in hexadecimal digits."""
 
 
-class _TokenFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tokens: list[Token] = []
+@dataclass(frozen=True, slots=True)
+class _TokenFile:
+    tokens: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,16 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     Raises:
         CommandConfigError: it cannot be read, or is not as `slackwater token` writes it.
     """
+    reader = Reader(shows_values=False)
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text()), _TokenFile)
-    except (OSError, ValueError) as error:  # of TOML, of its contents, of their encoding
+        found = reader.read(_TokenFile, tomllib.loads(path.read_text()))
+        reason = "\n".join(map(str, reader.problems))
+    except (OSError, ValueError) as error:  # of TOML, of the encoding
+        found, reason = None, str(error)
+    if found is None:
         hint = "`slackwater token NAME` prints an entry for it"
-        raise CommandConfigError(f"the file of tokens {path} cannot be used: {error}", hint) from error
-    return tuple(found.tokens)
+        raise CommandConfigError(f"the file of tokens {path} cannot be used: {reason}", hint)
+    return found.tokens
 
 
 class Gate:

@@ -12,9 +12,12 @@
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from slackwater.engine.owners import check_aggregate
 from slackwater.engine.settings import Scope
@@ -33,28 +36,62 @@ from slackwater.pipeline.definition import (
     with_changes,
 )
 from slackwater.pipeline.settings import revision_name
-from slackwater.pipeline.toml_table import TomlTable, name_and_revision, read_definition, read_file
+from slackwater.pipeline.toml_table import PipelineLabels, TomlTable, TopicName, read_definition, read_file
 from slackwater.protocol import ConfigError, TableNameError
 from slackwater.protocol.keys import table_name
+from slackwater.settings.errors import did_you_mean
 from slackwater.sql.catalog import Catalog
 from slackwater.sql.plan import EnginePlan
 from slackwater.sql.postgres import parse_catalog
 
-_KEYS = ("name", "source", "owner", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
-_KEYS_OF = {
-    SinkKind.KAFKA: ("kind", "topic", "partitions", "format", "key_format", "cloudevents"),
-    SinkKind.POSTGRES: ("kind", "table", "history"),
-    SinkKind.DELTA: ("kind", "table"),
-    SinkKind.ICEBERG: ("kind", "table"),
-}
 _DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views", SinkKind.ICEBERG: "views"}
 _RESERVED_SCHEMA = "slackwater"
-_OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
 _SOURCE_SCHEMA = "public"
 _LONGEST_NAME = 63
-_MAX_BUCKETS = 65_536
-_MAX_PARTITIONS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PipelineFile(PipelineLabels):
+    owner: str = ""
+    scope: Scope = Scope.STRICT
+    emit: Emit = Emit.LATEST
+    buckets: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    output: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    topics: Mapping[str, TopicName] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Output:
+    kind: SinkKind = SinkKind.KAFKA
+    publish: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TopicOutput(_Output):
+    topic: TopicName | None = None
+    partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    format: Format = Format.JSON
+    key_format: KeyFormat = KeyFormat.JSON
+    cloudevents: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TableOutput(_Output):
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PostgresOutput(_TableOutput):
+    history: bool = False
+
+
+_TABLE_OUTPUTS = {
+    SinkKind.POSTGRES: _PostgresOutput,
+    SinkKind.DELTA: _TableOutput,
+    SinkKind.ICEBERG: _TableOutput,
+}
 
 
 def load_pipeline(folder: Path) -> PipelineDefinition:
@@ -65,31 +102,26 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
         SqlError: A schema or view file is not supported; the error contains the position.
     """
     toml = read_definition(folder)
-    toml.only(_KEYS)
-    name, revision = name_and_revision(toml)
-    source = toml.topic_name("source")
-    scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
-    emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
-    buckets = toml.integer("buckets", None, maximum=_MAX_BUCKETS)
+    file = toml.read(_PipelineFile)
     sql = read_sql(folder)
-    outputs = read_outputs(toml, sql.view_names, revision)
-    _check_history(toml, emit, outputs)
-    plan = sql.plan([output.view for output in outputs], scope=scope)
-    _check_scope(toml, scope, plan)
+    outputs = read_outputs(toml, file.name, sql.view_names, file.revision)
+    _check_history(toml, file.emit, outputs)
+    plan = sql.plan([output.view for output in outputs], scope=file.scope)
+    _check_scope(toml, file.scope, plan)
     topics = _topics(toml.table("topics"), plan)
-    fault = fault_of_outputs(source, emit, scope, outputs, plan)
-    fault = fault or fault_of_names(source, outputs, plan, topics)
+    fault = fault_of_outputs(file.source, file.emit, file.scope, outputs, plan)
+    fault = fault or fault_of_names(file.source, outputs, plan, topics)
     if fault is not None:
         raise toml.error(fault.key, fault.problem, fault.hint)
     plan = with_changes(plan, outputs)
     return PipelineDefinition(
-        name=revision_name(name, revision),
-        source=source,
-        owner=toml.text("owner") if "owner" in toml.values else "",
-        scope=scope,
-        emit=emit,
-        buckets=buckets,
-        revision=revision,
+        name=revision_name(file.name, file.revision),
+        source=file.source,
+        owner=file.owner,
+        scope=file.scope,
+        emit=file.emit,
+        buckets=file.buckets,
+        revision=file.revision,
         outputs=outputs,
         topics=topics,
         plan=plan,
@@ -123,82 +155,72 @@ def _views(folder: Path) -> tuple[tuple[str, str], ...]:
     return tuple((str(path), read_file(folder, path)) for path in paths)
 
 
-def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[ViewOutput, ...]:
+def read_outputs(
+    toml: TomlTable, pipeline: str, views: Sequence[str], revision: int
+) -> tuple[ViewOutput, ...]:
     """Reads the outputs, in the order of the published views.
 
     Raises:
         ConfigError: An output cannot be used; the error names the key and the reason.
     """
-    pipeline = toml.text("name", "pipeline")
-    single = toml.table("output")
-    several = toml.table("outputs")
+    single, several = toml.table("output"), toml.table("outputs")
     if single.values and several.values:
         raise toml.error("output", "cannot be combined with [outputs.<view>]", "remove one of the two")
     if len(views) > 1 and single.values:
         names = ", ".join(views)
         hint = f"there are several views ({names}): write [outputs.{views[0]}]"
         raise toml.error("output", "does not name its view", hint)
-    if several.values or len(views) > 1:
-        outputs = _outputs(several, views, pipeline, revision)
-    else:
-        single.only(_output_keys(single))
-        outputs = (_output(single, views[0], pipeline, revision),)
+    _refuse_others(several, "view", views)
+    tables = {view: several.table(view) for view in views}
+    if single.values:
+        tables = {views[0]: single}
+    found = (_output(table, view, pipeline, revision) for view, table in tables.items())
+    outputs = tuple(output for output in found if output is not None)
+    if not outputs:
+        raise several.error(views[0], "no view is published", "a pipeline must publish at least one")
     _refuse_shared_places(toml, outputs)
     return outputs
 
 
-def _outputs(
-    several: TomlTable, views: Sequence[str], pipeline: str, revision: int
-) -> tuple[ViewOutput, ...]:
-    several.only(views)
-    published = []
-    for view in views:
-        table = several.table(view)
-        table.only((*_output_keys(table), "publish"))
-        if table.boolean("publish", default=True):
-            published.append(_output(table, view, pipeline, revision))
-        elif len(table.values) > 1:
-            key = next(key for key in _OUTPUT_KEYS if key in table.values)
+def _refuse_others(table: TomlTable, what: str, known: Collection[str]) -> None:
+    for key in table.values:
+        if key not in known:
+            hint = did_you_mean(key, known) or f"known: {', '.join(known)}"
+            raise table.error(key, f"there is no {what} {key!r}", hint)
+
+
+def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOutput | None:
+    """Reads an output; None if the view is not published."""
+    general = table.read(_Output, ignores_others=True)
+    if not general.publish:
+        if others := table.values.keys() - {"publish"}:
             hint = "a view that is not published has no output"
-            raise table.error(key, "cannot be combined with publish = false", hint)
-    if not published:
-        raise several.error(views[0], "no view is published", "a pipeline must publish at least one")
-    return tuple(published)
-
-
-def _kind(table: TomlTable) -> SinkKind:
-    return SinkKind(table.choice("kind", [str(kind) for kind in SinkKind], SinkKind.KAFKA))
-
-
-def _output_keys(table: TomlTable) -> tuple[str, ...]:
-    return _KEYS_OF[_kind(table)]
-
-
-def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOutput:
-    if _kind(table) is not SinkKind.KAFKA:
-        return _output_table(table, view, revision)
-    form = Format(table.choice("format", [str(each) for each in Format], Format.JSON))
+            raise table.error(min(others), "cannot be combined with publish = false", hint)
+        return None
+    if general.kind is not SinkKind.KAFKA:
+        return _output_table(table, table.read(_TABLE_OUTPUTS[general.kind]), view, revision)
+    output = table.read(_TopicOutput)
     name = revision_name(view, revision)
-    if form is Format.DEBEZIUM:
+    if output.format is Format.DEBEZIUM:
         name = f"{revision_name(pipeline, revision).replace('.', '_')}.{_SOURCE_SCHEMA}.{view}"
-    topic = table.topic_name("topic", name)
-    if form is Format.DEBEZIUM and not SOURCE_TOPIC.fullmatch(topic):
+    topic = output.topic or name
+    if output.format is Format.DEBEZIUM and not SOURCE_TOPIC.fullmatch(topic):
         hint = "schema and table may contain letters, digits and '_', at most 63 each"
         raise table.error("topic", f"{topic!r}: expected prefix.schema.table, as Debezium names topics", hint)
     return ViewOutput(
         view,
         topic,
-        table.integer("partitions", None, maximum=_MAX_PARTITIONS),
-        format=form,
-        key_format=KeyFormat(table.choice("key_format", [str(each) for each in KeyFormat], KeyFormat.JSON)),
-        cloudevents=table.boolean("cloudevents", default=False),
+        output.partitions,
+        format=output.format,
+        key_format=output.key_format,
+        cloudevents=output.cloudevents,
     )
 
 
-def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
-    kind = _kind(table)
-    default = f"{_DEFAULT_SCHEMA[kind]}.{revision_name(view, revision).replace('.', '_')}"
-    name, history = table.text("table", default), table.boolean("history", default=False)
+def _output_table(table: TomlTable, output: _TableOutput, view: str, revision: int) -> ViewOutput:
+    default = f"{_DEFAULT_SCHEMA[output.kind]}.{revision_name(view, revision).replace('.', '_')}"
+    name = default if output.table is None else output.table
+    history = isinstance(output, _PostgresOutput) and output.history
     found = _TABLE_NAME.fullmatch(name)
     if found is None:
         raise table.error(
@@ -210,7 +232,7 @@ def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
         raise table.error(
             "table", f"{name!r} is too long for the table of its versions, {name}{HISTORY_SUFFIX}"
         )
-    return ViewOutput(view, name, kind=kind, history=history)
+    return ViewOutput(view, name, kind=output.kind, history=history)
 
 
 def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
@@ -240,9 +262,8 @@ def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
     named = {_full_name(table, written): value for written, value in table.values.items()}
     if len(named) < len(table.values):
         raise table.error(next(reversed(named)), "a table is named twice")
-    table = replace(table, values=named)
-    table.only(table_names(plan))
-    return {name: table.topic_name(name) for name in table.values}
+    _refuse_others(replace(table, values=named), "table", table_names(plan))
+    return named
 
 
 def _full_name(table: TomlTable, written: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline.session import starting_spark, with_spark_log
 from slackwater.pipeline.settings import RunSettings, revision_name
-from slackwater.pipeline.toml_table import name_and_revision, read_definition
+from slackwater.pipeline.toml_table import PipelineLabels, read_definition
 
 if TYPE_CHECKING:
     from slackwater.pipeline.progress import BatchProgress
@@ -38,9 +38,9 @@ def run_folder(
         SqlError: A schema or view file is not supported; the error contains the position.
         SlackwaterError, SlackwaterError, CutLogError: As for :func:`run_pipeline`.
     """
-    first_name, revision = name_and_revision(read_definition(folder))
-    name = revision_name(first_name, revision)
-    settings = with_spark_log(settings, revision)
+    labels = read_definition(folder).read(PipelineLabels, ignores_others=True)
+    name = revision_name(labels.name, labels.revision)
+    settings = with_spark_log(settings, labels.revision)
     on_step(f"{name}: starting Spark")
     with starting_spark(name, settings, stop=stop) as started:
         # These load the libraries that plan views, which takes as long as half of Spark's start.

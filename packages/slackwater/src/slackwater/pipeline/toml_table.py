@@ -4,31 +4,58 @@ This precedes everything else, because the name and the revision determine where
 state.
 """
 
-import difflib
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
+
+from msgspec import Meta
 
 from slackwater.pipeline.settings import revision_name
 from slackwater.protocol import ConfigError
+from slackwater.settings.declared import Checks, Reader, declared_fields
+
+Declared = TypeVar("Declared")
 
 DEFINITION_FILE: Final = "pipeline.toml"
 
 MAX_FILE_BYTES: Final = 16 << 20
 """No file of a pipeline is longer. Views have at most 100,000 characters; schemas may have many tables."""
-_MAX_REVISION: Final = 2**31 - 1
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,200}")
+
+
+def _check_topic_name(name: str) -> str:
+    if not _TOPIC_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is part of Kafka topic names: expected letters, digits, '.', '_' and '-'")
+    return name
+
+
+TopicName = Annotated[str, Checks(_check_topic_name)]
+"""A text that Kafka accepts in the name of a topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineLabels:
+    """What identifies a pipeline."""
+
+    name: TopicName
+    """Without the revision."""
+    source: TopicName
+    """The connector's ``topic.prefix``."""
+    revision: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
+    """The number of the revision, from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
 class TomlTable:
-    """A table of a TOML file that checks the values that are read from it.
+    """A table of a TOML file.
 
-    Every method raises :class:`ConfigError` with file, key and what was expected.
+    Raises:
+        ConfigError: Something cannot be used; the error has file and key of each such value, and what was
+            expected.
     """
 
     file: str
@@ -36,60 +63,23 @@ class TomlTable:
     """Dotted path of the table in the file; empty for the file itself."""
     values: Mapping[str, Any]
 
-    def only(self, known: Iterable[str]) -> None:
-        """Rejects keys that are not known."""
-        names = list(known)
-        for key in self.values:
-            if key not in names:
-                close = difflib.get_close_matches(key, names, 1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
-                raise self.error(key, "is not a known key", hint)
+    def read(self, kind: type[Declared], *, ignores_others: bool = False) -> Declared:
+        """Returns what the table says, in the form that a declaration gives it.
 
-    def text(self, key: str, default: str | None = None) -> str:
-        """Returns a non-empty text, which is required unless there is a default."""
-        value = self.values.get(key, default)
-        if not isinstance(value, str) or not value:
-            raise self.error(key, f"expected a text, got {_shown(value)}")
-        return value
-
-    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        """Returns one of a few texts."""
-        value = self.text(key, default)
-        if value not in allowed:
-            raise self.error(key, f"expected {' or '.join(map(repr, allowed))}, got {value!r}")
-        return value
-
-    def integer(self, key: str, default: int | None, *, maximum: int) -> int | None:
-        """Returns a whole number from 1 on; None if there is neither one nor a default."""
-        value = self.values.get(key, default)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= maximum:
-            raise self.error(key, f"expected a whole number from 1 to {maximum}, got {_shown(value)}")
-        return value
-
-    def boolean(self, key: str, *, default: bool) -> bool:
-        """Returns true or false."""
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise self.error(key, f"expected true or false, got {_shown(value)}")
-        return value
+        Args:
+            kind: The declaration.
+            ignores_others: Whether keys that it does not declare are ignored. Otherwise they are refused.
+        """
+        reader, known = Reader(), {each.name for each in declared_fields(kind)}  # type: ignore[arg-type]
+        values = {key: each for key, each in self.values.items() if key in known or not ignores_others}
+        found = reader.read(kind, values, self.path)
+        if found is None:
+            raise ConfigError("\n".join(f"{self.file}: {each}" for each in reader.problems))
+        return found
 
     def table(self, key: str) -> "TomlTable":
         """Returns a table below this one; empty if it does not exist."""
-        value = self.values.get(key, {})
-        if not isinstance(value, dict):
-            raise self.error(key, f"expected a table, got {_shown(value)}")
-        return TomlTable(self.file, self._dotted(key), value)
-
-    def topic_name(self, key: str, default: str | None = None) -> str:
-        """Returns a text that Kafka accepts in a topic's name."""
-        name = self.text(key, default)
-        if not _TOPIC_NAME.fullmatch(name):
-            raise self.error(
-                key, f"{name!r} is part of Kafka topic names: expected letters, digits, '.', '_' and '-'"
-            )
-        return name
+        return TomlTable(self.file, self._dotted(key), self.values.get(key, {}))
 
     def error(self, key: str, problem: str, hint: str = "") -> ConfigError:
         """Returns an error at a key of this table."""
@@ -144,24 +134,11 @@ def read_definition(folder: Path) -> TomlTable:
         raise ConfigError(f"{path}: not readable as TOML: it is nested too deeply") from error
 
 
-def name_and_revision(definition: TomlTable) -> tuple[str, int]:
-    """Returns a pipeline's name, without the revision, and the revision.
-
-    Raises:
-        ConfigError: Something cannot be used; the error names the key and the reason.
-    """
-    return definition.topic_name("name"), definition.integer("revision", 1, maximum=_MAX_REVISION) or 1
-
-
 def labels_of(folder: Path) -> tuple[str, str]:
     """Returns the name of a folder's pipeline, with its revision, and its source.
 
     Raises:
         ConfigError: Something cannot be used; the error names the file, the key and the reason.
     """
-    definition = read_definition(folder)
-    return revision_name(*name_and_revision(definition)), definition.topic_name("source")
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)
+    labels = read_definition(folder).read(PipelineLabels, ignores_others=True)
+    return revision_name(labels.name, labels.revision), labels.source

@@ -80,11 +80,10 @@ class RegistrySettings:
         ConfigError: The address holds credentials or cannot be one.
     """
 
-    url: str
-    """``http(s)://host:port[/path]`` without credentials; several, separated by commas, are tried in turn.
-
-    Apicurio: with the path of its Confluent interface, ``/apis/ccompat/v7``.
-    """
+    url: str | None = None
+    """http://host:port[/path] of the schema registry, if records are in Avro or outputs have schemas. Several
+    addresses, comma-separated, are tried in turn. Apicurio: with the path of its Confluent interface,
+    /apis/ccompat/v7."""
     user: str | None = None
     """User name for the schema registry."""
     password: str | None = field(default=None, repr=False)
@@ -106,6 +105,8 @@ class RegistrySettings:
     @property
     def addresses(self) -> tuple[str, ...]:
         """Each address by itself, without a slash at its end."""
+        if self.url is None:
+            return ()
         return tuple(part.strip().rstrip("/") for part in self.url.split(","))
 
 

@@ -76,10 +76,8 @@ class DeclaredField:
 
 @cache
 def declared_fields(kind: type) -> tuple[DeclaredField, ...]:
-    """Returns the fields of a declaration, its own before those that it inherits."""
+    """Returns the fields of a declaration."""
     hints = get_type_hints(kind, include_extras=True)
-    own = inspect.get_annotations(kind)
-    ordered = sorted(fields(kind), key=lambda each: each.name not in own)
     return tuple(
         DeclaredField(
             kind,
@@ -89,7 +87,7 @@ def declared_fields(kind: type) -> tuple[DeclaredField, ...]:
             _default(each),
             not each.repr,
         )
-        for each in ordered
+        for each in fields(kind)
     )
 
 
@@ -101,6 +99,9 @@ class Problem:
     """Dotted names, with the indexes of lists; empty for the whole."""
     text: str
     hint: str = ""
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (f"{self.path}: {self.text}", self.hint)))
 
 
 class Reader:

@@ -68,5 +68,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = {each.lower(): each for each in known}
     last = {each.rpartition(".")[2]: each for each in names}
     similar = difflib.get_close_matches(name.lower().rpartition(".")[2], last, 1, 0.8)
-    close = [*(last[each] for each in similar), *difflib.get_close_matches(name.lower(), names, 3, 0.5)]
+    close = [*(last[each] for each in similar), *difflib.get_close_matches(name.lower(), names, 3)]
     return f"did you mean {' or '.join(names[each] for each in dict.fromkeys(close))}?" if close else ""

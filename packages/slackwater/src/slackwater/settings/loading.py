@@ -7,7 +7,7 @@ Precedence: flag, environment, file, default. Environment names of a setting ``s
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -293,8 +293,8 @@ def _described(problem: Problem, values: Mapping[str, tuple[object, str]]) -> st
         for known, (_, origin) in values.items()
         if path == known or path.startswith((f"{known}.", f"{known}[")) or known.startswith(f"{path}.")
     ]
-    hint = f"; {problem.hint}" if problem.hint else ""
-    return f"setting {path} (from {', '.join(dict.fromkeys(origins)) or 'settings'}): {problem.text}{hint}"
+    described = replace(problem, path=f"{path} (from {', '.join(dict.fromkeys(origins)) or 'settings'})")
+    return f"setting {described}"
 
 
 def _masked(value: object) -> str:

@@ -217,19 +217,6 @@ class KafkaSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrySection(RegistrySettings):
-    """Says how to reach the schema registry of the records that are read, and of outputs with schemas."""
-
-    url: str = ""
-    """http://host:port[/path] of the schema registry, if records are in Avro or outputs have schemas. Several
-    addresses, comma-separated, are tried in turn."""
-
-    def __post_init__(self) -> None:
-        if self.url:
-            RegistrySettings.__post_init__(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RedisSection:
     """Says how to reach Redis."""
 
@@ -539,7 +526,7 @@ class Settings:
     kafka: KafkaSection = KafkaSection()
     connect: ConnectSection = ConnectSection()
     redis: RedisSection = RedisSection()
-    registry: RegistrySection = RegistrySection()
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
     postgres: PostgresSection = PostgresSection()
     delta: DeltaSection = DeltaSection()
     iceberg: IcebergSection = IcebergSection()

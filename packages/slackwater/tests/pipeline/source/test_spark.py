@@ -337,5 +337,5 @@ def test_bad_input_stops_the_query_with_its_place_and_loses_nothing(
 
 
 def test_options_are_checked_when_the_frame_is_made(spark: SparkSession) -> None:
-    with pytest.raises(AnalysisException, match="did you mean 'tables'"):
+    with pytest.raises(AnalysisException, match="did you mean tables"):
         spark.readStream.format("slackwater").options(source="a", bootstrap="b", table="c.d").load()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from slackwater.protocol import (
     TableNameError,
 )
 from slackwater.protocol.keys import listed_names, table_name
+from slackwater.settings.errors import did_you_mean
 
 if TYPE_CHECKING:
     from slackwater.pipeline.source.typed_rows import TypedTable
@@ -281,8 +281,7 @@ _NAMES = _KNOWN.keys() | {
 
 
 def _unknown_option(name: str) -> ConfigError:
-    close = get_close_matches(name, _NAMES, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(_NAMES))}, kafka.*"
+    hint = did_you_mean(name, sorted(_NAMES)) or f"known: {', '.join(sorted(_NAMES))}, kafka.*"
     return _unusable_option(name, "is not an option of this source", hint)
 
 
