@@ -566,6 +566,7 @@ def test_the_journal_is_folded_into_filters(connect: Connect) -> None:
     process(connection, inbox, message(2, "c"))
     inbox.save(connection, [PLACE])
     assert connection.execute(count).fetchone() == (0, 1)
+    connection.commit()
     again = [message(number, key) for number, key in enumerate("abcd", 3)]
     assert is_repeat(process(connect(), loaded(connect(), Way.BLOOM), *again)) == [True, True, True, False]
 
